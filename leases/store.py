@@ -1,0 +1,84 @@
+"""The lease store port: four verbs (grant, renew, release, reap), a listing, and a wake-up for the owner.
+
+A lease is a promise about retention: P keeps the blocks *at least* until the deadline. It never decides whether data
+is right (the fence does), so a store may lose everything without one wrong token.
+
+All methods block and are safe to call from several threads; asyncio code calls them from a thread of its own.
+Durations and remaining times are milliseconds; no method takes or returns a point in time, because no two machines'
+clocks are ever compared.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class LeaseState(StrEnum):
+    """What a store knows about a lease."""
+
+    HELD = "held"
+    DONE = "done"
+    RELEASED = "released"
+    EXPIRED = "expired"
+    #: Never granted, or ended more than a minute ago, or the store lost it.
+    UNKNOWN = "unknown"
+
+
+class LeaseStatus(msgspec.Struct, frozen=True):
+    """One lease as the store sees it. ``remaining_ms`` is 0 unless the lease is held."""
+
+    lease_id: str
+    state: LeaseState
+    remaining_ms: int = 0
+
+
+class LeaseStoreError(Exception):
+    """The store could not answer (connection, timeout, out of memory). Nothing is known about the verb's effect."""
+
+
+class Wakeups(Protocol):
+    """The owner's ear: ``wait`` returns True as soon as a lease of its engine was released."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until a release or the timeout; False on timeout. Raises LeaseStoreError when the ear is lost."""
+
+    def close(self) -> None:
+        """Stop listening; a ``wait`` in progress returns False soon."""
+
+
+class LeaseStore(Protocol):
+    """Where leases live. Implementations: ``RedisLeaseStore``, ``MemoryLeaseStore`` (same contract tests)."""
+
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+        """P: hold these leases for at least ``duration_ms``. Granting a held lease again never shortens it."""
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        """Router: ``deadline = max(old, now + duration)`` for every held lease; one answer per id, in order.
+
+        An ended or unknown lease is answered as such and not brought back.
+        """
+
+    def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        """Router: the deadline becomes now and the owner is woken. Unknown and ended leases are left alone."""
+
+    def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
+        """P: end ``done`` (outcome done), end all of ``lease_ids`` that are due, answer for each of ``lease_ids``.
+
+        A due lease ends as released if it was released, else as expired, and is answered so exactly here. A lease
+        that was renewed meanwhile is answered held with its remaining time.
+        """
+
+    def held(self, engine_id: str) -> list[LeaseStatus]:
+        """Every lease of the engine that has not ended, soonest deadline first."""
+
+    def wakeups(self, engine_id: str) -> Wakeups:
+        """Listen for releases of this engine's leases. A release after this call returns is never missed."""
+
+    def close(self) -> None:
+        """Give back connections. Safe to call twice."""

@@ -1,0 +1,66 @@
+"""``kv_transfer_params``: the hand-off from P to D, spelled as vLLM spells it, plus our own fields.
+
+P's answer carries one ``KVTransferParams`` in its body; the router passes it to D unchanged. The router reads
+only ``HandOffSummary`` out of it and keeps the rest as bytes, since the block lists of a long prompt are long.
+
+History
+-------
+1: first version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+#: What the router puts into the request to P (vLLM's spelling).
+ASK_PREFILL: dict[str, bool] = {"do_remote_decode": True}
+
+
+class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
+    """What D needs in order to read a finished prefill from P.
+
+    ``remote_host``/``remote_port`` name P's *internal* port, where the handshake is served.
+    ``remote_block_ids`` has one list per KV group; our engines have one group. Block ``i`` of the list holds the
+    prompt's tokens ``[i * block_size, (i + 1) * block_size)``; the last one may be partly filled.
+    """
+
+    do_remote_prefill: bool
+    do_remote_decode: bool
+    remote_engine_id: str
+    remote_request_id: str
+    remote_host: str
+    remote_port: int
+    remote_block_ids: list[list[int]]
+    remote_num_tokens: int
+    tp_size: int = 1
+    pp_size: int = 1
+    dcp_size: int = 1
+    transfer_mode: str = "pull"
+
+    # Ours. An engine that does not speak them (vLLM) leaves them out.
+    lease_id: str = ""
+    #: One unsigned 64-bit version for each id of ``remote_block_ids[0]``: what the fence compares against.
+    block_versions: list[int] = []
+    #: The token P sampled; already with the client. D continues after it. -1: none, D samples it.
+    first_token: int = -1
+    #: The logprobs entry of the first token in OpenAI's shape for this endpoint, when the client asked for any.
+    first_logprobs: dict[str, Any] | None = None
+    prompt_token_ids: list[int] = []
+    #: Seed of the sampling noise, which is a function of (seed, position) only. D takes it when the body has none.
+    seed: int | None = None
+    #: Unix seconds, so that every chunk of one stream carries the same value whoever wrote it.
+    created: int = 0
+    #: Prompt tokens that P found in its prefix cache (``usage.prompt_tokens_details.cached_tokens``).
+    num_cached_tokens: int = 0
+
+
+class HandOffSummary(msgspec.Struct, kw_only=True):
+    """The few fields of ``KVTransferParams`` that the router itself acts on (unknown fields are skipped)."""
+
+    remote_engine_id: str = ""
+    remote_request_id: str = ""
+    lease_id: str = ""
+    first_token: int = -1
+    remote_num_tokens: int = 0

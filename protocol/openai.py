@@ -1,0 +1,277 @@
+"""What clients may send to ``/v1/chat/completions`` and ``/v1/completions``, validated.
+
+Every parameter OpenAI documents either works or is refused by name; none is accepted and ignored. Router and worker
+validate with the same models: the router so that bad input never reaches a worker, the worker because it does not
+trust what reaches it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+
+from protocol.errors import BadRequestError
+
+#: OpenAI's own bounds.
+MAX_STOP_STRINGS = 4
+MAX_TOP_LOGPROBS = 20
+MAX_COMPLETION_LOGPROBS = 5
+MAX_LOGIT_BIAS = 1024
+
+#: Documented by OpenAI, refused here unless the value is the one that changes nothing.
+_REFUSED: dict[str, tuple[Any, ...]] = {
+    "audio": (None,),
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "function_call": (None, "none"),
+    "functions": (None, []),
+    "metadata": (None, {}),
+    "modalities": (None, ["text"]),
+    "moderation": (None,),
+    "n": (None, 1),
+    "parallel_tool_calls": (None,),
+    "prediction": (None,),
+    "prompt_cache_key": (None,),
+    "prompt_cache_retention": (None,),
+    "reasoning_effort": (None,),
+    "response_format": (None, {"type": "text"}),
+    "service_tier": (None, "auto", "default"),
+    "store": (None, False),
+    "suffix": (None, ""),
+    "tool_choice": (None, "none"),
+    "tools": (None, []),
+    "verbosity": (None,),
+    "web_search_options": (None,),
+}
+
+Number = StrictFloat | StrictInt
+Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StreamOptions(_Strict):
+    """``stream_options``."""
+
+    include_usage: StrictBool = False
+
+
+class TextPart(_Strict):
+    """One part of a message's content; only text is served."""
+
+    type: Literal["text"]
+    text: StrictStr
+
+
+class Message(_Strict):
+    """One message of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: StrictStr | list[TextPart]
+    name: StrictStr | None = None
+
+    def text(self) -> str:
+        """The content as one string."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class _Request(_Strict):
+    """What both endpoints share. The fields from ``top_k`` on are vLLM's extensions."""
+
+    model: StrictStr
+    stream: StrictBool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
+    stop: StrictStr | list[StrictStr] | None = None
+    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    logit_bias: dict[StrictStr, Annotated[Number, Field(ge=-100, le=100)]] | None = None
+    seed: Seed | None = None
+    #: Shown in the admin listing and usable as a filter there.
+    user: Annotated[StrictStr, Field(max_length=512)] | None = None
+    safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
+
+    top_k: Annotated[StrictInt, Field(ge=-1)] | None = None
+    min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[Number, Field(gt=0, le=10)] | None = None
+    min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
+    ignore_eos: StrictBool = False
+    #: Which held request gets a decode worker first: higher first, then older.
+    priority: Annotated[StrictInt, Field(ge=-(2**31), lt=2**31)] = 0
+    #: Between router and workers only; the router strips what clients send.
+    kv_transfer_params: dict[str, Any] | None = None
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """``stop`` as a list."""
+        if self.stop is None:
+            return []
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+
+    @property
+    def include_usage(self) -> bool:
+        """A stream ends with a usage chunk."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def _complain(self) -> None:
+        """Raise for what holds between fields."""
+        if self.stream_options is not None and not self.stream:
+            raise BadRequestError(
+                "'stream_options' is only allowed with 'stream'.",
+                param="stream_options",
+                code="invalid_value",
+            )
+        stops = self.stop_strings
+        if len(stops) > MAX_STOP_STRINGS:
+            raise BadRequestError(
+                f"At most {MAX_STOP_STRINGS} stop strings are allowed, got {len(stops)}.",
+                param="stop",
+                code="array_above_max_length",
+            )
+        if "" in stops:
+            raise BadRequestError("A stop string must not be empty.", param="stop", code="empty_string")
+        for key in self.logit_bias or {}:
+            if not (key.isascii() and key.isdigit()):
+                raise BadRequestError("Keys of 'logit_bias' are token ids.", param="logit_bias", code="invalid_value")
+        if len(self.logit_bias or {}) > MAX_LOGIT_BIAS:
+            raise BadRequestError(
+                f"At most {MAX_LOGIT_BIAS} tokens in 'logit_bias'.",
+                param="logit_bias",
+                code="object_above_max_properties",
+            )
+        if self.min_tokens and self.max_new_tokens is not None and self.min_tokens > self.max_new_tokens:
+            raise BadRequestError("'min_tokens' is more than 'max_tokens'.", param="min_tokens", code="invalid_value")
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """How many tokens the client wants at most; None: as many as fit."""
+        return self.max_tokens
+
+
+class ChatRequest(_Request):
+    """Body of ``POST /v1/chat/completions``."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    logprobs: StrictBool = False
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """None: none wanted. 0: of sampled tokens only. n: and of the n most likely."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def _complain(self) -> None:
+        super()._complain()
+        if self.top_logprobs is not None and not self.logprobs:
+            raise BadRequestError(
+                "'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs", code="invalid_value"
+            )
+
+
+class CompletionRequest(_Request):
+    """Body of ``POST /v1/completions``. ``prompt``: one string, or one prompt as token ids."""
+
+    prompt: StrictStr | Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=1)]
+    logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """None: none wanted. 0: of sampled tokens only. n: and of the n most likely."""
+        return self.logprobs
+
+
+Request = ChatRequest | CompletionRequest
+R = TypeVar("R", ChatRequest, CompletionRequest)
+
+
+def parse_json(raw: bytes) -> dict[str, Any]:
+    """The body as an object; raises BadRequestError for anything else."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise BadRequestError("We could not parse the JSON body of your request.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise BadRequestError("The JSON body of your request must be an object.", code="invalid_json")
+    return body
+
+
+def validate(kind: type[R], body: dict[str, Any]) -> R:
+    """Check a parsed body; raises BadRequestError that names the parameter at fault."""
+    for name, harmless in _REFUSED.items():
+        if name in body and body[name] not in harmless:
+            raise BadRequestError(f"'{name}' is not supported here.", param=name, code="unsupported_parameter")
+    if kind is CompletionRequest:
+        prompt = body.get("prompt")
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+            raise BadRequestError(
+                "A list of prompts is not supported; send one request each.",
+                param="prompt",
+                code="unsupported_parameter",
+            )
+    try:
+        request = kind.model_validate({k: v for k, v in body.items() if k not in _REFUSED and v is not None})
+    except ValidationError as error:
+        raise _blame(error, body) from None
+    request._complain()
+    return request
+
+
+_JSON_NAMES = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
+    """The first complaint of pydantic in OpenAI's words."""
+    first = error.errors(include_url=False, include_context=True)[0]
+    path = [
+        part
+        for part in first["loc"]
+        if isinstance(part, int) or part in body or len(first["loc"]) == 1 or _is_key(part)
+    ]
+    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    kind = first["type"]
+    if kind == "missing":
+        return BadRequestError(
+            f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
+        )
+    if kind == "extra_forbidden":
+        return BadRequestError(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")
+    got = _JSON_NAMES.get(type(first["input"]), "null")
+    if kind.endswith("_type"):
+        return BadRequestError(
+            f"Invalid type for '{param}': {first['msg'].lower()}, but got {got} instead.",
+            param=param,
+            code="invalid_type",
+        )
+    return BadRequestError(f"Invalid value for '{param}': {first['msg'].lower()}.", param=param, code="invalid_value")
+
+
+def _is_key(part: int | str) -> bool:
+    """Leave out what pydantic adds for unions (``str``, ``list[...]``, class names)."""
+    return part in {"role", "content", "name", "type", "text", "include_usage"}

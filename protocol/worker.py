@@ -1,0 +1,55 @@
+"""What a worker tells the registry: who it is (once) and how busy it is (several times a second)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Role(StrEnum):
+    """What a worker is for."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    BOTH = "both"
+
+
+class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """Who a worker is. ``worker_id`` stays the same for one process; so does ``engine_id`` (random per start)."""
+
+    worker_id: str
+    engine_id: str
+    role: Role
+    model: str
+    #: Base URL of the port that serves ``/v1``, without a trailing slash.
+    url: str
+    #: Base URL of the internal port (handshake, abort, drain).
+    internal_url: str
+    compatibility_hash: str
+    max_model_len: int
+    block_size: int
+    num_blocks: int
+    #: Sequences the worker runs at once; more wait inside it.
+    max_num_seqs: int
+
+
+class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):
+    """How busy a worker is now; ``GET /load`` answers the same."""
+
+    running: int = 0
+    waiting: int = 0
+    reading: int = 0
+    free_blocks: int = 0
+    cached_blocks: int = 0
+    pinned_blocks: int = 0
+    leased_blocks: int = 0
+    leases: int = 0
+    draining: bool = False
+
+
+class WorkerStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """One registry entry."""
+
+    record: WorkerRecord
+    load: WorkerLoad

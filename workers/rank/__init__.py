@@ -1,0 +1,1 @@
+"""A rank: the process that holds the model shard, the paged cache and the sampler."""

@@ -1,0 +1,1 @@
+"""The worker's HTTP front: OpenAI endpoints on one port, internal endpoints on another."""

@@ -1,0 +1,1 @@
+"""Block transfer: the NIXL agent, handshakes, reads and the fence."""
