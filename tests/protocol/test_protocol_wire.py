@@ -1,0 +1,113 @@
+"""Golden bytes: what one version of a process says, another must still understand."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from protocol import steps
+from protocol.handoff import HandOffSummary, KVTransferParams
+from protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
+
+GOLDEN_STEPS = [
+    (
+        steps.Step(7, [(3, 2**63)], [1], [], [steps.Row(2, 16, 1, [], True)]),
+        "96a4737465700791920 3cf80000000000000009101909195021001 90c3".replace(" ", ""),
+    ),
+    (
+        steps.Read(1, "e", "ab", [4], [5], [2**64 - 1], []),
+        "98a47265616401a165a2616291049105 91cfffffffffffffffff90".replace(" ", ""),
+    ),
+    (steps.CancelRead(9), "92ab63616e63656c5f7265616409"),
+    (steps.Disconnect("e"), "92aa646973636f6e6e656374a165"),
+    (steps.Shutdown(), "91a873687574646f776e"),
+]
+
+GOLDEN_EVENTS = [
+    (steps.ReadResult(1, "stale", 0, 0.5, ""), "96ab726561645f726573756c7401a57374616c6500cb3fe0000000000000a0"),
+    (steps.PeerRead("ab"), "92a9706565725f72656164a26162"),
+    (steps.StepResult(1, [steps.Sampled(2, 3)], 0.5), "94ab737465705f726573756c740191940203c0c0cb3fe0000000000000"),
+]
+
+
+@pytest.mark.parametrize(("message", "golden"), GOLDEN_STEPS, ids=lambda v: type(v).__name__)
+def test_messages_to_a_rank_keep_their_bytes(message: steps.ToRank, golden: str) -> None:
+    assert msgspec.msgpack.encode(message).hex() == golden
+    assert msgspec.msgpack.Decoder(steps.ToRank).decode(bytes.fromhex(golden)) == message
+
+
+@pytest.mark.parametrize(("message", "golden"), GOLDEN_EVENTS, ids=lambda v: type(v).__name__)
+def test_messages_from_a_rank_keep_their_bytes(message: steps.FromRank, golden: str) -> None:
+    assert msgspec.msgpack.encode(message).hex() == golden
+    assert msgspec.msgpack.Decoder(steps.FromRank).decode(bytes.fromhex(golden)) == message
+
+
+def params() -> KVTransferParams:
+    return KVTransferParams(
+        do_remote_prefill=True,
+        do_remote_decode=False,
+        remote_engine_id="e1",
+        remote_request_id="r1",
+        remote_host="127.0.0.1",
+        remote_port=9,
+        remote_block_ids=[[1, 2]],
+        remote_num_tokens=20,
+        lease_id="aa",
+        block_versions=[2**63, 2**64 - 1],
+        first_token=5,
+        prompt_token_ids=[1, 2, 3],
+    )
+
+
+def test_kv_transfer_params_survive_json_with_64_bit_versions() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(params()), type=KVTransferParams) == params()
+
+
+def test_the_router_reads_only_the_summary() -> None:
+    summary = msgspec.json.decode(msgspec.json.encode(params()), type=HandOffSummary)
+    assert summary == HandOffSummary(
+        remote_engine_id="e1", remote_request_id="r1", lease_id="aa", first_token=5, remote_num_tokens=20
+    )
+
+
+def test_params_of_an_engine_without_our_fields() -> None:
+    foreign = {
+        "do_remote_prefill": True, "do_remote_decode": False, "remote_engine_id": "e", "remote_request_id": "r",
+        "remote_host": "h", "remote_port": 1, "remote_block_ids": [[1]], "remote_num_tokens": 3, "tp_size": 2,
+        "something_new": 1,
+    }  # fmt: skip
+    decoded = msgspec.convert(foreign, KVTransferParams)
+    assert (decoded.lease_id, decoded.first_token, decoded.tp_size) == ("", -1, 2)
+
+
+def compatibility(**changes: object) -> Compatibility:
+    base = Compatibility(
+        weights_fingerprint="f", kv_dtype="float32", layout="block,kv_head,layer,kv,slot,head_dim", block_size=16,
+        num_layers=2, num_kv_heads=2, head_dim=32,
+    )  # fmt: skip
+    return msgspec.structs.replace(base, **changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"weights_fingerprint": "g"}, {"kv_dtype": "bfloat16"}, {"layout": "x"}, {"block_size": 32}, {"num_layers": 3},
+     {"num_kv_heads": 4}, {"head_dim": 64}, {"wire_version": 2}],
+)  # fmt: skip
+def test_every_part_of_the_compatibility_counts(change: dict[str, object]) -> None:
+    assert compatibility().hash == compatibility().hash
+    assert compatibility(**change).hash != compatibility().hash
+
+
+def test_a_handshake_from_another_version_can_still_say_so() -> None:
+    """The second part stays opaque, whatever a later version puts there."""
+    later = {"wire_version": 99, "engine_id": "e", "compatibility_hash": "h", "metadata": b"\xc1 not msgpack", "new": 1}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=Handshake).wire_version == 99
+
+
+def test_rank_metadata_round_trip() -> None:
+    metadata = RankMetadata(
+        engine_id="e", rank=0, num_ranks=1, agent_metadata=b"\x00\xff", agent_name="a", cache_address=2**47,
+        cache_memory_type="DRAM", cache_device_id=0, num_blocks=10, block_bytes=1024, version_address=4096,
+        shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+    )  # fmt: skip
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(metadata), type=RankMetadata) == metadata
