@@ -1,0 +1,44 @@
+"""Fixtures that several areas share: a real Redis of our own, and free ports."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from baton.embedded_redis import EmbeddedRedis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[EmbeddedRedis]:
+    """One private Redis for the whole test run. The binary is a dependency, so nothing is skipped without it."""
+    with EmbeddedRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: EmbeddedRedis) -> str:
+    """The private Redis, emptied. Only ever flushes the server that this test run started."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+    return redis_server.url
+
+
+@pytest.fixture
+def own_redis() -> Iterator[EmbeddedRedis]:
+    """A Redis for one test alone, which may stop, kill and restart it."""
+    with EmbeddedRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A loopback port nobody listened on a moment ago; bind port 0 instead wherever the server can tell its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
