@@ -1,0 +1,64 @@
+"""How settings are declared. Every process has one frozen model; everything else is generated from it.
+
+A setting is one annotated field with a description that says its unit. From the field come, by rule:
+
+- the flag ``--kv-block-size`` (``kv_block_size``; a bool gives ``--x`` and ``--no-x``; a tuple is comma-separated),
+- the environment variable ``BATON_<SECTION>_KV_BLOCK_SIZE``, or ``BATON_<NAME>`` for the names in ``SHARED``,
+  and for the names in ``SECRET`` also ``..._FILE``, the path of a file that holds the value,
+- the key ``kv_block_size`` in the section of that process (or in ``shared:``) of the one YAML file,
+- the line in ``--help``.
+
+A flag wins over the environment, that over the file, that over the default. Reading all of these is the command
+line's work (``baton/configuration.py``); code and tests just construct a model: ``WorkerSettings(role="prefill")``.
+
+    class WorkerSettings(ProcessSettings):
+        section = "worker"
+        port: int = Field(8100, ge=0, le=65535, description="Port of the HTTP API; 0 lets the system choose.")
+
+A process is started by ``<package>.main.run(settings) -> int`` (the exit code), called once in a fresh process.
+``check`` in a model (a pydantic validator) raises ``ValueError`` with one sentence that never repeats a secret.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+#: Settings that mean the same in every process, written once for all of them.
+SHARED = frozenset({"redis_url", "internal_token", "admin_token", "api_keys", "log_level"})
+#: Settings whose value is never shown, neither in help nor in errors.
+SECRET = frozenset({"redis_url", "internal_token", "admin_token", "api_keys"})
+#: Settings that only a parent process uses; not shown in help.
+HIDDEN = frozenset({"status_fd"})
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Settings(BaseModel):
+    """Base of all settings models."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    #: Name of the section in the YAML file; upper-cased, of the environment variables.
+    section: ClassVar[str]
+
+
+class ProcessSettings(Settings):
+    """What the router and the workers have in common."""
+
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        repr=False,
+        description="Redis with the leases and the registry: redis://, rediss:// or unix:// URL.",
+    )
+    internal_token: SecretStr | None = Field(
+        None,
+        description="Secret between router and workers. Without it everything binds to loopback only.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level logged.")
+    status_fd: int | None = Field(
+        None,
+        ge=0,
+        description="File descriptor for the status lines of protocol/status.py, given by a parent process.",
+    )

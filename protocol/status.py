@@ -1,0 +1,44 @@
+"""What a child process tells ``baton up`` while it starts: one JSON object per line on the descriptor it was given.
+
+``{"event": "progress", "text": "loading weights"}``, any number of times, then exactly one of
+``{"event": "ready", "url": "http://127.0.0.1:41234"}`` and ``{"event": "failed", "error": "one line for people"}``.
+After ``ready`` a ``failed`` may still follow: the reason why a running process had to give up.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Progress(msgspec.Struct, frozen=True, tag_field="event", tag="progress"):
+    """A few words on what is being done now."""
+
+    text: str
+
+
+class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
+    """The process serves. ``url`` is the base URL of its public port, ``internal_url`` of its internal one, if any."""
+
+    url: str
+    internal_url: str = ""
+
+
+class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
+    """The process cannot go on and exits after this."""
+
+    error: str
+
+
+Status = Progress | Ready | Failed
+
+_decoder: msgspec.json.Decoder[Status] = msgspec.json.Decoder(Status)
+
+
+def encode(status: Status) -> bytes:
+    """One line, newline included."""
+    return msgspec.json.encode(status) + b"\n"
+
+
+def decode(line: bytes) -> Status:
+    """Parse one line; raises msgspec.DecodeError (ValidationError is one) for anything else."""
+    return _decoder.decode(line)
