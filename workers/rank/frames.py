@@ -1,0 +1,80 @@
+"""Frames on the socket between scheduler and rank: 4 bytes little-endian length, then msgpack."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from protocol.steps import FromRank, ToRank
+from workers.rank.errors import FrameError
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+
+#: Far above any step (a prompt of a million tokens is 5 MB), far below what a broken length would ask for.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+_HEADER = struct.Struct("<I")
+_ENCODER = msgspec.msgpack.Encoder()
+_TO_RANK: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
+_FROM_RANK: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
+M = TypeVar("M")
+
+
+def encode(message: ToRank | FromRank) -> bytes:
+    """One frame."""
+    body = _ENCODER.encode(message)
+    _check_length(len(body))
+    return _HEADER.pack(len(body)) + body
+
+
+def receive(sock: socket.socket) -> ToRank | None:
+    """The rank's side: wait for the next message. None: the other end closed between two frames."""
+    header = _receive_exactly(sock, _HEADER.size, may_end=True)
+    if not header:
+        return None
+    (length,) = _HEADER.unpack(header)
+    _check_length(length)
+    return _decode(_TO_RANK, _receive_exactly(sock, length))
+
+
+async def read(stream: asyncio.StreamReader) -> FromRank | None:
+    """The scheduler's side: wait for the next message. None: the rank's end was closed, wherever in a frame.
+
+    A rank that is killed may leave half a frame behind; to us both mean that it is gone.
+    """
+    try:
+        (length,) = _HEADER.unpack(await stream.readexactly(_HEADER.size))
+        _check_length(length)
+        body = await stream.readexactly(length)
+    except (EOFError, ConnectionError):
+        return None
+    return _decode(_FROM_RANK, body)
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_FRAME_BYTES:
+        raise FrameError(f"a frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}")
+
+
+def _receive_exactly(sock: socket.socket, length: int, *, may_end: bool = False) -> bytes | bytearray:
+    buffer = bytearray(length)
+    view, filled = memoryview(buffer), 0
+    while filled < length:
+        count = sock.recv_into(view[filled:])
+        if count == 0:
+            if may_end and filled == 0:
+                return b""
+            raise FrameError("the connection was closed inside a frame")
+        filled += count
+    return buffer
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[M], body: bytes | bytearray) -> M:
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise FrameError(f"a frame is not one of ours: {error}") from None

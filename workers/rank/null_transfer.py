@@ -1,0 +1,50 @@
+"""A ``Transfer`` that moves nothing: for engines that neither read nor are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.handshake import RankMetadata
+from protocol.steps import Connect, Connected, Read, ReadResult
+
+if TYPE_CHECKING:
+    from workers.rank.ports import Emit, RankMemory, TransferCommand
+
+REASON = "this engine was started without block transfer"
+
+
+class NullTransfer:
+    """Answers every connect with an error and every read with ``failed``, from the thread that submits."""
+
+    def __init__(self, memory: RankMemory, emit: Emit) -> None:
+        self._memory = memory
+        self._emit = emit
+
+    def metadata(self) -> RankMetadata:
+        """Complete, but without an agent."""
+        memory = self._memory
+        return RankMetadata(
+            engine_id=memory.engine_id,
+            rank=memory.rank,
+            num_ranks=memory.num_ranks,
+            agent_metadata=b"",
+            agent_name="",
+            cache_address=memory.cache_address,
+            cache_memory_type=memory.cache_memory_type,
+            cache_device_id=memory.cache_device_id,
+            num_blocks=memory.num_blocks,
+            block_bytes=memory.block_bytes,
+            version_address=memory.versions.address,
+            shard=memory.shard,
+        )
+
+    def submit(self, command: TransferCommand) -> None:
+        """Refuse."""
+        if isinstance(command, Connect):
+            self._emit(Connected(command.engine_id, REASON))
+        elif isinstance(command, Read):
+            self._memory.versions.store(command.fresh)
+            self._emit(ReadResult(command.read_id, "failed", 0, 0.0, REASON))
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,40 @@
+"""The version table: one unsigned 64-bit number per block, read by other engines for the fence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+
+class VersionTable:
+    """``num_blocks`` little-endian unsigned 64-bit integers in host memory at a fixed address.
+
+    The scheduler owns the numbers; a rank stores them before it overwrites the blocks. Storing is one aligned 8-byte
+    write per block, so a remote reader sees the old number or the new one, never a mixture.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.array: NDArray[np.uint64] = np.zeros(num_blocks, dtype="<u8")
+
+    @property
+    def address(self) -> int:
+        """Where the table starts; constant."""
+        return int(self.array.ctypes.data)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the table."""
+        return int(self.array.nbytes)
+
+    def store(self, fresh: Iterable[tuple[int, int]]) -> None:
+        """Give blocks their new versions: pairs of (block id, version). Raises IndexError for no such block."""
+        for block_id, version in fresh:
+            if block_id < 0:
+                raise IndexError(f"no block {block_id}")
+            self.array[block_id] = version
