@@ -1,0 +1,1 @@
+"""The command line: starts routers and workers as processes, and everything together with ``baton up``."""

@@ -1,0 +1,127 @@
+"""``baton up | router | worker | settings | version``.
+
+Only what a command needs is imported: ``baton --help`` starts without a model library, a web framework or Redis.
+Exit codes: 0 done, 1 something failed while running, 2 the command line or a setting is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+EXIT_WRONG_SETTINGS = 2
+
+#: Command, the section it takes its settings from, its module with ``run(settings) -> int``, a line of help.
+PROCESSES = {
+    "up": ("up", "baton.main", "Start Redis, workers and a router on this machine, and stop them together."),
+    "router": ("router", "router.main", "Run a router: the OpenAI API in front of the workers."),
+    "worker": ("worker", "workers.main", "Run a worker: one engine that prefills, decodes, or both."),
+}
+
+
+class Commands(click.Group):
+    """Builds a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*PROCESSES, "settings", "version"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in PROCESSES:
+            return _process_command(cmd_name, with_options=not ctx.resilient_parsing)
+        return {"settings": _settings, "version": _version}.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in ``baton --help``, without importing what the commands import."""
+        rows = [(name, line) for name, (_, _, line) in PROCESSES.items()]
+        rows += [(name, command.short_help or "") for name, command in (("settings", _settings), ("version", _version))]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. A wrong command line is one line on stderr."""
+    try:
+        code = _baton.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "")
+        return EXIT_WRONG_SETTINGS
+    except click.ClickException as error:
+        return _complain([error.format_message()])
+    except click.exceptions.Abort:
+        return 130
+    return code if isinstance(code, int) else 0
+
+
+def _complain(problems: Sequence[str]) -> int:
+    for problem in problems:
+        print(f"baton: {problem}", file=sys.stderr)
+    return EXIT_WRONG_SETTINGS
+
+
+def _process_command(name: str, with_options: bool) -> click.Command:
+    section, module, line = PROCESSES[name]
+    parameters: list[click.Parameter] = []
+    if with_options:
+        from baton.options import options
+        from baton.sections import settings_model
+
+        parameters = [_config_option(), *options(settings_model(section))]
+    return click.Command(
+        name,
+        params=parameters,
+        callback=_runner(section, module),
+        help=f"{line}\n\nA flag wins over its environment variable, that over the file given with --config.",
+        short_help=line,
+        context_settings={"max_content_width": 110},
+    )
+
+
+def _config_option() -> click.Option:
+    return click.Option(
+        ["--config"],
+        metavar="FILE",
+        help="YAML file with the sections shared, router, worker and up.  [env: BATON_CONFIG]",
+    )
+
+
+def _runner(section: str, module: str) -> Callable[..., int]:
+    def run(config: str | None, **flags: Any) -> int:
+        from baton.configuration import ConfigurationError, load
+        from baton.sections import settings_model
+        from baton.sources import CONFIG_VARIABLE, read_document, read_secret_files
+
+        try:
+            document = read_document(config or os.environ.get(CONFIG_VARIABLE) or None)
+            settings = load(settings_model(section), flags, read_secret_files(os.environ), document)
+        except ConfigurationError as error:
+            return _complain(error.problems)
+        if config is not None:
+            os.environ[CONFIG_VARIABLE] = str(Path(config).resolve())  # for the processes that this one starts
+        return int(importlib.import_module(module).run(settings))
+
+    return run
+
+
+@click.command("settings", short_help="Print every setting as a Markdown table.")
+def _settings() -> None:
+    """Print every setting with its flag, variable, default and meaning, as the Markdown tables of the README."""
+    from baton.reference import markdown
+
+    click.echo(markdown())
+
+
+@click.command("version", short_help="Print the version.")
+def _version() -> None:
+    """Print the version."""
+    from importlib.metadata import version
+
+    click.echo(version("baton-serve"))
+
+
+_baton = Commands("baton", help="Serve a large language model with prefill and decode on different workers.")

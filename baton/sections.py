@@ -1,0 +1,23 @@
+"""The sections of the configuration file, and the settings model of each (imported only when it is needed)."""
+
+from __future__ import annotations
+
+import importlib
+
+from protocol.settings import Settings
+
+#: Section to ``module:class``. ``shared`` has no model: its keys are the shared settings of all models.
+MODELS = {
+    "router": "router.settings:RouterSettings",
+    "worker": "workers.settings:WorkerSettings",
+    "up": "baton.settings:UpSettings",
+}
+
+
+def settings_model(section: str) -> type[Settings]:
+    """The model of a section in ``MODELS``."""
+    module, _, name = MODELS[section].partition(":")
+    model = getattr(importlib.import_module(module), name)
+    if not (isinstance(model, type) and issubclass(model, Settings)):
+        raise TypeError(f"{MODELS[section]} does not derive from protocol.settings.Settings")
+    return model

@@ -1,0 +1,45 @@
+"""Settings of ``baton up``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field, SecretStr
+
+from protocol.settings import Settings
+
+
+class UpSettings(Settings):
+    """What ``baton up`` starts. Everything else about router and workers is in their own sections."""
+
+    section: ClassVar[str] = "up"
+
+    model: str | None = Field(
+        None,
+        description="Folder or Hugging Face hub id of the model. Unset: the worker section's, else the demo model.",
+    )
+    prefill: int = Field(1, ge=1, le=64, description="Number of prefill workers.")
+    decode: int = Field(1, ge=1, le=64, description="Number of decode workers.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address the router listens on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port of the OpenAI API; 0 lets the system choose.")
+    redis_url: str | None = Field(
+        None,
+        repr=False,
+        description="An existing Redis (redis://, rediss:// or unix:// URL). Unset: a private one is started.",
+    )
+    internal_token: SecretStr | None = Field(
+        None, description="Secret between router and workers. Unset: a random one for each start."
+    )
+    log_dir: Path | None = Field(
+        None, description="Directory for the log files of all processes. Unset: a new one in the temporary directory."
+    )
+    threads_per_worker: int | None = Field(
+        None, ge=1, description="CPU threads of each worker (OMP_NUM_THREADS). Unset: the CPUs divided by the workers."
+    )
+    start_timeout_s: float = Field(
+        1800.0, gt=0, description="How long a process may take to become ready, in seconds (a download included)."
+    )
+    stop_timeout_s: float = Field(
+        10.0, gt=0, description="How long a process may take to stop by itself before it is killed, in seconds."
+    )
