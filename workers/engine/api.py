@@ -1,4 +1,15 @@
-"""What the HTTP front asks of an engine, and what comes back: one process, one asyncio loop, no torch."""
+"""What the HTTP front asks of an engine, and what comes back: one process, one asyncio loop, no torch.
+
+EngineError                  the sequence cannot go on; its blocks are given back
+├── RefusedError             never started: the request can not run here, now or ever
+│   ├── InvalidRequestError      token ids out of range, no prompt, an id in use
+│   ├── PromptTooLongError       longer than the model or the whole cache takes
+│   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
+│   └── DrainingError            this engine takes nothing new
+├── AbortedError             somebody stopped it
+├── ReadFailedError          P could not be reached or read
+└── EngineDeadError          a rank is gone
+"""
 
 from __future__ import annotations
 
@@ -53,8 +64,9 @@ class HandOff(msgspec.Struct, frozen=True):
 class TokenOutput(msgspec.Struct, frozen=True):
     """One sampled token. The last one of a sequence carries ``finish``.
 
-    ``hand_off`` comes with the only token of a ``hand_off`` request, unless that token ended the sequence by itself
-    (``finish`` is STOP): then nothing is pinned.
+    ``hand_off`` comes with the only token of a ``hand_off`` request (``finish`` is LENGTH then), unless that token
+    ended the sequence by itself: a stop token (STOP), or no room in the context for another one (LENGTH, without a
+    ``hand_off``). Then nothing is pinned.
     """
 
     token: int
@@ -70,6 +82,36 @@ class EngineError(Exception):
     """The sequence cannot go on; its blocks are given back. ``code`` is stable, the message is for people."""
 
     code = "engine_error"
+
+
+class RefusedError(EngineError):
+    """The request never started."""
+
+    code = "refused"
+
+
+class InvalidRequestError(RefusedError):
+    """Token ids out of range, an empty prompt, a request id that is in use."""
+
+    code = "invalid_request"
+
+
+class PromptTooLongError(RefusedError):
+    """Prompt and one token more do not fit the model, or the whole cache."""
+
+    code = "context_length_exceeded"
+
+
+class InvalidHandOffError(RefusedError):
+    """``kv_transfer_params`` that contradict the request or themselves."""
+
+    code = "kv_params_invalid"
+
+
+class DrainingError(RefusedError):
+    """The engine takes nothing new."""
+
+    code = "draining"
 
 
 class AbortedError(EngineError):
@@ -90,11 +132,27 @@ class EngineDeadError(EngineError):
     code = "engine_dead"
 
 
+class TokenStream(Protocol):
+    """The tokens of one sequence, for one consumer; use it with ``contextlib.aclosing``.
+
+    Cancelling ``anext`` loses no token and does not end the sequence; ``aclose`` does, in one go and in any state.
+    """
+
+    def __aiter__(self) -> AsyncIterator[TokenOutput]:
+        """Itself."""
+
+    async def __anext__(self) -> TokenOutput:
+        """The next token. Raises EngineError once, then StopAsyncIteration."""
+
+    async def aclose(self) -> None:
+        """Abort the sequence unless it has ended. Safe to call twice; never waits."""
+
+
 class Engine(Protocol):
     """A running engine. All methods are called from its asyncio loop."""
 
-    def submit(self, request: EngineRequest) -> AsyncIterator[TokenOutput]:
-        """Queue a sequence; iterate its tokens. Closing the iterator early aborts the sequence.
+    def submit(self, request: EngineRequest) -> TokenStream:
+        """Queue a sequence at once; iterate its tokens. Closing the stream early aborts the sequence.
 
         Raises EngineError from the iterator, never after a token that carried ``finish``.
         """
