@@ -1,0 +1,59 @@
+"""Finds stop strings in text that arrives in pieces. Pure: what comes out depends on the text only, not on the pieces.
+
+The text ends at the first character that completes any stop string; it is cut where that stop string begins (the
+longest one, if several end there). Text that may still become a stop string is held back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class StopStrings:
+    """Feed text with ``push``; once ``found`` is set nothing more comes out."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+        #: The stop string that ended the text.
+        self.found: str | None = None
+
+    def push(self, text: str) -> str:
+        """Add text; returns what is certain to come before any stop string."""
+        if self.found is not None:
+            return ""
+        if not self._stops:
+            return text
+        text = self._held + text
+        match = self._earliest(text)
+        if match is not None:
+            self.found, start = match
+            self._held = ""
+            return text[:start]
+        keep = self._possible_prefix(text)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        """The text has ended without a stop string: give out what was held back."""
+        held, self._held = self._held, ""
+        return held
+
+    def _earliest(self, text: str) -> tuple[str, int] | None:
+        """The stop string that is complete first, and where it begins."""
+        ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if not ends:
+            return None
+        _, start, stop = min(ends)
+        return stop, start
+
+    def _possible_prefix(self, text: str) -> int:
+        """Length of the longest end of ``text`` with which a stop string begins."""
+        longest = max(map(len, self._stops)) - 1
+        for start in range(max(0, len(text) - longest), len(text)):
+            if any(stop.startswith(text[start:]) for stop in self._stops):
+                return len(text) - start
+        return 0

@@ -1,0 +1,164 @@
+"""The model's tokenizer: the only module of the front that imports transformers, and only when one is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from protocol.errors import BadRequestError
+from workers.server.pieces import byte_level_bytes, sentencepiece_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from protocol.openai import Message
+
+logger = logging.getLogger(__name__)
+
+#: Characters up to which text is encoded on the event loop (about 1 ms); longer text goes to a thread.
+MAX_INLINE_CHARS = 4096
+
+
+class TokenizerError(Exception):
+    """The model folder has no tokenizer we can use. One line for a person."""
+
+
+class Tokenizer:
+    """Text to tokens and back. Safe to use from one event loop; ``encode_*`` may run in a thread of its own.
+
+    ``fast`` is the Rust tokenizer of the ``tokenizers`` package, ``render`` the chat template.
+    """
+
+    def __init__(
+        self,
+        fast: Any,
+        render: Callable[[list[dict[str, str]]], str],
+        eos_token_ids: frozenset[int],
+        special_ids: frozenset[int],
+        has_chat_template: bool = True,
+    ) -> None:
+        self._fast = fast
+        self._render = render
+        self._special_ids = special_ids
+        self._size = fast.get_vocab_size(with_added_tokens=True)
+        self._piece_bytes = byte_level_bytes if "ByteLevel" in repr(fast.decoder) else sentencepiece_bytes
+        self._bytes_of: dict[int, bytes] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
+        #: Sampling one of these ends a sequence.
+        self.eos_token_ids = eos_token_ids
+        self.has_chat_template = has_chat_template
+
+    async def encode_text(self, text: str) -> list[int]:
+        """A completion's prompt; special tokens as the model wants them in front."""
+        return await self._encode(text, add_special_tokens=True)
+
+    async def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """A conversation, by the model's template, up to where the assistant's answer begins.
+
+        Raises BadRequestError when there is no template or it refuses the messages.
+        """
+        return await self._encode(self._rendered(messages), add_special_tokens=False)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of tokens, special ones left out."""
+        text: str = self._fast.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+    def is_visible(self, token: int) -> bool:
+        """False for tokens that never give text: special ones, and ids that pad the vocabulary."""
+        return token not in self._special_ids and token < self._size
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes one token stands for (a part of a character, perhaps), its leading space included."""
+        known = self._bytes_of.get(token)
+        if known is None:
+            piece: str | None = self._fast.id_to_token(token)
+            known = b"" if piece is None else self._piece_bytes(piece)
+            self._bytes_of[token] = known
+        return known
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _rendered(self, messages: Sequence[Message]) -> str:
+        from jinja2 import TemplateError
+
+        if not self.has_chat_template:
+            raise BadRequestError(
+                "This model has no chat template; use /v1/completions.", param="messages", code="no_chat_template"
+            )
+        conversation = [{"role": m.role, "content": m.text()} | ({"name": m.name} if m.name else {}) for m in messages]
+        try:
+            return self._render(conversation)
+        except TemplateError as error:
+            raise BadRequestError(
+                f"The model's chat template refuses these messages: {error}", param="messages", code="invalid_value"
+            ) from None
+
+    async def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        def work() -> list[int]:
+            ids: list[int] = self._fast.encode(text, add_special_tokens=add_special_tokens).ids
+            return ids
+
+        if len(text) <= MAX_INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def load(model: str, revision: str | None = None) -> Tokenizer:
+    """Load from a folder or hub id. Raises TokenizerError."""
+    from transformers import AutoTokenizer
+
+    try:
+        loaded = AutoTokenizer.from_pretrained(model, revision=revision)
+    except (OSError, ValueError, KeyError) as error:
+        raise TokenizerError(f"cannot load a tokenizer from {model}: {_first_line(error)}") from error
+    fast = getattr(loaded, "backend_tokenizer", None)
+    if fast is None:
+        raise TokenizerError(f"{model} has no fast tokenizer (tokenizer.json)")
+    fast.no_truncation()
+    fast.no_padding()
+
+    def render(conversation: list[dict[str, str]]) -> str:
+        text: str = loaded.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+        return text
+
+    return Tokenizer(
+        fast,
+        render,
+        eos_token_ids=frozenset(_eos_token_ids(model, revision, loaded)),
+        special_ids=frozenset(loaded.all_special_ids) | _special_added(fast),
+        has_chat_template=loaded.chat_template is not None,
+    )
+
+
+def _special_added(fast: Any) -> frozenset[int]:
+    return frozenset(token for token, added in fast.get_added_tokens_decoder().items() if added.special)
+
+
+def _eos_token_ids(model: str, revision: str | None, loaded: Any) -> set[int]:
+    """What the tokenizer calls its end, and what generation_config.json and config.json list."""
+    from transformers.utils import cached_file
+
+    found = {loaded.eos_token_id} if loaded.eos_token_id is not None else set()
+    for name in ("generation_config.json", "config.json"):
+        try:
+            path = cached_file(model, name, revision=revision)
+        except OSError:
+            logger.debug("%s has no %s", model, name)
+            continue
+        listed = orjson.loads(Path(path).read_bytes()).get("eos_token_id")
+        if listed is not None:
+            found |= set(listed) if isinstance(listed, list) else {listed}
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return re.split(r"[\r\n]", str(error).strip() or type(error).__name__)[0]

@@ -1,0 +1,137 @@
+"""What a worker can be told. How the fields become flags, variables and YAML keys: ``protocol/settings.py``."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import PurePath
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from protocol.settings import LOOPBACK, ProcessSettings
+from protocol.worker import Role
+
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
+
+
+class WorkerSettings(ProcessSettings):
+    """One worker: one engine behind one public and one internal port."""
+
+    section: ClassVar[str] = "worker"
+
+    # What it is.
+    role: Role = Field(Role.BOTH, description="What the worker is for: prefill, decode or both.")
+    model: str = Field(..., min_length=1, description="Model: a local Hugging Face folder or a hub id.")
+    revision: str | None = Field(None, description="Branch, tag or commit of a hub id. Default: its main branch.")
+    served_model_name: str | None = Field(
+        None, description="Name that clients call the model by. Default: the last part of the model's path or id."
+    )
+
+    # Where it listens.
+    host: str = Field("127.0.0.1", description="Address of the public port (/v1, /metrics, /load, /health).")
+    port: int = Field(0, ge=0, le=65535, description="The public port; 0 lets the system choose.")
+    internal_host: str | None = Field(
+        None, description="Address of the internal port (handshake, abort, drain). Default: the same as host."
+    )
+    internal_port: int = Field(0, ge=0, le=65535, description="The internal port; 0 lets the system choose.")
+    advertise_host: str | None = Field(
+        None,
+        description="Host name or address at which routers and other workers reach this one. "
+        "Default: host, or this machine's name where host means all addresses.",
+    )
+
+    # How it computes.
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where the model runs: auto, cpu, cuda or cuda:N."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Type of weights and cache. auto: float32 on a CPU, the checkpoint's own on a GPU."
+    )
+    torch_threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of the model. Default: one for each core, at most 8."
+    )
+    num_blocks: int | None = Field(
+        None, ge=2, description="Blocks in the KV cache. Default: as many as kv_cache_bytes holds."
+    )
+    kv_cache_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Bytes of the KV cache. Default: 1 GiB on a CPU, gpu_memory_fraction on a GPU.",
+    )
+    gpu_memory_fraction: float = Field(
+        0.9, gt=0, le=1, description="Fraction of the GPU memory left after the weights that becomes KV cache."
+    )
+    block_size: int = Field(16, ge=1, le=1024, description="Tokens in one KV block; equal on all workers of a model.")
+    max_num_seqs: int = Field(64, ge=1, le=65536, description="Sequences that run at once; more wait.")
+    max_num_batched_tokens: int = Field(
+        2048, ge=1, description="Tokens in one forward pass; longer prompts are prefilled in pieces."
+    )
+    max_model_len: int | None = Field(
+        None, ge=2, description="Tokens of prompt and output together. Default: what the model was made for."
+    )
+
+    # How long things are kept.
+    lease_duration_ms: int = Field(
+        6000, ge=100, description="Milliseconds that a prefill's blocks are held unless the router renews."
+    )
+    redis_grace_ms: int = Field(
+        60_000, ge=0, description="Milliseconds that leases are kept while Redis cannot be reached."
+    )
+    announce_interval_ms: int = Field(
+        250, ge=10, description="Milliseconds between two announcements to the registry; a change goes out sooner."
+    )
+    registry_ttl_ms: int = Field(
+        3000, ge=100, description="Milliseconds after its last announcement that a silent worker is forgotten."
+    )
+    drain_timeout_s: float = Field(
+        30.0, ge=0, description="Seconds that SIGTERM waits for running requests and leases before it leaves anyway."
+    )
+    handshake_timeout_s: float = Field(10.0, gt=0, description="Seconds one handshake with another engine may take.")
+    handshake_concurrency: int = Field(8, ge=1, le=256, description="Handshakes done at once.")
+    start_timeout_s: float = Field(600.0, gt=0, description="Seconds that loading the model may take.")
+
+    # What it accepts and says.
+    request_body_max_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of the largest request body.")
+    log_format: Literal["text", "json"] = Field("text", description="Log lines for people or for machines.")
+    unsafe_disable_fence: bool = Field(
+        False,
+        description="DANGEROUS, for tests only: serve blocks that were read without comparing their versions.",
+    )
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Without an internal token nobody but this machine may reach either port."""
+        if self.internal_token is None:
+            for name, host in (("host", self.host), ("internal_host", self.bound_internal_host)):
+                if not is_loopback(host):
+                    raise ValueError(f"{name} is not a loopback address: that needs an internal_token")
+        if self.registry_ttl_ms < 2 * self.announce_interval_ms:
+            raise ValueError("registry_ttl_ms must be at least twice announce_interval_ms")
+        return self
+
+    @property
+    def bound_internal_host(self) -> str:
+        """Where the internal port listens."""
+        return self.host if self.internal_host is None else self.internal_host
+
+    @property
+    def model_name(self) -> str:
+        """What clients call the model."""
+        return self.served_model_name or PurePath(self.model).name or self.model
+
+    def advertised(self, bound: str) -> str:
+        """The host that others use for a port bound to ``bound``."""
+        if self.advertise_host is not None:
+            return self.advertise_host
+        return socket.gethostname() if bound in _ANY_ADDRESS else bound
+
+
+def is_loopback(host: str) -> bool:
+    """True for addresses and names that only this machine reaches."""
+    if host in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
