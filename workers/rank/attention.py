@@ -1,0 +1,162 @@
+"""Our attention function, as transformers' models call it, over the paged cache.
+
+Models look their attention up by name in ``transformers.AttentionInterface`` and call it with the queries, keys and
+values of the layer. What they do not pass, namely which sequences the tokens belong to, is set around the forward pass
+with ``attending``. No mask function is registered under our name, so models build no mask.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from workers.rank.batch import Batch, Group
+    from workers.rank.kv_cache import KVCache
+
+NAME = "baton_paged"
+
+
+class Attend(Protocol):
+    """What happens inside the attention of every layer during one forward pass.
+
+    ``query`` ``[1, head, token, head_dim]``, ``key`` and ``value`` ``[1, kv_head, token, head_dim]``; answers
+    ``[1, token, head, head_dim]``. ``extras`` is whatever else the model passed.
+    """
+
+    def __call__(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+        extras: dict[str, Any],
+    ) -> torch.Tensor: ...
+
+
+_active: ContextVar[Attend] = ContextVar("attend")
+
+
+@contextmanager
+def attending(attend: Attend) -> Iterator[None]:
+    """Use ``attend`` for the forward pass inside."""
+    token = _active.set(attend)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def _entry(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **extras: Any,
+) -> tuple[torch.Tensor, None]:
+    """The signature that transformers calls."""
+    extras["attention_mask"] = attention_mask
+    return _active.get()(module, query, key, value, scaling, sliding_window, extras), None
+
+
+def register() -> None:
+    """Make ``NAME`` known to transformers; again does no harm."""
+    AttentionInterface.register(NAME, _entry)
+
+
+class PagedAttention:
+    """Writes the batch's K and V into the cache, then lets every token see its own sequence."""
+
+    def __init__(self, cache: KVCache, batch: Batch, first_layer: int = 0) -> None:
+        self._cache = cache
+        self._batch = batch
+        self._first_layer = first_layer
+
+    def __call__(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+        extras: dict[str, Any],
+    ) -> torch.Tensor:
+        layer = _layer_index(module) - self._first_layer
+        self._cache.write(layer, self._batch.slots, key[0], value[0])
+        parts = []
+        for group in self._batch.groups:
+            if group.sees_only_itself(window):
+                parts.append(_attend_to_itself(group, query, key, value, scaling))
+            elif group.is_prefill:
+                parts.append(self._prefill(group, layer, query, scaling, window))
+            else:
+                parts.append(self._decode(group, layer, query, scaling, window))
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0)
+
+    def _decode(
+        self, group: Group, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
+    ) -> torch.Tensor:
+        """One token each. Query heads that share a KV head go along the query axis, so that nothing is repeated."""
+        plan = group.plan(window)
+        key, value = self._cache.gather(layer, plan.pieces)
+        rows, kv_heads, tokens, _ = key.shape
+        mine = query[0, :, group.tokens].transpose(0, 1)
+        heads, head_dim = mine.shape[1:]
+        shared = heads // kv_heads
+        out = scaled_dot_product_attention(
+            mine.reshape(rows, kv_heads, shared, head_dim),
+            key,
+            value,
+            # A mask of full size makes the CPU's fused kernel a third faster (measured); expanding copies nothing.
+            attn_mask=plan.mask.expand(rows, 1, shared, tokens),
+            scale=scaling,
+        )
+        return out.reshape(rows, heads, head_dim)
+
+    def _prefill(
+        self, group: Group, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
+    ) -> torch.Tensor:
+        """A chunk that continues a context, or whose window is shorter than itself."""
+        plan = group.plan(window)
+        key, value = self._cache.gather(layer, plan.pieces)
+        mine = query[:, :, group.tokens]
+        shared = query.shape[1] // key.shape[1]
+        if shared > 1 and query.is_cuda:
+            # CUDA's fused kernels take a mask or shared heads, not both; without them all scores would lie in memory.
+            key, value, shared = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1), 1
+        out = scaled_dot_product_attention(mine, key, value, attn_mask=plan.mask, scale=scaling, enable_gqa=shared > 1)
+        return out[0].transpose(0, 1)
+
+
+def _attend_to_itself(
+    group: Group, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """The first chunk of a prompt: nothing has to be read back from the cache."""
+    out = scaled_dot_product_attention(
+        query[:, :, group.tokens],
+        key[:, :, group.tokens],
+        value[:, :, group.tokens],
+        is_causal=True,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return out[0].transpose(0, 1)
+
+
+def _layer_index(module: torch.nn.Module) -> int:
+    index = module.layer_idx
+    assert isinstance(index, int), "checked when the model was loaded"
+    return index

@@ -1,0 +1,166 @@
+"""Where the tokens of one forward pass are, computed once per step and used by every layer.
+
+All rows are laid end to end on one token axis: first the rows of one token (decode), grouped so that rows of similar
+context length share a padded gather, then the rows of several tokens (prefill), each on its own. Index arrays are made
+with numpy on the host; each goes to the device once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from workers.rank.kv_cache import CacheShape
+
+#: Rows with up to this many blocks share one group, however different they are: padding that little costs less than
+#: one more call per layer.
+SMALL_GROUP_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """``num_tokens`` tokens of one sequence from position ``start``; ``block_ids`` cover them and all before."""
+
+    start: int
+    num_tokens: int
+    block_ids: Sequence[int]
+
+    @property
+    def end(self) -> int:
+        """The context length once the row is computed."""
+        return self.start + self.num_tokens
+
+
+@dataclass(frozen=True)
+class KeyPlan:
+    """Which cache pieces a group reads: ``pieces`` ``[row, kv_head, block]`` and ``mask``, True where to look.
+
+    ``mask`` is ``[row, 1, 1, token]`` for decode and ``[1, 1, query, token]`` for prefill.
+    """
+
+    pieces: torch.Tensor
+    mask: torch.Tensor
+
+
+class Group:
+    """Rows that attend in one call: several of one token, or one of several tokens. One plan per window size."""
+
+    def __init__(self, rows: list[BatchRow], first_token: int, shape: CacheShape, device: torch.device) -> None:
+        self.rows = rows
+        self.tokens = slice(first_token, first_token + sum(row.num_tokens for row in rows))
+        self.is_prefill = rows[0].num_tokens > 1
+        self._shape = shape
+        self._device = device
+        self._plans: dict[int | None, KeyPlan] = {}
+
+    def sees_only_itself(self, window: int | None) -> bool:
+        """A prefill from the start whose window leaves nothing out: plain causal attention over its own tokens."""
+        row = self.rows[0]
+        return self.is_prefill and row.start == 0 and (window is None or row.end <= window)
+
+    def plan(self, window: int | None) -> KeyPlan:
+        """What to read when a token sees itself and the ``window - 1`` tokens before it (None: everything)."""
+        if window not in self._plans:
+            self._plans[window] = self._make_plan(window)
+        return self._plans[window]
+
+    def _make_plan(self, window: int | None) -> KeyPlan:
+        size = self._shape.block_size
+        reach = window if window is not None else max(row.end for row in self.rows)
+        # The first block that the row's first token still sees, and how many there are from it on.
+        firsts = [max(0, row.start - reach + 1) // size for row in self.rows]
+        tables = [row.block_ids[first : -(-row.end // size)] for row, first in zip(self.rows, firsts, strict=True)]
+        width = max(len(table) for table in tables)
+        blocks = np.empty((len(tables), width), dtype=np.int64)
+        for index, table in enumerate(tables):
+            # Padding reads the row's own first block again: masked, and never another sequence's numbers.
+            blocks[index, : len(table)] = table
+            blocks[index, len(table) :] = table[0]
+        keys = np.array(firsts)[:, None] * size + np.arange(width * size)[None, :]
+        queries = self._query_positions()
+        mask = keys[:, None, :] <= queries[:, :, None]
+        if window is not None:
+            mask &= keys[:, None, :] > queries[:, :, None] - window
+        heads = np.arange(self._shape.num_kv_heads) * self._shape.pieces_per_head
+        pieces = blocks[:, None, :] * self._shape.pieces_per_block + heads[None, :, None]
+        return KeyPlan(_to(self._device, pieces), _to(self._device, mask)[:, None])
+
+    def _query_positions(self) -> NDArray[np.int64]:
+        """``[row, query]``."""
+        if self.is_prefill:
+            row = self.rows[0]
+            return np.arange(row.start, row.end)[None, :]
+        return np.array([row.start for row in self.rows])[:, None]
+
+
+class Batch:
+    """One forward pass. ``order`` lists the given rows' indices as they lie on the token axis."""
+
+    def __init__(self, rows: Sequence[BatchRow], shape: CacheShape, device: torch.device) -> None:
+        decode = sorted((i for i, row in enumerate(rows) if row.num_tokens == 1), key=lambda i: _bucket(rows[i], shape))
+        prefill = [i for i, row in enumerate(rows) if row.num_tokens > 1]
+        self.order = decode + prefill
+        self.groups: list[Group] = []
+        self.last_tokens = [0] * len(rows)
+        self.num_tokens = 0
+        for members in _split(decode, rows, shape) + [[i] for i in prefill]:
+            self.groups.append(Group([rows[i] for i in members], self.num_tokens, shape, device))
+            for i in members:
+                self.num_tokens += rows[i].num_tokens
+                self.last_tokens[i] = self.num_tokens - 1
+        ordered = [rows[i] for i in self.order]
+        positions = np.concatenate([np.arange(row.start, row.end) for row in ordered])
+        self.positions = _to(device, positions)
+        self.slots = _to(device, _slots(ordered, shape))
+
+
+def tail_blocks(rows: Sequence[BatchRow], block_size: int) -> list[int]:
+    """Blocks that these rows begin to fill and leave partly filled.
+
+    They are cleared before the pass. What the previous owner left in their unused slots is masked, but a mask does
+    not stop a NaN: zero times NaN is NaN. So one sequence's overflow could otherwise spoil another's answer.
+    """
+    tails = []
+    for row in rows:
+        last, used = divmod(row.end - 1, block_size)
+        if used != block_size - 1 and last * block_size >= row.start:
+            tails.append(row.block_ids[last])
+    return tails
+
+
+def _bucket(row: BatchRow, shape: CacheShape) -> int:
+    """Rows of one bucket differ by less than a factor of two in what they read."""
+    return max(-(-row.end // shape.block_size), SMALL_GROUP_BLOCKS).bit_length()
+
+
+def _split(decode: list[int], rows: Sequence[BatchRow], shape: CacheShape) -> list[list[int]]:
+    """Cut rows sorted by bucket where the bucket changes."""
+    groups: dict[int, list[int]] = {}
+    for index in decode:
+        groups.setdefault(_bucket(rows[index], shape), []).append(index)
+    return list(groups.values())
+
+
+def _slots(rows: list[BatchRow], shape: CacheShape) -> NDArray[np.int64]:
+    """Where layer 0's K of every (head, token) goes, in slots: ``[kv_head * token]``."""
+    starts = []
+    for row in rows:
+        positions = np.arange(row.start, row.end)
+        first = row.start // shape.block_size
+        table = np.array(row.block_ids[first : (row.end - 1) // shape.block_size + 1], dtype=np.int64)
+        pieces = table[positions // shape.block_size - first] * shape.pieces_per_block
+        starts.append(pieces * shape.block_size + positions % shape.block_size)
+    heads = np.arange(shape.num_kv_heads) * (shape.pieces_per_head * shape.block_size)
+    return (heads[:, None] + np.concatenate(starts)[None, :]).ravel()
+
+
+def _to(device: torch.device, array: NDArray[np.generic]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)

@@ -1,0 +1,117 @@
+"""The paged KV cache of one rank: one tensor ``[block, kv_head, layer, K|V, slot, head_dim]``.
+
+Everything a rank holds of a block is one contiguous piece of memory, and so is any range of its heads; that is what
+makes a block one descriptor for a reader. The slots of one (block, head, layer, K|V) are contiguous too, so reading
+the cache is copying whole *pieces* of ``block_size * head_dim`` numbers, and every index here counts in pieces
+(``gather``) or in single slots (``write``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from workers.rank.errors import CacheError
+
+if TYPE_CHECKING:
+    from workers.rank.spec import RankSpec
+
+LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
+DEFAULT_CPU_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """Sizes of one block on one rank."""
+
+    num_kv_heads: int
+    num_layers: int
+    block_size: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block on this rank."""
+        return self.num_kv_heads * self.num_layers * 2 * self.block_size * self.head_dim * self.dtype.itemsize
+
+    @property
+    def pieces_per_head(self) -> int:
+        """How far two heads of a block are apart, in pieces."""
+        return self.num_layers * 2
+
+    @property
+    def pieces_per_block(self) -> int:
+        """How far two blocks are apart, in pieces."""
+        return self.num_kv_heads * self.pieces_per_head
+
+
+class KVCache:
+    """The tensor and the two ways to touch it. Never moves once built."""
+
+    def __init__(self, shape: CacheShape, num_blocks: int, device: torch.device) -> None:
+        """Raises CacheError if it does not fit."""
+        self.shape = shape
+        self.num_blocks = num_blocks
+        sizes = (num_blocks, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
+        try:
+            self.tensor = torch.zeros(sizes, dtype=shape.dtype, device=device)
+        except RuntimeError as error:
+            size = num_blocks * shape.block_bytes
+            raise CacheError(f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}") from error
+        self._pieces = self.tensor.view(-1, shape.block_size * shape.head_dim)
+        self._slots = self.tensor.view(-1, shape.head_dim)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lives."""
+        return self.tensor.device
+
+    @property
+    def address(self) -> int:
+        """Of block 0."""
+        return self.tensor.data_ptr()
+
+    def write(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Store K and V ``[kv_head, token, head_dim]``; ``slots`` ``[kv_head * token]`` are those of layer 0's K."""
+        offset = layer * 2 * self.shape.block_size
+        dim = self.shape.head_dim
+        self._slots.index_copy_(0, slots + offset, key.reshape(-1, dim))
+        self._slots.index_copy_(0, slots + (offset + self.shape.block_size), value.reshape(-1, dim))
+
+    def gather(self, layer: int, pieces: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V, each ``[row, kv_head, token, head_dim]``, of ``pieces`` ``[row, kv_head, block]``.
+
+        ``pieces`` are those of layer 0's K. The tokens of a row are those of its blocks in order, whole blocks each.
+        """
+        rows, heads, blocks = pieces.shape
+        sizes = (rows, heads, blocks * self.shape.block_size, self.shape.head_dim)
+        index = pieces.flatten() + 2 * layer
+        key = self._pieces.index_select(0, index).view(sizes)
+        value = self._pieces.index_select(0, index + 1).view(sizes)
+        return key, value
+
+    def clear(self, block_ids: list[int]) -> None:
+        """Fill blocks with zeros."""
+        if block_ids:
+            self.tensor.index_fill_(0, torch.tensor(block_ids, device=self.device), 0)
+
+
+def count_blocks(spec: RankSpec, shape: CacheShape, device: torch.device) -> int:
+    """How many blocks the spec's budget buys; see ``RankSpec``. Raises CacheError for none at all."""
+    if spec.num_blocks is not None:
+        return spec.num_blocks
+    budget = spec.kv_cache_bytes if spec.kv_cache_bytes is not None else _default_budget(spec, device)
+    num_blocks = budget // shape.block_bytes
+    if num_blocks < 1:
+        raise CacheError(f"a KV cache of {budget} bytes has no room for one block of {shape.block_bytes} bytes")
+    return num_blocks
+
+
+def _default_budget(spec: RankSpec, device: torch.device) -> int:
+    if device.type != "cuda":
+        return DEFAULT_CPU_BYTES
+    free, _total = torch.cuda.mem_get_info(device)
+    return int(free * spec.gpu_memory_fraction)

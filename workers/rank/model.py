@@ -1,0 +1,153 @@
+"""Load a model: a local folder or hub id becomes a transformers model that uses our attention."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from workers.rank.attention import NAME, PagedAttention, attending, register
+from workers.rank.errors import ModelLoadError, one_line
+from workers.rank.fingerprint import fingerprint
+from workers.rank.probe import probe_layers, prove_equal
+from workers.rank.refusals import check_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workers.rank.batch import Batch
+    from workers.rank.kv_cache import CacheShape, KVCache
+    from workers.rank.spec import RankSpec
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded model and what the rest needs to know about it."""
+
+    module: PreTrainedModel
+    cache_shape: CacheShape
+    max_model_len: int
+    vocab_size: int
+    weights_fingerprint: str
+    selects_logits: bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go."""
+        device: torch.device = self.module.device
+        return device
+
+    def forward(self, cache: KVCache, batch: Batch, token_ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """Compute the batch's tokens, K and V into the cache; logits ``[len(wanted), vocabulary]``.
+
+        ``wanted`` are indices on the token axis.
+        """
+        select = {"logits_to_keep": wanted} if self.selects_logits else {}
+        with attending(PagedAttention(cache, batch)), torch.inference_mode():
+            output = self.module(
+                input_ids=token_ids[None], position_ids=batch.positions[None], use_cache=False, **select
+            )
+        logits: torch.Tensor = output.logits[0]
+        return logits if self.selects_logits else logits[wanted]
+
+
+def load_model(spec: RankSpec, progress: Callable[[str], None]) -> Model:
+    """Load what ``spec`` names. Raises ModelLoadError, or UnsupportedModelError naming what is in the way."""
+    device = choose_device(spec.device)
+    config = _load_config(spec)
+    check_config(config, _model_class(config))
+    max_model_len = _max_model_len(spec, config)
+    register()
+    progress(f"loading {spec.model}")
+    module = _load_weights(spec, _choose_dtype(spec, device)).to(device).eval()
+    shape = probe_layers(module, spec.block_size)
+    prove_equal(module, shape)
+    num_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
+    progress(f"loaded {num_bytes / 1e6:.0f} MB of weights on {device} as {str(module.dtype).removeprefix('torch.')}")
+    return Model(
+        module=module,
+        cache_shape=shape,
+        max_model_len=max_model_len,
+        vocab_size=config.vocab_size,
+        weights_fingerprint=fingerprint(module),
+        selects_logits="logits_to_keep" in inspect.signature(module.forward).parameters,
+    )
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device that ``RankSpec.device`` means on this machine. Raises ModelLoadError."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise ModelLoadError(f"no such device: {wanted}") from None
+    if device.type not in {"cpu", "cuda"}:
+        raise ModelLoadError(f"device {wanted} is not supported; cpu and cuda are")
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        raise ModelLoadError(f"device {wanted} is wanted, but torch sees no CUDA device")
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    if index >= torch.cuda.device_count():
+        raise ModelLoadError(f"device {wanted} is wanted, but there are {torch.cuda.device_count()}")
+    return torch.device("cuda", index)
+
+
+def _choose_dtype(spec: RankSpec, device: torch.device) -> str:
+    if spec.dtype != "auto":
+        return spec.dtype
+    return "float32" if device.type == "cpu" else "auto"
+
+
+def _load_config(spec: RankSpec) -> PretrainedConfig:
+    folder = Path(spec.model).expanduser()
+    looks_local = folder.exists() or spec.model.startswith(("/", "./", "../", "~"))
+    if looks_local and not (folder / "config.json").is_file():
+        raise ModelLoadError(f"no model in {spec.model}: {'no config.json' if folder.is_dir() else 'no such folder'}")
+    source = str(folder) if looks_local else spec.model
+    try:
+        return AutoConfig.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelLoadError(f"cannot load the config of {spec.model}: {one_line(error)}") from error
+
+
+def _model_class(config: PretrainedConfig) -> type[PreTrainedModel] | None:
+    found: type[PreTrainedModel] | None = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return found
+
+
+def _max_model_len(spec: RankSpec, config: PretrainedConfig) -> int:
+    most = getattr(config, "max_position_embeddings", None)
+    if most is None and spec.max_model_len is None:
+        raise ModelLoadError(f"the config of {spec.model} has no maximum length; set max_model_len")
+    if most is None or spec.max_model_len is None:
+        return int(most or spec.max_model_len or 0)
+    if spec.max_model_len > most:
+        raise ModelLoadError(f"max_model_len {spec.max_model_len} is more than the model's {most} positions")
+    return spec.max_model_len
+
+
+def _load_weights(spec: RankSpec, dtype: str) -> PreTrainedModel:
+    try:
+        module, info = AutoModelForCausalLM.from_pretrained(
+            str(Path(spec.model).expanduser()) if Path(spec.model).expanduser().is_dir() else spec.model,
+            revision=spec.revision,
+            dtype=dtype,
+            attn_implementation=NAME,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ModelLoadError(f"cannot load the weights of {spec.model}: {one_line(error)}") from error
+    # Transformers would fill these with random numbers and only warn.
+    bad = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in info[kind])
+    if bad:
+        raise ModelLoadError(f"the weights of {spec.model} lack {len(bad)} tensors, first {bad[0]}")
+    result: PreTrainedModel = module
+    return result

@@ -1,0 +1,171 @@
+"""Learn from one forward pass what a model's attention looks like, and prove with another that ours computes it.
+
+A config can be incomplete, and new architectures come with new words; what really reaches the attention function
+cannot lie. So at load time one tiny pass records the shapes and every argument of each layer, and a second one
+compares our paged attention with the model's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from workers.rank.attention import NAME, PagedAttention, attending
+from workers.rank.batch import Batch, BatchRow
+from workers.rank.errors import UnsupportedModelError
+from workers.rank.kv_cache import CacheShape, KVCache
+from workers.rank.refusals import refuse
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+#: Arguments that change nothing here: dropout is off in evaluation, positions are in the queries already, and the
+#: rest is about what transformers itself caches or returns.
+_HARMLESS = {"dropout", "position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states"}
+_NAMES = {
+    "softcap": "soft-capped attention scores",
+    "s_aux": "attention sinks",
+    "position_bias": "position biases",
+    "attention_mask": "a mask of its own",
+    "cu_seq_lens_q": "packed inputs",
+    "indices": "sparse attention",
+    "block_indices": "sparse attention",
+}
+#: Relative error of the logits. Half precision rounds differently in the two; a missing feature is off by far more.
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_HALF_TOLERANCE = 0.2
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """What one layer passed to the attention function."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    window: int | None
+
+
+class Recorder:
+    """An ``Attend`` that notes what it is given. Raises UnsupportedModelError for what we could not honour."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._config = model.config
+        self.layers: dict[int, LayerCall] = {}
+
+    def __call__(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+        extras: dict[str, Any],
+    ) -> torch.Tensor:
+        self._check_extras(module, extras)
+        if key.shape[-2] != query.shape[-2]:
+            refuse(self._config, "cross attention or layers that share their KV cache")
+        if not key.shape[-1] == value.shape[-1] == query.shape[-1]:
+            refuse(self._config, "key and value heads of different sizes (multi-head latent attention)")
+        if not query.dtype == key.dtype == value.dtype:
+            refuse(self._config, "queries, keys and values of different dtypes")
+        index = getattr(module, "layer_idx", None)
+        if not isinstance(index, int) or index in self.layers:
+            refuse(self._config, "attention layers that cannot be told apart")
+        else:
+            self.layers[index] = LayerCall(query.shape[1], key.shape[1], key.shape[3], key.dtype, window)
+        shared = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
+        return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling).transpose(1, 2)
+
+    def _check_extras(self, module: torch.nn.Module, extras: dict[str, Any]) -> None:
+        causal = extras.get("is_causal")
+        if causal is False or (causal is None and getattr(module, "is_causal", True) is False):
+            refuse(self._config, "bidirectional attention")
+        for name, value in extras.items():
+            if value is not None and value is not False and name not in _HARMLESS | {"is_causal"}:
+                refuse(self._config, _NAMES.get(name, f"the attention argument '{name}'"))
+
+
+def probe_layers(model: PreTrainedModel, block_size: int) -> CacheShape:
+    """Run two tokens through the model; the shape its cache must have. Raises UnsupportedModelError."""
+    recorder = Recorder(model)
+    device = model.device
+    ids = torch.zeros(1, 2, dtype=torch.int64, device=device)
+    positions = torch.arange(2, device=device)[None]
+    try:
+        with attending(recorder), torch.inference_mode():
+            model(input_ids=ids, position_ids=positions, use_cache=False)
+    except (TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise UnsupportedModelError(f"model type '{model.config.model_type}' does not run: {error}") from error
+    _check_layers(model, recorder.layers)
+    first = recorder.layers[0]
+    return CacheShape(first.num_kv_heads, len(recorder.layers), block_size, first.head_dim, first.dtype)
+
+
+def _check_layers(model: PreTrainedModel, layers: dict[int, LayerCall]) -> None:
+    config = model.config
+    if sorted(layers) != list(range(config.num_hidden_layers)):
+        refuse(config, f"{len(layers)} of its {config.num_hidden_layers} layers use replaceable attention")
+    if len({(call.num_heads, call.num_kv_heads, call.head_dim, call.dtype) for call in layers.values()}) > 1:
+        refuse(config, "layers with different attention heads")
+    kinds = getattr(config, "layer_types", None) or ()
+    # Some models put the window into the mask only, and we have none.
+    silent = [i for i, kind in enumerate(kinds) if kind == "sliding_attention" and layers[i].window is None]
+    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    if silent or (not kinds and windowed and all(call.window is None for call in layers.values())):
+        refuse(config, "a sliding window that does not reach the attention function")
+
+
+def prove_equal(model: PreTrainedModel, shape: CacheShape) -> None:
+    """Compare two prompts, mixed and in chunks through a cache of their own, with the model's own attention.
+
+    Raises UnsupportedModelError when the logits differ.
+    """
+    prompts = [_tokens(model, 13, 5), _tokens(model, 7, 11)]
+    ours = _paged_logits(model, shape, prompts)
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            own = [model(input_ids=ids[None], use_cache=False).logits[0, -1].float() for ids in prompts]
+    finally:
+        model.set_attn_implementation(NAME)
+    tolerance = _TOLERANCE.get(shape.dtype, _HALF_TOLERANCE)
+    for mine, theirs in zip(ours, own, strict=True):
+        error = float((mine - theirs).norm() / theirs.norm())
+        if not error <= tolerance:
+            refuse(model.config, f"paged attention gives other logits than its own (relative error {error:.2g})")
+
+
+def _paged_logits(model: PreTrainedModel, shape: CacheShape, prompts: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The last logits of both: first ``8`` tokens of one and ``6`` of the other, then the rest."""
+    cache = KVCache(shape, 2 * -(-13 // shape.block_size), model.device)
+    blocks = list(range(cache.num_blocks))
+    tables = [blocks[::2], blocks[1::2]]
+    logits = torch.empty(0)
+    for cuts in ([(0, 8), (0, 6)], [(8, 13), (6, 7)]):
+        rows = [BatchRow(start, end - start, table) for (start, end), table in zip(cuts, tables, strict=True)]
+        pieces = [ids[start:end] for (start, end), ids in zip(cuts, prompts, strict=True)]
+        logits, batch = _run(model, cache, rows, pieces)
+    return [logits[batch.last_tokens[i]].float() for i in range(len(prompts))]
+
+
+def _run(
+    model: PreTrainedModel, cache: KVCache, rows: list[BatchRow], pieces: list[torch.Tensor]
+) -> tuple[torch.Tensor, Batch]:
+    batch = Batch(rows, cache.shape, cache.device)
+    ids = torch.cat([pieces[i] for i in batch.order])
+    with attending(PagedAttention(cache, batch)), torch.inference_mode():
+        output = model(input_ids=ids[None], position_ids=batch.positions[None], use_cache=False)
+    return output.logits[0], batch
+
+
+def _tokens(model: PreTrainedModel, length: int, stride: int) -> torch.Tensor:
+    """Arbitrary tokens, always the same."""
+    vocab_size: int = model.config.vocab_size
+    return (torch.arange(length, device=model.device) * stride + 3) % vocab_size

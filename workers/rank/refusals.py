@@ -1,0 +1,77 @@
+"""What a model's config already says about features that our attention does not compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workers.rank.errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PretrainedConfig, PreTrainedModel
+
+#: Config attributes that switch a feature on when they are neither missing, None, False nor 0, and its name.
+_SWITCHES = {
+    "vision_config": "multi-modal input",
+    "audio_config": "multi-modal input",
+    "kv_lora_rank": "multi-head latent attention (MLA)",
+    "attn_logit_softcapping": "soft-capped attention scores",
+    "attention_chunk_size": "chunked attention",
+    "num_kv_shared_layers": "layers that share their KV cache",
+    "alibi": "ALiBi position biases",
+    "use_alibi": "ALiBi position biases",
+    "add_cross_attention": "cross attention",
+    "cross_attention_layers": "cross attention",
+    "use_bidirectional_attention": "bidirectional attention",
+}
+_SERVED_LAYER_TYPES = {"full_attention", "sliding_attention"}
+#: These rescale with the longest sequence in the batch: what is in the cache would depend on who else was there.
+_REFUSED_ROPE_TYPES = {"dynamic", "longrope"}
+
+
+def check_config(config: PretrainedConfig, model_class: type[PreTrainedModel] | None) -> None:
+    """Raise UnsupportedModelError, naming every feature that is in the way."""
+    reasons = list(dict.fromkeys([*_structure(config, model_class), *_features(config), *_rope(config)]))
+    if reasons:
+        refuse(config, "; ".join(reasons))
+
+
+def refuse(config: PretrainedConfig, reason: str) -> None:
+    """Raise UnsupportedModelError in its usual form."""
+    raise UnsupportedModelError(f"model type '{config.model_type}' is not supported: {reason}")
+
+
+def _structure(config: PretrainedConfig, model_class: type[PreTrainedModel] | None) -> Iterator[str]:
+    if getattr(config, "is_encoder_decoder", False):
+        yield "encoder-decoder"
+    if config.get_text_config() is not config:
+        yield "multi-modal input"
+    if getattr(config, "is_causal", True) is False:
+        yield "bidirectional attention"
+    if model_class is None:
+        yield "transformers has no decoder-only language model for it"
+    elif getattr(model_class, "_is_stateful", False):
+        yield "recurrent (state space or linear attention) layers"
+    elif not model_class._supports_attention_backend:
+        yield "its attention cannot be replaced in transformers"
+
+
+def _features(config: PretrainedConfig) -> Iterator[str]:
+    for name, feature in _SWITCHES.items():
+        if getattr(config, name, None):
+            yield feature
+    if getattr(config, "position_embedding_type", None) == "alibi":
+        yield "ALiBi position biases"
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - _SERVED_LAYER_TYPES)
+    if others:
+        yield f"layers of type {', '.join(others)}"
+
+
+def _rope(config: PretrainedConfig) -> Iterator[str]:
+    parameters = getattr(config, "rope_parameters", None) or {}
+    # Either one set of parameters, or one for each layer type.
+    for one in [parameters, *(value for value in parameters.values() if isinstance(value, dict))]:
+        kind = one.get("rope_type")
+        if kind in _REFUSED_ROPE_TYPES:
+            yield f"rotary embeddings of type {kind} (they depend on the longest sequence of a batch)"
