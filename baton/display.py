@@ -1,0 +1,70 @@
+"""What a person sees while ``baton up`` loads: one moving line per process on a terminal, else plain lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol, TextIO
+
+from protocol.status import Failed, Progress, Ready, Status
+
+
+class Display(Protocol):
+    """Told every status of every process."""
+
+    def show(self, name: str, status: Status) -> None:
+        """One process said something."""
+
+    def close(self) -> None:
+        """Loading is over; what follows is printed below. Safe to call twice."""
+
+
+class LineDisplay:
+    """A line per status, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, name: str, status: Status) -> None:
+        print(f"{name:<10} {status_text(status)}", file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+
+class LiveDisplay:
+    """A line per process that changes in place."""
+
+    def __init__(self, names: list[str]) -> None:
+        from rich.progress import Progress as Bars
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._bars = Bars(
+            SpinnerColumn(finished_text="[green]✓[/green]"),
+            TextColumn("{task.fields[who]:<10}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
+        self._tasks = {name: self._bars.add_task("starting", total=1, who=name) for name in names}
+        self._bars.start()
+
+    def show(self, name: str, status: Status) -> None:
+        self._bars.update(self._tasks[name], description=status_text(status), completed=int(isinstance(status, Ready)))
+
+    def close(self) -> None:
+        self._bars.stop()
+
+
+def make_display(names: list[str]) -> Display:
+    """The one that suits standard output."""
+    return LiveDisplay(names) if sys.stdout.isatty() else LineDisplay(sys.stdout)
+
+
+def status_text(status: Status) -> str:
+    """A status in a few words."""
+    match status:
+        case Progress(text):
+            return text
+        case Ready(url):
+            return f"ready on {url}" if url else "ready"
+        case Failed(error):
+            return f"failed: {error}"

@@ -1,0 +1,133 @@
+"""``baton up``: everything on this machine with one command, and nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from baton.child import Child, ChildDiedError
+from baton.configuration import ConfigurationError, Document, load
+from baton.display import Display, make_display
+from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
+from baton.machine import this_machine
+from baton.plan import Plan, child_environ, choose_model, make_plan
+from baton.preflight import PreflightError, check_model, check_port
+from baton.settings import UpSettings
+from baton.sources import CONFIG_VARIABLE, read_document, read_secret_files
+from baton.supervisor import StoppedError, StopRequests, Supervisor, process_end
+from baton.welcome import Service, first_model, welcome
+from router.settings import RouterSettings
+
+EXIT_FAILED = 1
+EXIT_WRONG_SETTINGS = 2
+#: Runs this same interpreter and package, whatever is first on PATH.
+COMMAND = (sys.executable, "-m", "baton")
+
+
+def run(settings: UpSettings, command: tuple[str, ...] = COMMAND) -> int:
+    """Run until Ctrl-C, SIGTERM or the death of a part; returns the exit code."""
+    try:
+        environ = read_secret_files(os.environ)
+        document = read_document(environ.get(CONFIG_VARIABLE) or None)
+        start = _prepare(settings, environ, document, command)
+        return asyncio.run(_serve(start))
+    except ConfigurationError as error:
+        for problem in error.problems:
+            print(f"baton: {problem}", file=sys.stderr)
+        return EXIT_WRONG_SETTINGS
+    except (PreflightError, EmbeddedRedisError, ChildDiedError) as error:
+        print(f"baton: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Everything that was decided before the first process is started."""
+
+    settings: UpSettings
+    environ: dict[str, str]
+    document: Document
+    command: tuple[str, ...]
+    model: str
+    internal_token: str
+    router: RouterSettings
+
+    def plan(self, redis_url: str) -> Plan:
+        environ = child_environ(self.environ, redis_url, self.internal_token)
+        return make_plan(self.settings, self.model, self.command, environ, self.document, this_machine(self.environ))
+
+
+def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...]) -> _Start:
+    """All checks. Raises PreflightError or ConfigurationError."""
+    from demo import MODEL_DIR
+
+    model = choose_model(settings, environ, document, str(MODEL_DIR))
+    token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
+    router = load(RouterSettings, {"host": settings.host, "port": settings.port}, environ, document)
+    start = _Start(settings, environ, document, command, model, token, router)
+    start.plan(settings.redis_url or "unix:///to-be-started")
+    check_model(model)
+    check_port(settings.host, settings.port)
+    return start
+
+
+async def _serve(start: _Start) -> int:
+    stops = StopRequests()
+    log_dir = _log_dir(start.settings)
+    async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
+        plan = start.plan(redis_url)
+        names = [spec.name for stage in plan.stages for spec in stage]
+        display = make_display(names)
+        stages = [[Child(spec, log_dir / f"{spec.name}.log", display.show) for spec in stage] for stage in plan.stages]
+        supervisor = Supervisor(stages, stops, [process_end(redis.pid, "redis")] if redis else [])
+        try:
+            await _run(start, supervisor, display, log_dir)
+        except ChildDiedError as error:
+            raise ChildDiedError(f"{error} (logs in {log_dir})") from None
+        finally:
+            display.close()
+            await supervisor.stop(start.settings.stop_timeout_s)
+    return 0
+
+
+async def _run(start: _Start, supervisor: Supervisor, display: Display, log_dir: Path) -> None:
+    try:
+        answers = await supervisor.start(start.settings.start_timeout_s)
+        url = answers["router"].url
+        model = await supervisor.unless_over(first_model(url, start.router))
+    except StoppedError:
+        return
+    display.close()
+    settings = start.settings
+    print(welcome(Service(url, model, settings.prefill, settings.decode, log_dir, start.router)), flush=True)
+    await supervisor.wait()
+    print("stopping", flush=True)
+
+
+@asynccontextmanager
+async def _redis(settings: UpSettings, log_dir: Path) -> AsyncIterator[tuple[str, EmbeddedRedis | None]]:
+    """The Redis to use: the given one, else a private one. Its few milliseconds of start may block the loop; its
+    parent has to be the main thread, which lives as long as this process."""
+    if settings.redis_url is not None:
+        yield settings.redis_url, None
+        return
+    with EmbeddedRedis(log_path=log_dir / "redis.log") as redis:
+        yield redis.url, redis
+
+
+def _log_dir(settings: UpSettings) -> Path:
+    if settings.log_dir is None:
+        return Path(tempfile.mkdtemp(prefix="baton-logs-"))
+    directory = settings.log_dir.expanduser().absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreflightError(f"cannot write logs to {directory}: {error.strerror}") from error
+    return directory

@@ -1,0 +1,49 @@
+"""What ``baton up`` checks before it starts anything."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+
+
+class PreflightError(Exception):
+    """Nothing was started. The message is one line that says what to change."""
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises PreflightError unless the address can be listened on. Port 0 always can."""
+    family, address = _resolve(host, port)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no hindrance
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise PreflightError(
+                f"cannot listen on {host} port {port}: {reason}; choose another with --port"
+            ) from error
+
+
+def check_model(model: str) -> None:
+    """Raises PreflightError when a folder is missing or incomplete. Hub ids are looked up by the workers."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise PreflightError(f"{model} is not a model: it has no config.json")
+        return
+    if folder.exists():
+        raise PreflightError(f"{model} is a file; a model is a folder or a Hugging Face hub id")
+    if not _HUB_ID.fullmatch(model) or model.startswith((".", "~", "/")):
+        raise PreflightError(f"there is no model at {model}")
+
+
+def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise PreflightError(f"cannot listen on {host}: {(error.strerror or str(error)).lower()}") from error
+    return family, (str(address[0]), int(address[1]))

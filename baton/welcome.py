@@ -1,0 +1,85 @@
+"""The one screen ``baton up`` ends its start with, and the question to the router that it needs an answer to first."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from router.settings import RouterSettings
+
+#: The router hears of workers through the registry, a moment after they say that they are ready. It has no way to tell
+#: us that it did, so we ask; this bounds how often and how long.
+MODEL_ATTEMPTS = 100
+MODEL_RETRY_S = 0.1
+REQUEST_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a person needs to know about what runs."""
+
+    url: str
+    model: str
+    num_prefill: int
+    num_decode: int
+    log_dir: Path
+    router: RouterSettings
+
+
+async def first_model(url: str, settings: RouterSettings) -> str:
+    """The name of the model that the router serves; empty when it knows none after a while."""
+    for _ in range(MODEL_ATTEMPTS):
+        name = await asyncio.to_thread(_ask_model, url, settings)
+        if name:
+            return name
+        await asyncio.sleep(MODEL_RETRY_S)
+    return ""
+
+
+def welcome(service: Service) -> str:
+    """The screen, as plain text that can be pasted from."""
+    url = service.url
+    question = {"role": "user", "content": "What is Baton?"}
+    body = json.dumps({"model": service.model, "messages": [question], "stream": True})
+    key = ' -H "Authorization: Bearer $API_KEY"' if service.router.api_keys else ""
+    if service.router.admin_token:
+        admin = f'curl {url}/admin/requests -H "Authorization: Bearer $BATON_ADMIN_TOKEN"'
+    elif service.router.serves_admin:
+        admin = f"curl {url}/admin/requests   (this machine only; set BATON_ADMIN_TOKEN to ask for a token)"
+    else:
+        admin = "off; set BATON_ADMIN_TOKEN to serve /admin"
+    return "\n".join(
+        [
+            "",
+            f"Baton serves {service.model or 'no model yet'} on {url}/v1",
+            f"with {service.num_prefill} prefill and {service.num_decode} decode workers",
+            "",
+            f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\",
+            f"    -d {shlex.quote(body)}",
+            "",
+            f"  admin  {admin}",
+            f"  logs   {service.log_dir}",
+            "  stop   Ctrl-C",
+            "",
+        ]
+    )
+
+
+def _ask_model(url: str, settings: RouterSettings) -> str:
+    address = urlsplit(url)
+    headers = {"Authorization": f"Bearer {settings.api_keys[0].get_secret_value()}"} if settings.api_keys else {}
+    connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=REQUEST_TIMEOUT_S)
+    try:
+        connection.request("GET", "/v1/models", headers=headers)
+        response = connection.getresponse()
+        models = json.loads(response.read())["data"] if response.status == http.HTTPStatus.OK else []
+        return str(models[0]["id"]) if models else ""
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        return ""  # not yet: the caller asks again
+    finally:
+        connection.close()

@@ -1,0 +1,75 @@
+"""Stand-ins for the router and the workers, and ``baton up`` started with them: same flags, no model.
+
+``stand_in.py up [flags of baton up]`` is the command line with ``COMMAND`` pointing at this file.
+``stand_in.py router|worker ... --status-fd N`` is a child. It takes SIGTERM as the real ones do and then appends its
+name to the file in ``STAND_IN_STOPPED``. ``STAND_IN_<NAME>`` (dashes as underscores) makes it misbehave:
+``fail`` says why it cannot start; ``crash`` ends with a traceback; ``deaf`` ignores SIGTERM; ``silent`` never is ready.
+"""
+
+from __future__ import annotations
+
+import http.server
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from protocol.status import Failed, Progress, Ready, encode
+
+
+def main() -> int:
+    kind, *rest = sys.argv[1:]
+    if kind == "up":
+        return up(rest)
+    flags = dict(zip(rest[::2], rest[1::2], strict=True))
+    return child(kind, flags)
+
+
+def up(arguments: list[str]) -> int:
+    from baton import cli
+    from baton import main as up_main
+
+    run = up_main.run
+    up_main.run = lambda settings: run(settings, (sys.executable, __file__))
+    return cli.main(["up", *arguments])
+
+
+def child(kind: str, flags: dict[str, str]) -> int:
+    role = flags.get("--role", kind)
+    fd = int(flags["--status-fd"])
+    behaviour = os.environ.get(f"STAND_IN_{role.upper()}", "")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: None if behaviour == "deaf" else stop.set())
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))
+    os.write(fd, encode(Progress(f"loading {role}")))
+    if behaviour == "fail":
+        os.write(fd, encode(Failed("there is no such architecture")))
+        return 1
+    if behaviour == "crash":
+        raise RuntimeError("out of luck")
+    if behaviour == "silent":
+        stop.wait()
+        return 0
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(flags.get("--port", 0))), Models)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    os.write(fd, encode(Ready(f"http://127.0.0.1:{server.server_port}")))
+    stop.wait()
+    with Path(os.environ["STAND_IN_STOPPED"]).open("a") as stopped:
+        stopped.write(f"{role}\n")
+    return 0
+
+
+class Models(http.server.BaseHTTPRequestHandler):
+    """``GET /v1/models``."""
+
+    def do_GET(self) -> None:
+        body = b'{"object": "list", "data": [{"id": "stand-in", "object": "model"}]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

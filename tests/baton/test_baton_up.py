@@ -1,0 +1,167 @@
+"""``baton up`` with real processes: what it starts, and that nothing of it is ever left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import urllib.request
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from up_process import wait_for_end
+
+if TYPE_CHECKING:
+    from up_process import StartUp
+
+
+def test_the_screen_has_a_url_that_serves(start_up: StartUp, model_dir: str, free_port: int) -> None:
+    up = start_up("--model", model_dir, "--port", str(free_port), "--prefill", "2")
+    screen = up.until_ready()
+    url = f"http://127.0.0.1:{free_port}"
+    assert f"Baton serves stand-in on {url}/v1" in screen
+    assert f"curl -N {url}/v1/chat/completions" in screen
+    assert f"logs   {up.log_dir}" in screen
+    assert sorted(path.name for path in up.log_dir.iterdir()) == [
+        "decode-1.log",
+        "prefill-1.log",
+        "prefill-2.log",
+        "redis.log",
+        "router.log",
+    ]
+    with urllib.request.urlopen(f"{url}/v1/models") as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "term", "hangup"])
+def test_a_stop_is_in_order_and_leaves_nothing(start_up: StartUp, model_dir: str, how: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--decode", "2")
+    up.until_ready()
+    assert len(up.pids()) == 6  # up, redis, router, one prefill worker, two decode workers
+    stop = {
+        "ctrl-c": up.ctrl_c,
+        "term": partial(up.signal, signal.SIGTERM),
+        "hangup": partial(up.signal, signal.SIGHUP),
+    }
+    stop[how]()
+    code, errors = up.finish()
+    assert (code, errors) == (0, "")
+    assert up.stopped() == ["router", "decode", "decode", "prefill"]
+    assert up.pids() == {}
+    assert list(up.temporary.iterdir()) == []
+
+
+def test_a_stop_while_loading_leaves_nothing(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_PREFILL="silent")
+    up.until_line("ready on")
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+
+
+def test_a_child_that_ignores_sigterm_is_killed(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "0.2", STAND_IN_DECODE="deaf")
+    up.until_ready()
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.stopped() == ["router", "prefill"]
+    assert up.pids() == {}
+
+
+def test_a_second_ctrl_c_does_not_wait(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
+    up.until_ready()
+    up.ctrl_c()
+    up.until_line("stopping")
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+
+
+def test_sigkill_of_up_leaves_nothing(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0")
+    up.until_ready()
+    pids = list(up.pids())
+    up.signal(signal.SIGKILL)
+    wait_for_end(pids)
+    assert up.finish()[0] == -signal.SIGKILL
+    assert up.pids() == {}
+
+
+def test_a_second_start_works_at_once(start_up: StartUp, model_dir: str, free_port: int) -> None:
+    for _ in range(2):
+        up = start_up("--model", model_dir, "--port", str(free_port))
+        up.until_ready()
+        up.ctrl_c()
+        assert up.finish() == (0, "")
+
+
+def test_a_worker_that_cannot_start_is_one_line(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_DECODE="fail")
+    code, errors = up.finish()
+    assert code == 1
+    assert errors == f"baton: decode-1: there is no such architecture (logs in {up.log_dir})\n"
+    assert up.pids() == {}
+
+
+def test_a_worker_that_crashes_gives_the_end_of_its_log(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_PREFILL="crash")
+    code, errors = up.finish()
+    assert code == 1
+    assert errors.startswith("baton: prefill-1: ended with exit code 1: RuntimeError: out of luck")
+    assert errors.count("\n") == 1
+    assert up.pids() == {}
+
+
+@pytest.mark.parametrize(("part", "name"), [("--role decode", "decode-1"), ("redis-server", "redis")])
+def test_a_part_that_dies_later_ends_everything(start_up: StartUp, model_dir: str, part: str, name: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0")
+    up.until_ready()
+    os.kill(up.pid_of(part), signal.SIGKILL)
+    code, errors = up.finish()
+    assert code == 1
+    assert errors.startswith(f"baton: {name}: ")
+    assert errors.count("\n") == 1
+    assert up.pids() == {}
+
+
+def test_never_ready_is_bounded(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--start-timeout-s", "0.5", STAND_IN_PREFILL="silent")
+    code, errors = up.finish()
+    assert code == 1
+    assert "not everything was ready after 0.5 s" in errors
+    assert up.pids() == {}
+
+
+def test_a_port_in_use_is_one_line(start_up: StartUp, model_dir: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        up = start_up("--model", model_dir, "--port", str(port))
+        code, errors = up.finish()
+    assert code == 1
+    assert (
+        errors == f"baton: cannot listen on 127.0.0.1 port {port}: address already in use; choose another with --port\n"
+    )
+    assert up.pids() == {}
+
+
+def test_a_missing_model_is_one_line(start_up: StartUp) -> None:
+    up = start_up("--model", "/nowhere/model", "--port", "0")
+    assert up.finish() == (1, "baton: there is no model at /nowhere/model\n")
+
+
+def test_a_host_for_strangers_needs_keys(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--host", "0.0.0.0")
+    code, errors = up.finish()
+    assert code == 2
+    assert errors.startswith("baton: host 0.0.0.0 is not a loopback address")
+    assert errors.count("\n") == 1
+
+
+def test_secrets_are_on_no_command_line(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", BATON_INTERNAL_TOKEN="sesame-open", BATON_ADMIN_TOKEN="sesame-2")
+    screen = up.until_ready()
+    assert not [command for command in up.pids().values() if "sesame" in command]
+    assert "sesame" not in screen
+    assert "Bearer $BATON_ADMIN_TOKEN" in screen
