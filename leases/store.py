@@ -3,7 +3,8 @@
 A lease is a promise about retention: P keeps the blocks *at least* until the deadline. It never decides whether data
 is right (the fence does), so a store may lose everything without one wrong token.
 
-All methods block and are safe to call from several threads; asyncio code calls them from a thread of its own.
+Ids are checked: a ValueError for one that could not be ours. All methods block and are safe to call from several
+threads; asyncio code calls them from a thread of its own.
 Durations and remaining times are milliseconds; no method takes or returns a point in time, because no two machines'
 clocks are ever compared.
 """
@@ -39,7 +40,11 @@ class LeaseStatus(msgspec.Struct, frozen=True):
 
 
 class LeaseStoreError(Exception):
-    """The store could not answer (connection, timeout, out of memory). Nothing is known about the verb's effect."""
+    """The store could not answer (out of memory, a key of another type). Nothing is known about the verb's effect."""
+
+
+class LeaseStoreUnreachableError(LeaseStoreError):
+    """No answer at all (connection, timeout): any other call would most likely fail the same way now."""
 
 
 class Wakeups(Protocol):
@@ -56,7 +61,10 @@ class LeaseStore(Protocol):
     """Where leases live. Implementations: ``RedisLeaseStore``, ``MemoryLeaseStore`` (same contract tests)."""
 
     def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
-        """P: hold these leases for at least ``duration_ms``. Granting a held lease again never shortens it."""
+        """P: hold these leases for at least ``duration_ms``. Granting a held lease again never shortens it.
+
+        A lease that was released or has ended is not brought back: the next reap tells.
+        """
 
     def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
         """Router: ``deadline = max(old, now + duration)`` for every held lease; one answer per id, in order.
@@ -75,7 +83,10 @@ class LeaseStore(Protocol):
         """
 
     def held(self, engine_id: str) -> list[LeaseStatus]:
-        """Every lease of the engine that has not ended, soonest deadline first."""
+        """Every lease of the engine that has not ended, soonest deadline first.
+
+        One that was released and waits for its owner's reap comes first, as RELEASED.
+        """
 
     def wakeups(self, engine_id: str) -> Wakeups:
         """Listen for releases of this engine's leases. A release after this call returns is never missed."""

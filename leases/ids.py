@@ -1,0 +1,31 @@
+"""Engine and lease ids: random, ours, and checked before they become part of a key name."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+#: No colon, brace, space or comma: an id can neither leave its place in a key nor break a list of ids.
+_VALID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+
+
+def new_id() -> str:
+    """128 random bits as hex, for an engine or a lease."""
+    return secrets.token_hex(16)
+
+
+def check_id(value: str) -> str:
+    """The id itself. Raises ValueError when it is not one: it may have come from another machine's answer."""
+    if _VALID.fullmatch(value) is None:
+        raise ValueError(f"not an engine or lease id: {value[:40]!r}")
+    return value
+
+
+def check_duration(duration_ms: int) -> int:
+    """The duration itself. Raises ValueError unless it is positive and below a day."""
+    if not 0 < duration_ms <= MAX_DURATION_MS:
+        raise ValueError(f"a lease lasts between 1 ms and a day, not {duration_ms} ms")
+    return duration_ms
+
+
+MAX_DURATION_MS = 86_400_000

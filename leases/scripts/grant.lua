@@ -1,0 +1,18 @@
+-- Hold leases. A held one is never shortened; one that was released or has ended is left as it is.
+-- KEYS   1: the engine's set   2..: outcome key per lease
+-- ARGV   1: duration_ms   2: margin_ms   3..: lease ids, in the order of the outcome keys
+-- return nothing
+
+local now = now_ms()
+local deadline = now + ARGV[1]
+for i = 3, #ARGV do
+  local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if score then
+    if tonumber(score) >= 0 then
+      redis.call('ZADD', KEYS[1], 'GT', deadline, ARGV[i])
+    end
+  elseif outcome_of(KEYS[i - 1]) == 'unknown' then
+    redis.call('ZADD', KEYS[1], deadline, ARGV[i])
+  end
+end
+live_on(KEYS[1], now, ARGV[2])

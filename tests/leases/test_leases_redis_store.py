@@ -1,0 +1,201 @@
+"""What only the Redis store can get wrong: errors of the library, a Redis that dies, hangs or holds foreign values."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from redis import exceptions
+
+from leases.redis_errors import REFUSED, UNREACHABLE, lease_store_errors
+from leases.redis_store import RedisLeaseStore, leases_key, outcome_keys
+from leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from baton.embedded_redis import EmbeddedRedis
+
+ENGINE = "e0"
+VERBS: dict[str, Callable[[RedisLeaseStore], object]] = {
+    "grant": lambda store: store.grant(ENGINE, ["a"], 1000),
+    "renew": lambda store: store.renew(ENGINE, ["a"], 1000),
+    "release": lambda store: store.release(ENGINE, ["a"]),
+    "reap": lambda store: store.reap(ENGINE, ["a"], ["b"]),
+    "held": lambda store: store.held(ENGINE),
+    "wakeups": lambda store: store.wakeups(ENGINE),
+}
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[RedisLeaseStore]:
+    lease_store = RedisLeaseStore(redis_url)
+    yield lease_store
+    lease_store.close()
+    lease_store.close()
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as connection:
+        yield connection
+
+
+LIBRARY_ERRORS = [kind for _, kind in inspect.getmembers(exceptions, inspect.isclass) if issubclass(kind, Exception)]
+
+
+@pytest.mark.parametrize("kind", LIBRARY_ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_of_the_library_is_mapped(kind: type[Exception]) -> None:
+    assert issubclass(kind, REFUSED + UNREACHABLE)
+    error = kind.__new__(kind)
+    error.args = ("two\nlines",)
+    with pytest.raises(LeaseStoreError) as caught, lease_store_errors():
+        raise error
+    assert isinstance(caught.value, LeaseStoreUnreachableError) == issubclass(kind, UNREACHABLE)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is error
+
+
+def test_errors_of_our_own_pass_through() -> None:
+    with pytest.raises(ZeroDivisionError), lease_store_errors():
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_redis_at_all(verb: str, free_port: int) -> None:
+    nobody = RedisLeaseStore(f"redis://127.0.0.1:{free_port}")
+    with pytest.raises(LeaseStoreUnreachableError, match="cannot be reached"):
+        VERBS[verb](nobody)
+    nobody.close()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_hung_redis_is_a_timeout_and_then_works_again(verb: str, own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url, socket_timeout_s=0.05)
+    store.held(ENGINE)
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    with pytest.raises(LeaseStoreUnreachableError):
+        VERBS[verb](store)
+    os.kill(own_redis.pid, signal.SIGCONT)
+    patient = RedisLeaseStore(own_redis.url)
+    VERBS[verb](patient)
+    patient.close()
+    store.close()
+
+
+def test_a_restarted_redis_is_empty_and_knows_no_script_yet_the_next_call_works(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    store.grant(ENGINE, ["a"], 60_000)
+    own_redis.kill()
+    with pytest.raises(LeaseStoreUnreachableError):
+        store.held(ENGINE)
+    own_redis.start()
+    assert store.reap(ENGINE, ["a"], [])[0].state is LeaseState.UNKNOWN
+    store.grant(ENGINE, ["a"], 60_000)
+    assert store.renew(ENGINE, ["a"], 60_000)[0].state is LeaseState.HELD
+    store.close()
+
+
+def test_a_flushed_script_cache_is_not_noticed(store: RedisLeaseStore, client: redis.Redis) -> None:
+    store.grant(ENGINE, ["a"], 60_000)
+    client.script_flush()
+    assert store.renew(ENGINE, ["a"], 60_000)[0].state is LeaseState.HELD
+
+
+@pytest.mark.parametrize("verb", ["grant", "renew", "release", "reap", "held"])
+def test_a_set_of_another_type(verb: str, store: RedisLeaseStore, client: redis.Redis) -> None:
+    client.set(leases_key(ENGINE), "not a set")
+    with pytest.raises(LeaseStoreError, match="WRONGTYPE") as caught:
+        VERBS[verb](store)
+    assert not isinstance(caught.value, LeaseStoreUnreachableError)
+
+
+@pytest.mark.parametrize("verb", ["grant", "renew", "reap"])
+def test_an_outcome_of_another_type(verb: str, store: RedisLeaseStore, client: redis.Redis) -> None:
+    client.lpush(outcome_keys(ENGINE, ["a"])[0], "x")
+    with pytest.raises(LeaseStoreError, match="WRONGTYPE"):
+        VERBS[verb](store)
+
+
+@pytest.mark.parametrize("verb", ["renew", "reap"])
+def test_an_outcome_that_nobody_knows(verb: str, store: RedisLeaseStore, client: redis.Redis) -> None:
+    client.set(outcome_keys(ENGINE, ["a"])[0], b"\xff")
+    with pytest.raises(LeaseStoreError, match="not ours"):
+        VERBS[verb](store)
+
+
+def test_a_member_that_is_no_id(store: RedisLeaseStore, client: redis.Redis) -> None:
+    client.zadd(leases_key(ENGINE), {b"\xff": 5.0})
+    with pytest.raises(LeaseStoreError, match="not ours"):
+        store.held(ENGINE)
+
+
+def test_a_redis_out_of_memory(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    with redis.Redis.from_url(own_redis.url) as client:
+        client.config_set("maxmemory", 1)
+    with pytest.raises(LeaseStoreError, match="OOM"):
+        store.grant(ENGINE, ["a"], 1000)
+    store.close()
+
+
+def test_every_key_has_an_expiry_and_one_cluster_slot(store: RedisLeaseStore, client: redis.Redis) -> None:
+    store.grant(ENGINE, ["a", "b", "c"], 1000)
+    store.release(ENGINE, ["a"])
+    store.reap(ENGINE, ["a"], ["b"])
+    keys = [key.decode() for key in client.scan_iter()]
+    assert sorted(keys) == ["baton:{e0}:leases", "baton:{e0}:outcome:a", "baton:{e0}:outcome:b"]
+    assert all(client.pttl(key) > 0 for key in keys)
+
+
+def test_the_servers_clock_counts(store: RedisLeaseStore, client: redis.Redis) -> None:
+    store.grant(ENGINE, ["a"], 1000)
+    before = client.time()[0] * 1000
+    assert before - 2000 < (client.zscore(leases_key(ENGINE), "a") or 0) - 1000 <= before + 2000
+
+
+def test_a_lost_ear_says_so_and_a_new_one_hears(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    ear = store.wakeups(ENGINE)
+    failed = threading.Event()
+
+    def listen() -> None:
+        with pytest.raises(LeaseStoreUnreachableError):
+            ear.wait(60)
+        failed.set()
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    own_redis.kill()
+    assert failed.wait(10)
+    thread.join()
+    ear.close()
+    own_redis.start()
+    ear = store.wakeups(ENGINE)
+    store.grant(ENGINE, ["a"], 60_000)
+    store.release(ENGINE, ["a"])
+    assert ear.wait(10)
+    ear.close()
+    store.close()
+
+
+def test_an_ear_leaves_no_connection_and_no_descriptor(store: RedisLeaseStore, client: redis.Redis) -> None:
+    store.held(ENGINE)
+    descriptors = set(Path("/proc/self/fd").iterdir())
+    for _ in range(3):
+        ear = store.wakeups(ENGINE)
+        assert not ear.wait(0)
+        ear.close()
+    assert set(Path("/proc/self/fd").iterdir()) == descriptors
+    assert client.pubsub_numsub("baton:{e0}:wake") == [(b"baton:{e0}:wake", 0)]
+
+
+def test_a_url_that_is_none() -> None:
+    with pytest.raises(ValueError, match="URL"):
+        RedisLeaseStore("nonsense")
