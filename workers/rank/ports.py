@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.steps import CancelRead, Connect, Connected, Disconnect, PeerRead, Read, ReadResult
+from protocol.steps import CancelRead, Connect, Connected, Disconnect, PeerRead, RankFailed, Read, ReadResult
 
 if TYPE_CHECKING:
     from protocol.handshake import RankMetadata, Shard
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 #: What the receiver hands over, in the order in which it arrived.
 TransferCommand = Connect | Disconnect | Read | CancelRead
-#: What comes back, from any thread.
-TransferEvent = Connected | ReadResult | PeerRead
+#: What comes back, from any thread. ``RankFailed``: transfer cannot go on, so the rank has to end.
+TransferEvent = Connected | ReadResult | PeerRead | RankFailed
 Emit = Callable[[TransferEvent], None]
 
 

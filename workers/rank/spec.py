@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from workers.transfer.options import TransferOptions
+
 
 class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     """Start parameters of one rank process.
@@ -35,3 +37,6 @@ class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     num_threads: int | None = None
     #: Who moves blocks: ``nixl``, or ``none`` for an engine that neither reads nor is read.
     transfer: Literal["nixl", "none"] = "nixl"
+    transfer_options: TransferOptions = TransferOptions()
+    #: Address of the worker's internal port. On loopback the block transfer stays there too.
+    internal_host: str = "127.0.0.1"

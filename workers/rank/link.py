@@ -1,0 +1,195 @@
+"""The scheduler's side of a rank: start the process, talk to it, notice its end, stop it. No torch here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from protocol.steps import Progress, RankFailed, RankReady, Shutdown
+from workers.rank.errors import FrameError, RankDeadError, RankStartError, one_line
+from workers.rank.frames import encode, read
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Callable
+
+    from protocol.handshake import RankMetadata
+    from protocol.steps import FromRank, ToRank
+    from workers.rank.spec import RankSpec
+
+    OnEvent = Callable[[FromRank], None]
+    OnDeath = Callable[[RankDeadError], None]
+
+#: Seconds that a rank gets to leave by itself, and then to obey SIGTERM.
+STOP_GRACE_S = 10.0
+_ROOT = str(Path(__file__).parents[2])
+
+
+class RankLink:
+    """One running rank process. All methods are called from the loop that started it; callbacks come from there too.
+
+    ``on_event`` gets everything the rank says, in order, except ``RankReady`` and ``RankFailed``. ``on_death`` is
+    called at most once, when the process ends after it was ready and without ``stop``; nothing comes after it.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        on_event: OnEvent,
+        on_death: OnDeath,
+    ) -> None:
+        self._process = process
+        self._reader, self._writer = streams
+        self._on_event = on_event
+        self._on_death = on_death
+        self._stopping = False
+        self._pump: asyncio.Task[None] | None = None
+        self._ready: RankReady | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        spec: RankSpec,
+        on_event: OnEvent,
+        on_death: OnDeath = lambda error: None,
+        *,
+        environ: dict[str, str] | None = None,
+    ) -> RankLink:
+        """Start the process and wait until it is ready; ``Progress`` events come meanwhile.
+
+        Loading takes as long as it takes: bound it with ``asyncio.timeout``. Raises RankStartError with the rank's own
+        line; on any way out but success, cancellation included, the process is gone.
+        """
+        link = await cls._spawn(spec, on_event, on_death, {**os.environ, **(environ or {})})
+        try:
+            link._ready = await link._wait_until_ready()
+        except BaseException:
+            await asyncio.shield(link._destroy())
+            raise
+        link._pump = asyncio.create_task(link._run(), name="rank link")
+        return link
+
+    @classmethod
+    async def _spawn(cls, spec: RankSpec, on_event: OnEvent, on_death: OnDeath, environ: dict[str, str]) -> RankLink:
+        # Found again however we were: from a checkout, an archive or an installed package.
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, environ.get("PYTHONPATH")]))
+        ours, theirs = socket.socketpair()
+        with theirs:
+            arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *("-m", "workers.rank.main", *arguments),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    # Libraries print; our own standard output may be read by somebody.
+                    stdout=asyncio.subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env=environ,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        return cls(process, await asyncio.open_unix_connection(sock=ours), on_event, on_death)
+
+    def __repr__(self) -> str:
+        state = "starting" if self._ready is None else "stopping" if self._stopping else "ready"
+        return f"<RankLink pid={self.pid} {state}>"
+
+    @property
+    def pid(self) -> int:
+        """Of the rank process."""
+        return self._process.pid
+
+    @property
+    def ready(self) -> RankReady:
+        """What the rank said about itself when it was ready."""
+        assert self._ready is not None, "start() returns ready links only"
+        return self._ready
+
+    @property
+    def metadata(self) -> RankMetadata:
+        """How other engines read this rank."""
+        return self.ready.metadata
+
+    def send(self, message: ToRank) -> None:
+        """Queue a message; never blocks. A message to a rank that has just died is lost, ``on_death`` tells."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def stop(self) -> None:
+        """Let the rank finish its queued steps and leave; make it, if it does not. Idempotent."""
+        self.send(Shutdown())
+        self._stopping = True
+        await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        # The pump goes on reading: a rank that is blocked sending its last results could not leave.
+        for force in (self._process.terminate, self._process.kill):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
+                break
+            with suppress(ProcessLookupError):
+                force()
+        await self._destroy()
+
+    async def _destroy(self) -> None:
+        """Close everything; kill what still runs."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        if self._pump is not None and self._pump is not asyncio.current_task():
+            await asyncio.wait([self._pump])
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    async def _wait_until_ready(self) -> RankReady:
+        while (message := await self._read()) is not None:
+            if isinstance(message, RankReady):
+                return message
+            if isinstance(message, RankFailed):
+                raise RankStartError(message.error)
+            if isinstance(message, Progress):
+                self._on_event(message)
+        raise RankStartError(f"the rank process {await self._describe_exit()} before it was ready")
+
+    async def _run(self) -> None:
+        """Hand out what the rank says until it is gone, then say so: whoever waits for the rank must not wait on."""
+        reason = "its messages could not be handled"
+        try:
+            reason = await self._pass_on()
+        finally:
+            if not self._stopping:
+                self._stopping = True
+                self._on_death(RankDeadError(reason))
+
+    async def _pass_on(self) -> str:
+        """Call ``on_event`` until the rank is gone; why it is gone."""
+        while (message := await self._read()) is not None:
+            if isinstance(message, RankFailed):
+                return message.error
+            if not self._stopping:
+                self._on_event(message)
+        return f"the rank process {await self._describe_exit()}"
+
+    async def _read(self) -> FromRank | None:
+        try:
+            return await read(self._reader)
+        except FrameError as error:
+            return RankFailed(one_line(error))
+
+    async def _describe_exit(self) -> str:
+        """The socket is closed, so the process ends now or is broken."""
+        try:
+            status = await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
+        except TimeoutError:
+            return "closed its connection"
+        return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

@@ -1,0 +1,104 @@
+"""Changes to logits that touch few tokens of a row: biases, bans and penalties, for all rows at once.
+
+Order and meaning follow vLLM: bias, then bans before ``min_tokens``, then repetition penalty (over prompt and output),
+then frequency and presence penalties (over output only, as OpenAI defines them).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from protocol.steps import SamplingParams
+
+
+class SamplingRow(Protocol):
+    """What the sampler reads of a sequence; ``Sequence`` is one."""
+
+    @property
+    def sampling(self) -> SamplingParams: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def num_outputs(self) -> int: ...
+    @property
+    def output_counts(self) -> Mapping[int, int]: ...
+    @property
+    def prompt_set(self) -> frozenset[int]: ...
+
+
+class _Edits:
+    """(row, token, number) triples."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._rows: list[int] = []
+        self._tokens: list[int] = []
+        self._numbers: list[float] = []
+
+    def add(self, row: int, numbers: Iterable[tuple[int, float]]) -> None:
+        # Token ids come from clients (logit_bias); the front refuses unknown ones, and a rank must not die of them.
+        for token, number in numbers:
+            if 0 <= token < self._vocab_size:
+                self._rows.append(row)
+                self._tokens.append(token)
+                self._numbers.append(number)
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def on(self, device: torch.device) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+        index = torch.tensor([self._rows, self._tokens], device=device)
+        return (index[0], index[1]), torch.tensor(self._numbers, dtype=torch.float32, device=device)
+
+
+def is_untouched(params: SamplingParams, num_outputs: int) -> bool:
+    """No edit applies to this row now."""
+    return (
+        not params.logit_bias
+        and num_outputs >= params.min_tokens
+        and params.repetition_penalty == 1.0
+        and params.frequency_penalty == 0.0
+        and params.presence_penalty == 0.0
+    )
+
+
+def edit(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
+    """Logits ``[row, vocabulary]`` float32 with all edits; a copy if there are any."""
+    if all(is_untouched(row.sampling, row.num_outputs) for row in rows):
+        return logits
+    added, repeated, subtracted = (_Edits(logits.shape[1]) for _ in range(3))
+    for index, row in enumerate(rows):
+        params = row.sampling
+        added.add(index, params.logit_bias.items())
+        if row.num_outputs < params.min_tokens:
+            added.add(index, ((token, float("-inf")) for token in params.min_tokens_banned))
+        if params.repetition_penalty != 1.0:
+            seen = row.prompt_set.union(row.output_counts)
+            repeated.add(index, ((token, params.repetition_penalty) for token in seen))
+        subtracted.add(index, _output_penalties(params, row.output_counts))
+    return _apply(logits.clone(), added, repeated, subtracted)
+
+
+def _apply(logits: torch.Tensor, added: _Edits, repeated: _Edits, subtracted: _Edits) -> torch.Tensor:
+    if added:
+        where, numbers = added.on(logits.device)
+        logits.index_put_(where, numbers, accumulate=True)
+    if repeated:
+        where, factors = repeated.on(logits.device)
+        now = logits[where]
+        logits.index_put_(where, torch.where(now > 0, now / factors, now * factors))
+    if subtracted:
+        where, numbers = subtracted.on(logits.device)
+        logits.index_put_(where, logits[where] - numbers)
+    return logits
+
+
+def _output_penalties(params: SamplingParams, counts: Mapping[int, int]) -> Iterable[tuple[int, float]]:
+    if params.frequency_penalty == 0.0 and params.presence_penalty == 0.0:
+        return ()
+    return ((token, params.frequency_penalty * count + params.presence_penalty) for token, count in counts.items())

@@ -1,0 +1,157 @@
+"""The rank process: ``python -m workers.rank.main FD PARENT_PID SPEC``, started by ``RankLink``.
+
+FD is the inherited end of a stream socket that carries the frames of ``protocol/steps.py``, SPEC a ``RankSpec`` as
+JSON. In order: listen, load the model, build the cache, start the transfer, say ``RankReady``, execute steps until the
+scheduler says ``Shutdown`` or its end of the socket closes.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import torch
+
+from protocol.handshake import Compatibility, Shard
+from protocol.steps import Progress, RankFailed, RankReady
+from workers.rank import process
+from workers.rank.errors import ModelLoadError, RankError, one_line
+from workers.rank.kv_cache import LAYOUT, KVCache, count_blocks
+from workers.rank.model import Model, load_model
+from workers.rank.null_transfer import NullTransfer
+from workers.rank.outbox import Outbox
+from workers.rank.ports import RankMemory, Transfer
+from workers.rank.receiver import Receiver
+from workers.rank.runner import Runner
+from workers.rank.spec import RankSpec
+from workers.rank.versions import VersionTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from workers.rank.ports import Emit, TransferEvent
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A loaded rank."""
+
+    runner: Runner
+    transfer: Transfer
+    ready: RankReady
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be a rank; the exit status. What goes wrong is one ``RankFailed`` on the socket."""
+    descriptor, parent_pid, spec_json = arguments
+    process.die_with_parent(int(parent_pid))
+    process.ignore_interrupts()
+    process.be_quiet()
+    spec = msgspec.json.decode(spec_json, type=RankSpec)
+    with socket.socket(fileno=int(descriptor)) as sock:
+        outbox = Outbox(sock)
+        try:
+            serve(spec, Receiver(sock, outbox), outbox)
+        except RankError as error:
+            outbox.send(RankFailed(one_line(error)))
+            return 1
+        except Exception as error:
+            # Out of memory, a driver's complaint, a bug: the line goes to people, the traceback to the log.
+            outbox.send(RankFailed(f"{type(error).__name__}: {one_line(error)}"))
+            raise
+    return 0
+
+
+def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
+    """Load, then execute steps until the receiver has no more."""
+    receiver.start()
+    process.limit_threads(spec.num_threads)
+
+    def emit(event: TransferEvent) -> None:
+        outbox.send(event)
+        if isinstance(event, RankFailed):
+            receiver.end()
+
+    rank = load(spec, emit, lambda text: outbox.send(Progress(text)))
+    receiver.serve(rank.transfer)
+    outbox.send(rank.ready)
+    try:
+        while (step := receiver.steps.get()) is not None:
+            outbox.send(rank.runner.execute(step))
+    finally:
+        # Reads in flight write into the cache: they end before the memory goes.
+        rank.transfer.close()
+
+
+def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> Rank:
+    """Everything between the spec and ``RankReady``. Raises RankError, or what torch and NIXL raise."""
+    if spec.num_ranks != 1 or spec.rank != 0:
+        raise ModelLoadError(f"rank {spec.rank} of {spec.num_ranks}: only engines of one rank are supported yet")
+    model = load_model(spec, progress)
+    shape = model.cache_shape
+    cache = KVCache(shape, count_blocks(spec, shape, model.device), model.device)
+    versions = VersionTable(cache.num_blocks)
+    tokens, num_bytes = cache.num_blocks * shape.block_size, cache.num_blocks * shape.block_bytes
+    progress(f"KV cache: {cache.num_blocks} blocks, {tokens} tokens, {num_bytes / 1e6:.0f} MB")
+    transfer = _start_transfer(spec, _memory(spec, cache, versions), emit)
+    ready = RankReady(
+        rank=spec.rank,
+        num_blocks=cache.num_blocks,
+        block_bytes=shape.block_bytes,
+        max_model_len=model.max_model_len,
+        vocab_size=model.vocab_size,
+        compatibility=_compatibility(model),
+        metadata=transfer.metadata(),
+    )
+    return Rank(Runner(model, cache, versions), transfer, ready)
+
+
+def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemory:
+    on_gpu = cache.device.type == "cuda"
+    return RankMemory(
+        engine_id=spec.engine_id,
+        rank=spec.rank,
+        num_ranks=spec.num_ranks,
+        cache_address=cache.address,
+        cache_memory_type="VRAM" if on_gpu else "DRAM",
+        cache_device_id=(cache.device.index or 0) if on_gpu else 0,
+        num_blocks=cache.num_blocks,
+        block_bytes=cache.shape.block_bytes,
+        shard=Shard(first_layer=0, last_layer=cache.shape.num_layers, first_head=0, last_head=cache.shape.num_kv_heads),
+        versions=versions,
+    )
+
+
+def _compatibility(model: Model) -> Compatibility:
+    shape = model.cache_shape
+    return Compatibility(
+        weights_fingerprint=model.weights_fingerprint,
+        kv_dtype=str(shape.dtype).removeprefix("torch."),
+        layout=LAYOUT,
+        block_size=shape.block_size,
+        num_layers=shape.num_layers,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+    )
+
+
+def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
+    if spec.transfer == "none":
+        return NullTransfer(memory, emit)
+    from workers.transfer.rank_transfer import RankTransfer
+    from workers.transfer.ucx import apply_ucx_environment
+
+    apply_ucx_environment(spec.internal_host)
+
+    def choose_device() -> None:
+        if memory.cache_memory_type == "VRAM":
+            torch.cuda.set_device(memory.cache_device_id)
+
+    return RankTransfer(memory, emit, spec.transfer_options, on_thread_start=choose_device)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

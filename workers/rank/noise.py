@@ -1,0 +1,72 @@
+"""Sampling noise that is a function of (seed, position, vocabulary index) and of nothing else.
+
+So a token comes out the same on any worker, in any batch, in any row, before and after preemption. The generator is
+counter-based: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), with
+the increment and the mixing constants of Vigna's public-domain splitmix64.c. One stream per (seed, position); the
+vocabulary index is the place in the stream. Integer arithmetic wraps modulo 2^64 in torch on every device.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_MASK = (1 << 64) - 1
+#: The largest float32 below 1.
+_BELOW_ONE = 1.0 - 2.0**-24
+
+
+def stream_key(seed: int, position: int) -> int:
+    """Where the stream of a token at ``position`` (counted from the prompt's start) begins; unsigned 64 bits."""
+    return _mix((_mix(seed & _MASK) + position * _GAMMA) & _MASK)
+
+
+def gumbel(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
+    """Standard Gumbel noise, float32 ``[len(keys), vocab_size]``; one ``stream_key`` for each row.
+
+    With 53 random bits the uniform number keeps its relative precision near 0, which is the end that decides who wins;
+    it is never 0 and never 1, so the noise is finite.
+    """
+    bits = random_bits(keys, vocab_size, device)
+    uniform = _shift(bits, 11).to(torch.float32).add_(0.5).mul_(2.0**-53).clamp_(max=_BELOW_ONE)
+    exponential = uniform.neg_().log1p_().neg_()
+    return exponential.log_().neg_()
+
+
+def random_bits(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
+    """64 random bits as int64 ``[len(keys), vocab_size]``: outputs ``1..vocab_size`` of SplitMix64 from each key."""
+    state = torch.tensor([_signed(key) for key in keys], dtype=torch.int64, device=device)[:, None]
+    bits = state + _increments(vocab_size, device)[None, :]
+    bits = bits.bitwise_xor_(_shift(bits, 30)).mul_(_signed(_MIX_1))
+    bits = bits.bitwise_xor_(_shift(bits, 27)).mul_(_signed(_MIX_2))
+    return bits.bitwise_xor_(_shift(bits, 31))
+
+
+@lru_cache(maxsize=8)
+def _increments(vocab_size: int, device: torch.device) -> torch.Tensor:
+    return torch.arange(1, vocab_size + 1, dtype=torch.int64, device=device) * _signed(_GAMMA)
+
+
+def _shift(bits: torch.Tensor, count: int) -> torch.Tensor:
+    """Logical shift right: torch's own repeats the sign."""
+    return (bits >> count).bitwise_and_((1 << (64 - count)) - 1)
+
+
+def _mix(value: int) -> int:
+    """SplitMix64's finalizer on a Python integer."""
+    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
+    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
+    return value ^ (value >> 31)
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as a signed integer."""
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,44 @@
+"""The rank as a process of this system: who its parent is, what it may print, how many threads it uses."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import warnings
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+#: From linux/prctl.h.
+_PR_SET_PDEATHSIG = 1
+MAX_DEFAULT_THREADS = 8
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Be killed when the parent dies, also in the middle of a forward pass (Linux; elsewhere the socket tells)."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        # It died before the line above; nobody will send the signal any more.
+        os._exit(0)
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole process group; the parent decides in which order we end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def be_quiet() -> None:
+    """No progress bars, no warnings of the libraries: what matters comes as our own messages."""
+    warnings.simplefilter("ignore")
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+
+
+def limit_threads(num_threads: int | None) -> None:
+    """Torch's threads for one operation. ``OMP_NUM_THREADS`` wins over the default, an explicit number over both."""
+    if num_threads is None and "OMP_NUM_THREADS" in os.environ:
+        return
+    torch.set_num_threads(num_threads or min(MAX_DEFAULT_THREADS, len(os.sched_getaffinity(0))))

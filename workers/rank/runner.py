@@ -1,0 +1,73 @@
+"""Execute steps: one forward pass over the rows, then samples."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from protocol.steps import Sampled, Step, StepResult
+from workers.rank.batch import Batch, BatchRow, tail_blocks
+from workers.rank.sampler import sample
+from workers.rank.sequences import Sequence, SequenceTable
+
+if TYPE_CHECKING:
+    from protocol.steps import Row
+    from workers.rank.kv_cache import KVCache
+    from workers.rank.model import Model
+    from workers.rank.versions import VersionTable
+
+
+class Runner:
+    """The only writer of its cache, apart from block reads. Not thread-safe."""
+
+    def __init__(self, model: Model, cache: KVCache, versions: VersionTable) -> None:
+        self._model = model
+        self._cache = cache
+        self._versions = versions
+        self.sequences = SequenceTable(model.vocab_size, model.max_model_len, cache.shape.block_size, cache.num_blocks)
+
+    def execute(self, step: Step) -> StepResult:
+        """Run a step. When it returns, the device has finished: what was written is visible to readers.
+
+        Raises StepError for a step that contradicts earlier ones, and torch's errors (out of memory); the cache is then
+        in an unknown state, so the rank has to end.
+        """
+        began = time.monotonic()
+        self._versions.store(step.fresh)
+        for seq in step.dropped:
+            self.sequences.drop(seq)
+        for new in step.started:
+            self.sequences.start(new)
+        sampled = self._run(step.rows) if step.rows else []
+        return StepResult(step.step_id, sampled, time.monotonic() - began)
+
+    def _run(self, rows: list[Row]) -> list[Sampled]:
+        sequences = [self.sequences.take(row) for row in rows]
+        logits = self._forward(rows, sequences)
+        drawing = [sequence for row, sequence in zip(rows, sequences, strict=True) if row.sample]
+        sampled = []
+        for sequence, draw in zip(drawing, sample(logits, drawing) if drawing else [], strict=True):
+            sequence.append(draw.token)
+            sampled.append(Sampled(sequence.seq, draw.token, draw.logprob, draw.top))
+        if self._cache.device.type == "cuda":
+            torch.cuda.synchronize(self._cache.device)
+        return sampled
+
+    def _forward(self, rows: list[Row], sequences: list[Sequence]) -> torch.Tensor:
+        """Logits of the rows that sample, in the order of the rows."""
+        places = [
+            BatchRow(row.start, row.num_tokens, sequence.block_ids)
+            for row, sequence in zip(rows, sequences, strict=True)
+        ]
+        self._cache.clear(tail_blocks(places, self._cache.shape.block_size))
+        batch = Batch(places, self._cache.shape, self._cache.device)
+        ids: list[int] = []
+        for i in batch.order:
+            ids += sequences[i].tokens[rows[i].start : rows[i].start + rows[i].num_tokens]
+        wanted = [batch.last_tokens[i] for i, row in enumerate(rows) if row.sample]
+        device = self._cache.device
+        return self._model.forward(
+            self._cache, batch, torch.tensor(ids, device=device), torch.tensor(wanted, dtype=torch.int64, device=device)
+        )

@@ -1,0 +1,108 @@
+"""From logits to tokens: greedy, or Gumbel-max over what top_k, top_p and min_p leave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from workers.rank.logit_edits import SamplingRow, edit
+from workers.rank.noise import gumbel, stream_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from protocol.steps import SamplingParams
+
+#: Below this, logits divided by the temperature leave float32's range and the outcome is greedy anyway (vLLM's bound).
+GREEDY_BELOW = 1e-5
+
+
+class Draw:
+    """What was drawn for one row. ``top`` are (token, logprob) pairs, most likely first."""
+
+    __slots__ = ("logprob", "token", "top")
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.logprob: float | None = None
+        self.top: list[tuple[int, float]] | None = None
+
+
+def sample(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[Draw]:
+    """Draw the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
+
+    The token's position is the number of tokens its sequence has; it and the seed alone decide the noise. Logprobs are
+    those of the raw logits, before any parameter changes them.
+    """
+    logits = logits.to(torch.float32)
+    scores = edit(logits, rows)
+    random = [i for i, row in enumerate(rows) if row.sampling.temperature >= GREEDY_BELOW]
+    if not random:
+        tokens = scores.argmax(dim=-1)
+    elif len(random) == len(rows):
+        tokens = _draw(scores, rows)
+    else:
+        index = torch.tensor(random, device=logits.device)
+        tokens = scores.argmax(dim=-1)
+        tokens[index] = _draw(scores[index], [rows[i] for i in random])
+    draws = [Draw(token) for token in tokens.tolist()]
+    _add_logprobs(draws, logits, rows)
+    return draws
+
+
+def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
+    params = [row.sampling for row in rows]
+    scores = scores / _column([p.temperature for p in params], scores)
+    scores = truncate(scores, params)
+    keys = [stream_key(row.sampling.seed, len(row.tokens)) for row in rows]
+    return (scores + gumbel(keys, scores.shape[1], scores.device)).argmax(dim=-1)
+
+
+def truncate(scores: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """Scores (logits over temperature) with -inf for what min_p, then top_k, then top_p leave out; a copy if any.
+
+    Tokens exactly as likely as the last one kept are kept too, so the outcome does not hang on the order of a sort.
+    """
+    vocab_size = scores.shape[1]
+    if any(p.min_p > 0 for p in params):
+        least = scores.amax(dim=-1, keepdim=True) + _column([p.min_p for p in params], scores).log()
+        scores = scores.masked_fill(scores < least, float("-inf"))
+    limits = [p.top_k if 0 < p.top_k < vocab_size else vocab_size for p in params]
+    cut = [i for i, p in enumerate(params) if limits[i] < vocab_size or p.top_p < 1]
+    if not cut:
+        return scores
+    index = torch.tensor(cut, device=scores.device)
+    some = scores[index]
+    least = _least_kept(some, [limits[i] for i in cut], [params[i].top_p for i in cut])
+    return scores.index_copy(0, index, some.masked_fill(some < least, float("-inf")))
+
+
+def _least_kept(scores: torch.Tensor, limits: list[int], top_p: list[float]) -> torch.Tensor:
+    """The smallest score that stays, ``[row, 1]``."""
+    width = max(limits)
+    ordered = scores.topk(width, dim=-1).values if width < scores.shape[1] else scores.sort(descending=True).values
+    kept = torch.arange(width, device=scores.device) < _column(limits, scores)
+    masses = ordered.masked_fill(~kept, float("-inf")).softmax(dim=-1)
+    # A token stays if the ones before it do not yet make up top_p: the first always does. At 1 all stay, whatever
+    # rounding makes of the sum.
+    wanted = _column([p if p < 1 else float("inf") for p in top_p], scores)
+    kept &= masses.cumsum(dim=-1) - masses < wanted
+    return ordered.masked_fill(~kept, float("inf")).amin(dim=-1, keepdim=True)
+
+
+def _add_logprobs(draws: list[Draw], logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
+    wanted = [(i, n) for i, row in enumerate(rows) if (n := row.sampling.num_logprobs) is not None]
+    if not wanted:
+        return
+    device = logits.device
+    logprobs = logits[torch.tensor([i for i, _ in wanted], device=device)].log_softmax(dim=-1)
+    own = logprobs.gather(1, torch.tensor([[draws[i].token] for i, _ in wanted], device=device))[:, 0].tolist()
+    best = logprobs.topk(min(max(n for _, n in wanted), logprobs.shape[1]), dim=-1)
+    for (i, n), logprob, values, tokens in zip(wanted, own, best.values.tolist(), best.indices.tolist(), strict=True):
+        draws[i].logprob = logprob
+        draws[i].top = list(zip(tokens, values, strict=True))[:n]
+
+
+def _column(numbers: list[float] | list[int], like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float32, device=like.device)[:, None]

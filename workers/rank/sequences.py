@@ -1,0 +1,89 @@
+"""What a rank knows about each sequence, as told by the scheduler and grown by its own samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from workers.rank.errors import StepError
+
+if TYPE_CHECKING:
+    from protocol.steps import NewSequence, Row
+
+
+class Sequence:
+    """Tokens, block table and sampling parameters of one sequence. ``tokens`` are prompt and outputs."""
+
+    def __init__(self, start: NewSequence) -> None:
+        self.seq = start.seq
+        self.tokens = [*start.prompt_token_ids, *start.output_token_ids]
+        self.num_prompt = len(start.prompt_token_ids)
+        self.sampling = start.sampling
+        self.block_ids = list(start.block_ids)
+        self.output_counts = Counter(start.output_token_ids)
+
+    def __repr__(self) -> str:
+        return f"<Sequence {self.seq}: {self.num_prompt}+{self.num_outputs} tokens, {len(self.block_ids)} blocks>"
+
+    @property
+    def num_outputs(self) -> int:
+        """Sampled tokens so far."""
+        return len(self.tokens) - self.num_prompt
+
+    @cached_property
+    def prompt_set(self) -> frozenset[int]:
+        """The prompt's tokens; only penalties want them."""
+        return frozenset(self.tokens[: self.num_prompt])
+
+    def append(self, token: int) -> None:
+        """Record a sampled token."""
+        self.tokens.append(token)
+        self.output_counts[token] += 1
+
+
+class SequenceTable:
+    """All sequences by id."""
+
+    def __init__(self, vocab_size: int, max_model_len: int, block_size: int, num_blocks: int) -> None:
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._block_size = block_size
+        self._num_blocks = num_blocks
+        self._by_id: dict[int, Sequence] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def start(self, new: NewSequence) -> None:
+        """Make a sequence known, replacing one of the same id. Raises StepError for tokens that do not exist."""
+        ids = new.prompt_token_ids + new.output_token_ids
+        if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
+            raise StepError(f"sequence {new.seq} has no tokens, or some outside the vocabulary of {self._vocab_size}")
+        self._check_blocks(new.seq, new.block_ids)
+        self._by_id[new.seq] = Sequence(new)
+
+    def drop(self, seq: int) -> None:
+        """Forget a sequence; no matter if there is none (it may have ended before its first step)."""
+        self._by_id.pop(seq, None)
+
+    def take(self, row: Row) -> Sequence:
+        """The sequence of a row, with the row's new blocks in its table. Raises StepError if the row cannot be run."""
+        sequence = self._by_id.get(row.seq)
+        if sequence is None:
+            raise StepError(f"a row for the unknown sequence {row.seq}")
+        self._check_blocks(row.seq, row.new_block_ids)
+        end = row.start + row.num_tokens
+        known = len(sequence.tokens)
+        if row.num_tokens < 1 or row.start < 0 or end > known or end > self._max_model_len:
+            raise StepError(f"{sequence} cannot compute tokens {row.start} to {end}")
+        if row.sample and end != known:
+            raise StepError(f"{sequence} cannot sample after token {end}")
+        if (len(sequence.block_ids) + len(row.new_block_ids)) * self._block_size < end:
+            raise StepError(f"{sequence} has no block for token {end - 1}")
+        sequence.block_ids.extend(row.new_block_ids)
+        return sequence
+
+    def _check_blocks(self, seq: int, block_ids: list[int]) -> None:
+        if block_ids and not 0 <= min(block_ids) <= max(block_ids) < self._num_blocks:
+            raise StepError(f"sequence {seq} is given blocks outside 0 to {self._num_blocks - 1}")
