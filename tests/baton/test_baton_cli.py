@@ -1,0 +1,79 @@
+"""The command line as a person meets it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from baton.cli import main
+from baton.sections import MODELS, settings_model
+from protocol.settings import HIDDEN
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("up", "router", "worker", "settings", "version"))
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out.strip() == version("baton-serve")
+
+
+@pytest.mark.parametrize("section", MODELS)
+def test_help_shows_every_setting_with_variable_and_default(section: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([section, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for name, info in settings_model(section).model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        if name in HIDDEN:
+            assert flag not in shown
+            continue
+        assert f"{flag} " in shown
+        assert info.description, f"{section}.{name} has no description"
+        assert " ".join(info.description.split()) in shown
+    assert "env: BATON_REDIS_URL" in shown
+
+
+def test_help_repeats_no_secret(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("BATON_INTERNAL_TOKEN", "BATON_ADMIN_TOKEN", "BATON_API_KEYS", "BATON_REDIS_URL"):
+        monkeypatch.setenv(name, "sesame")
+    main(["router", "--help"])
+    assert "sesame" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["up", "--prot", "1"], "No such option '--prot'"),
+        (["upp"], "No such command 'upp'"),
+        (["up", "--port", "x"], "--port: input should be a valid integer"),
+        (["up", "--port", "70000"], "--port: input should be less than or equal to 65535 (got '70000')"),
+        (["worker"], "--model is required"),
+        (["worker", "--model", "m", "--role", "cook"], "--role: input should be 'prefill', 'decode' or 'both'"),
+        (["up", "--config", "/nowhere.yaml"], "cannot read /nowhere.yaml: No such file or directory"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"baton: {line}")
+    assert shown.err.count("\n") == 1
+
+
+def test_the_reference_has_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings"]) == 0
+    shown = capsys.readouterr().out
+    for section in MODELS:
+        for name in settings_model(section).model_fields:
+            assert name in HIDDEN or f"`--{name.replace('_', '-')}`" in shown
+
+
+def test_python_minus_m() -> None:
+    done = subprocess.run([sys.executable, "-m", "baton", "version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == version("baton-serve")
