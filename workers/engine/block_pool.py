@@ -1,0 +1,225 @@
+"""Who owns which block of the KV cache. Pure; every operation costs O(1) per block it names.
+
+Each block is in exactly one state, derived from its users and leases:
+
+    leased   a lease holds it (and perhaps sequences too)
+    pinned   no lease, but one sequence or more uses it, or a read may write it
+    cached   nobody's, but its content is known; reused by content, evicted least recently used first
+    free     nobody's
+
+and free + cached + pinned + leased = total, always. A block's version changes when it is allocated, that is when it is
+about to be overwritten, not when it is given back: what an ended lease held stays good until then.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from workers.engine.errors import LedgerError, OutOfBlocksError
+from workers.engine.ledger import PoolStats, audit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_VERSION_MASK = 2**64 - 1
+
+
+class BlockPool:
+    """``num_blocks`` blocks of ``block_size`` tokens. ``version_base``: a random 63-bit number per engine start."""
+
+    def __init__(self, num_blocks: int, block_size: int, version_base: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._next_version = version_base
+        self._users = [0] * num_blocks
+        self._holds = [0] * num_blocks
+        self._versions = [0] * num_blocks
+        self._contents: list[bytes | None] = [None] * num_blocks
+        self._by_content: dict[bytes, int] = {}
+        # First in, first out: given-back blocks keep their data as long as possible for readers whose lease ended.
+        self._free = deque(range(num_blocks))
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._leases: dict[str, list[int]] = {}
+        self._num_pinned = 0
+        self._num_leased = 0
+
+    def __repr__(self) -> str:
+        return f"<BlockPool {self.stats()}>"
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that ``allocate`` could give out now."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def num_leases(self) -> int:
+        """Leases that hold blocks."""
+        return len(self._leases)
+
+    def version_of(self, block: int) -> int:
+        """The block's version, unsigned 64 bits."""
+        return self._versions[block]
+
+    # --- taking -------------------------------------------------------------------------------------------------
+
+    def lookup(self, contents: Sequence[bytes]) -> list[int]:
+        """Blocks holding the longest known prefix of ``contents``. Changes nothing; ``share`` them to keep them."""
+        found: list[int] = []
+        for content in contents:
+            block = self._by_content.get(content)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def num_idle(self, blocks: Sequence[int]) -> int:
+        """How many of the blocks nobody holds: sharing them takes as many from ``num_available``."""
+        cached = self._cached
+        return sum(block in cached for block in blocks)
+
+    def share(self, blocks: Sequence[int]) -> None:
+        """Become one more user of blocks with known content. They must never be written."""
+        if any(self._contents[block] is None for block in blocks):
+            raise LedgerError(f"block without known content shared: {blocks}")
+        for block in blocks:
+            if self._users[block] == 0 and self._holds[block] == 0:
+                del self._cached[block]
+                self._num_pinned += 1
+            self._users[block] += 1
+
+    def allocate(self, num_blocks: int) -> list[int]:
+        """Blocks with one user, unknown content and new versions: free ones first, then the longest unused cached.
+
+        Raises OutOfBlocksError, and takes nothing, if there are fewer.
+        """
+        if num_blocks > self.num_available:
+            raise OutOfBlocksError(f"{num_blocks} blocks wanted, {self.stats()}")
+        return [self._take() for _ in range(num_blocks)]
+
+    def _take(self) -> int:
+        if self._free:
+            block = self._free.popleft()
+        else:
+            block, _ = self._cached.popitem(last=False)
+            self._forget_content(block)
+        self._versions[block] = self._next_version & _VERSION_MASK
+        self._next_version += 1
+        self._users[block] = 1
+        self._num_pinned += 1
+        return block
+
+    def register(self, block: int, content: bytes) -> None:
+        """The block is full and computed, and will not be written again. A second block of one content stays unnamed.
+
+        Raises LedgerError if the block is nobody's or has another content.
+        """
+        if self._users[block] == 0 or self._contents[block] not in (None, content):
+            raise LedgerError(f"content registered for block {block}, which is not its owner's to name")
+        if content not in self._by_content:
+            self._by_content[content] = block
+            self._contents[block] = content
+
+    def _forget_content(self, block: int) -> None:
+        content = self._contents[block]
+        if content is not None:
+            del self._by_content[content]
+            self._contents[block] = None
+
+    # --- giving back --------------------------------------------------------------------------------------------
+
+    def free(self, blocks: Sequence[int]) -> None:
+        """One user less for each. The last block is evicted first: without its predecessors it is worth nothing.
+
+        Raises LedgerError, and frees nothing, if one of them has no user.
+        """
+        self._require_users(blocks)
+        for block in reversed(blocks):
+            self._users[block] -= 1
+            if self._users[block] == 0 and self._holds[block] == 0:
+                self._num_pinned -= 1
+                self._retire(block)
+
+    def _require_users(self, blocks: Sequence[int]) -> None:
+        if len(set(blocks)) != len(blocks) or any(self._users[block] == 0 for block in blocks):
+            raise LedgerError(f"blocks given back that are not in use, or twice: {blocks}")
+
+    def _retire(self, block: int) -> None:
+        if self._contents[block] is None:
+            self._free.append(block)
+        else:
+            self._cached[block] = None
+
+    # --- leases -------------------------------------------------------------------------------------------------
+
+    def lease(self, lease_id: str, blocks: Sequence[int]) -> list[int]:
+        """Turn one use of each block into a hold of the lease; their versions, in order.
+
+        Raises LedgerError, and changes nothing, if the id is taken or a block has no user.
+        """
+        if lease_id in self._leases:
+            raise LedgerError(f"lease {lease_id} granted twice")
+        self._require_users(blocks)
+        for block in blocks:
+            if self._holds[block] == 0:
+                self._num_pinned -= 1
+                self._num_leased += 1
+            self._holds[block] += 1
+            self._users[block] -= 1
+        self._leases[lease_id] = list(blocks)
+        return [self._versions[block] for block in blocks]
+
+    def end_lease(self, lease_id: str) -> bool:
+        """Let go of the lease's blocks, which stay cached by content; False if there is none."""
+        blocks = self._leases.pop(lease_id, None)
+        if blocks is None:
+            return False
+        for block in reversed(blocks):
+            self._holds[block] -= 1
+            if self._holds[block] == 0:
+                self._num_leased -= 1
+                self._let_go(block)
+        return True
+
+    def _let_go(self, block: int) -> None:
+        if self._users[block] > 0:
+            self._num_pinned += 1
+        else:
+            self._retire(block)
+
+    def oldest_lease(self) -> str | None:
+        """The lease granted first."""
+        return next(iter(self._leases), None)
+
+    # --- the ledger ---------------------------------------------------------------------------------------------
+
+    def stats(self) -> PoolStats:
+        """The counts now, O(1)."""
+        return PoolStats(
+            total=self.num_blocks,
+            free=len(self._free),
+            cached=len(self._cached),
+            pinned=self._num_pinned,
+            leased=self._num_leased,
+            leases=len(self._leases),
+        )
+
+    def is_writable(self, block: int) -> bool:
+        """Exactly one user, no lease, and no content that somebody may come to share."""
+        return self._users[block] == 1 and self._holds[block] == 0 and self._contents[block] is None
+
+    def check(self, users: Mapping[int, int] | None = None) -> None:
+        """Count everything again, O(total). ``users``: how many users each block should have (missing: none).
+
+        Raises LedgerError with all counts.
+        """
+        problems = audit(
+            self.stats(), self._users, self._holds, self._contents, self._by_content, self._free, self._cached
+        )
+        held = [block for blocks in self._leases.values() for block in blocks]
+        if sum(self._holds) != len(held) or any(self._holds[block] == 0 for block in held):
+            problems.append("holds differ from the leases' blocks")
+        if users is not None and any(self._users[block] != users.get(block, 0) for block in range(self.num_blocks)):
+            problems.append("users differ from the sequences' blocks")
+        if problems:
+            raise LedgerError(f"{'; '.join(problems)}: {self.stats()}")

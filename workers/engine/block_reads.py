@@ -1,0 +1,95 @@
+"""D's reads: posted with blocks of their own, and those blocks kept until the read has ended, wanted or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.steps import CancelRead, Read
+from workers.engine.api import EngineError, ReadFailedError
+from workers.engine.errors import RankProtocolError
+from workers.engine.sequence_state import Event, State
+
+if TYPE_CHECKING:
+    from protocol.steps import ReadResult
+    from workers.engine.board import Board
+    from workers.engine.sequence import Sequence
+
+#: What ``ReadResult.outcome`` may say; anything else counts as failed.
+_OUTCOMES = frozenset({"done", "stale", "failed", "cancelled"})
+
+
+class BlockReads:
+    """Posts, cancels and settles the reads of one engine."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._next_read_id = 1
+
+    def post(self, seq: Sequence, fresh: list[int]) -> Read:
+        """The command that fills a placed sequence's blocks, those found in the prefix cache excepted."""
+        remote = seq.request.remote
+        assert remote is not None  # only such sequences are CONNECTED
+        seq.advance(Event.POST_READ)
+        seq.read_id = self._next_read_id
+        self._next_read_id += 1
+        self._board.roster.reads[seq.read_id] = seq
+        held = seq.num_named
+        blocks = remote.remote_block_ids[0]
+        return Read(
+            read_id=seq.read_id,
+            engine_id=remote.remote_engine_id,
+            lease_id=remote.lease_id,
+            remote_block_ids=blocks[held:],
+            local_block_ids=seq.blocks[held : len(blocks)],
+            versions=remote.block_versions[held:],
+            fresh=[(block, self._board.pool.version_of(block)) for block in fresh],
+        )
+
+    def cancel(self, seq: Sequence) -> CancelRead:
+        """Nobody wants it; its blocks stay until the result comes."""
+        self._board.roster.hide(seq)
+        seq.advance(Event.ABORT_BUSY)
+        return CancelRead(seq.read_id)
+
+    def settle(self, result: ReadResult) -> tuple[int, EngineError] | None:
+        """Go on after a read; the error its caller gets if it failed. Raises RankProtocolError if it is unknown."""
+        seq = self._board.roster.reads.get(result.read_id)
+        if seq is None:
+            raise RankProtocolError(f"result of read {result.read_id}, which is not under way")
+        outcome = result.outcome if result.outcome in _OUTCOMES else "failed"
+        self._count(outcome, result)
+        if seq.state is State.CLOSING:
+            self._board.leave(seq, Event.SETTLE)
+            return None
+        if outcome == "done":
+            self._go_on(seq)
+        elif outcome == "stale":
+            self._compute_instead(seq)
+        else:
+            self._board.leave(seq, Event.FAIL)
+            return seq.id, ReadFailedError(result.error or f"the read of P's blocks ended as {result.outcome!r}")
+        return None
+
+    def _count(self, outcome: str, result: ReadResult) -> None:
+        counters = self._board.counters
+        counters.reads[outcome] += 1
+        counters.read_bytes += result.num_bytes
+        counters.read_seconds += result.seconds
+        if outcome == "stale":
+            counters.fence_rejections += 1
+
+    def _go_on(self, seq: Sequence) -> None:
+        """The prompt is computed, except for its last token if that has to be sampled after here."""
+        seq.num_computed = min(seq.num_prompt, len(seq.tokens) - 1)
+        self._board.name_computed(seq)
+        self._run(seq, Event.READ_DONE)
+
+    def _compute_instead(self, seq: Sequence) -> None:
+        """What was read is worthless, but the blocks are the sequence's own: compute the prompt into them."""
+        self._board.counters.local_prefills += 1
+        self._run(seq, Event.READ_STALE)
+
+    def _run(self, seq: Sequence, event: Event) -> None:
+        seq.advance(event)
+        del self._board.roster.reads[seq.read_id]
+        self._board.roster.add_running(seq)

@@ -1,0 +1,46 @@
+"""What an engine is built with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Sizes of one engine; the first four come from the ranks' ``RankReady``.
+
+    ``num_blocks``: blocks in the cache (the least of all ranks). ``block_size``: tokens per block.
+    ``max_model_len``: tokens of prompt and output together. ``vocab_size``: token ids are below it.
+    ``max_num_seqs``: sequences that run or read at once; more wait.
+    ``max_num_batched_tokens``: tokens computed per step at most, decode rows first; what is left goes to prefill
+    chunks, so it bounds how long a prefill may hold up running streams. Never below ``max_num_seqs``.
+    ``prefix_cache``: reuse blocks by content.
+    """
+
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    vocab_size: int
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    prefix_cache: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("num_blocks", "block_size", "max_model_len", "vocab_size", "max_num_seqs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must not be below max_num_seqs"
+                f" ({self.max_num_seqs}): every running sequence takes one token of a step"
+            )
+
+    @property
+    def max_total_tokens(self) -> int:
+        """Prompt and output of one sequence together: what the model takes and the whole cache holds."""
+        return min(self.max_model_len, self.num_blocks * self.block_size)
+
+    @property
+    def num_spare_blocks(self) -> int:
+        """Blocks left free on admission while others run, so that their next tokens do not preempt at once (1%)."""
+        return self.num_blocks // 100

@@ -1,0 +1,47 @@
+"""What the engine has done since its start, for ``/metrics``. Counters only grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protocol.worker import WorkerLoad
+    from workers.engine.ledger import PoolStats
+
+
+@dataclass(slots=True)
+class Counters:
+    """``prefill_tokens`` were computed (again, after a preemption); ``prefix_hit_tokens`` were found instead, out of
+    ``prefix_query_tokens`` looked for. ``reads`` counts ends by outcome (done, stale, failed, cancelled).
+    """
+
+    steps: int = 0
+    step_seconds: float = 0.0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    preemptions: int = 0
+    prefix_query_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    read_bytes: int = 0
+    read_seconds: float = 0.0
+    #: Reads that the fence refused: P had reused a block.
+    fence_rejections: int = 0
+    #: Prompts computed here although P had computed them.
+    local_prefills: int = 0
+    hand_offs: int = 0
+    leases_ended: int = 0
+    reads: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("done", "stale", "failed", "cancelled"), 0))
+    #: Ends of sequences by state (finished, handed_off, aborted, failed).
+    ended: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("finished", "handed_off", "aborted", "failed"), 0)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """One look at an engine. ``counters`` is a copy."""
+
+    counters: Counters
+    pool: PoolStats
+    load: WorkerLoad

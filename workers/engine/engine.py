@@ -1,0 +1,308 @@
+"""The asyncio shell around the scheduler: no polling, no task of its own for stepping.
+
+Whatever happens (a request, an answer of the ranks, a lease that ends) changes the scheduler and then *pumps* it: what
+the scheduler wants sent is sent. Requests of one turn of the loop are pumped together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+from protocol.steps import PeerRead, RankFailed, ReadResult, StepResult
+from workers.engine.api import (
+    AbortedError,
+    DrainingError,
+    EngineDeadError,
+    EngineError,
+    TokenOutput,
+)
+from workers.engine.counters import EngineStats
+from workers.engine.errors import EngineFault
+from workers.engine.ports import EngineHooks
+from workers.engine.scheduler import Scheduler
+from workers.engine.token_stream import QueuedTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from protocol.handoff import KVTransferParams
+    from protocol.steps import FromRank
+    from protocol.worker import WorkerLoad
+    from workers.engine.api import EngineRequest
+    from workers.engine.config import EngineConfig
+    from workers.engine.ports import Connector, RankLink
+    from workers.engine.step_outcome import Output
+
+_LOG = logging.getLogger(__name__)
+
+
+class AsyncEngine:
+    """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; nothing is sent before a request.
+
+    ``version_base``: random per start unless given (63 bits), see ``BlockPool``.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        link: RankLink,
+        connector: Connector,
+        hooks: EngineHooks | None = None,
+        *,
+        version_base: int | None = None,
+    ) -> None:
+        self._scheduler = Scheduler(config, secrets.randbits(63) if version_base is None else version_base)
+        self._link = link
+        self._connector = connector
+        self._hooks = hooks or EngineHooks()
+        self._loop = asyncio.get_running_loop()
+        self._streams: dict[int, QueuedTokens] = {}
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._pump_handle: asyncio.Handle | None = None
+        self._draining = False
+        self._quiet = asyncio.Event()
+        self._error: str | None = None
+        #: ``leases_ended`` when ``on_pressure`` was last told; -1: nobody needs to know now.
+        self._pressure_told_at = -1
+
+    def __repr__(self) -> str:
+        state = f"dead ({self._error})" if self._error else "draining" if self._draining else "serving"
+        return f"<AsyncEngine {state} {self._scheduler!r}>"
+
+    # --- api.Engine ---------------------------------------------------------------------------------------------
+
+    def submit(self, request: EngineRequest) -> QueuedTokens:
+        """Queue a sequence at once; see ``api.Engine``. A refusal is raised by the stream."""
+        try:
+            seq_id = self._accept(request)
+        except EngineError as error:
+            refused = QueuedTokens()
+            refused.put(error)
+            return refused
+        stream = QueuedTokens(lambda: self._abandon(seq_id, request.request_id))
+        self._streams[seq_id] = stream
+        if request.remote is not None:
+            self._connect(seq_id, request.remote)
+        self._pump_soon()
+        return stream
+
+    def _accept(self, request: EngineRequest) -> int:
+        if self._error is not None:
+            raise EngineDeadError(self._error)
+        if self._draining:
+            raise DrainingError("this worker is draining and takes no new requests")
+        return self._scheduler.add(request)
+
+    def _abandon(self, seq_id: int, request_id: str) -> None:
+        """The stream was closed early. Its request id may belong to a later request by now."""
+        if seq_id in self._streams:
+            self.abort(request_id)
+
+    def abort(self, request_id: str) -> bool:
+        """End the sequence wherever it is. Its stream raises AbortedError; blocks nobody writes are free at once."""
+        seq_id = None if self._error is not None else self._scheduler.abort(request_id)
+        if seq_id is None:
+            return False
+        if task := self._connecting.pop(seq_id, None):
+            task.cancel()
+        self._put(seq_id, AbortedError(f"request {request_id} was aborted"))
+        self._pump()
+        return True
+
+    def end_lease(self, lease_id: str) -> bool:
+        """Unpin a hand-off's blocks (they stay cached by content); False if there is none."""
+        if not self._scheduler.end_lease(lease_id):
+            return False
+        self._pump_soon()
+        return True
+
+    def oldest_lease(self) -> str | None:
+        """The lease that was granted first."""
+        return self._scheduler.oldest_lease()
+
+    def load(self) -> WorkerLoad:
+        """How busy it is now."""
+        return self._scheduler.load(draining=self._draining)
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        """Take nothing new. What runs goes on."""
+        self._draining = True
+        self._look_quiet()
+
+    async def drain(self) -> None:
+        """Take nothing new, and return when no sequence runs and no lease is held, or the engine is dead.
+
+        Cancelling it only stops the waiting; the engine keeps draining.
+        """
+        self.begin_drain()
+        await self._quiet.wait()
+
+    def dead(self, error: str) -> None:
+        """A rank is gone: every caller gets EngineDeadError, now and later. Safe to call again."""
+        if self._error is not None:
+            return
+        _LOG.error("engine is dead: %s; %r", error, self._scheduler)
+        self._end(error)
+        if self._hooks.on_dead is not None:
+            self._hooks.on_dead(error)
+
+    def _end(self, error: str) -> None:
+        self._error = self._error or error
+        for task in self._connecting.values():
+            task.cancel()
+        for seq_id in list(self._streams):
+            self._put(seq_id, EngineDeadError(error))
+        self._quiet.set()
+
+    async def close(self) -> None:
+        """End everything: open streams raise EngineDeadError, handshakes are cancelled and awaited. Sends nothing."""
+        tasks = list(self._connecting.values())
+        self._end("the engine was closed")
+        if self._pump_handle is not None:
+            self._pump_handle.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def stats(self) -> EngineStats:
+        """One look at everything, for metrics."""
+        return EngineStats(deepcopy(self._scheduler.counters), self._scheduler.pool.stats(), self.load())
+
+    def check(self) -> None:
+        """The block ledger balances. O(total blocks). Raises LedgerError."""
+        self._scheduler.check()
+
+    # --- answers of the ranks -----------------------------------------------------------------------------------
+
+    def on_rank_event(self, event: FromRank) -> None:
+        """What the ranks answered. ``Connected``, ``Progress`` and ``RankReady`` are for others and ignored here."""
+        if self._error is not None:
+            return
+        if isinstance(event, PeerRead):
+            (self._hooks.on_peer_read or self.end_lease)(event.lease_id)
+        elif isinstance(event, RankFailed):
+            self.dead(event.error)
+        elif isinstance(event, StepResult | ReadResult):
+            self._take_result(event)
+
+    def _take_result(self, event: StepResult | ReadResult) -> None:
+        """Apply and pump before anybody is told: the ranks get their next step first."""
+        outputs: list[Output] = []
+        with self._faults_are_fatal():
+            outputs = self._apply(event)
+        self._tell_leases(outputs)
+        self._pump()
+        for seq_id, item in outputs:
+            self._put(seq_id, item)
+        self._observe(event)
+
+    @contextmanager
+    def _faults_are_fatal(self) -> Iterator[None]:
+        """Nobody is left waiting for an engine that cannot go on, whatever went wrong in it."""
+        try:
+            yield
+        except EngineFault as error:
+            self.dead(f"{type(error).__name__}: {error}")
+        except BaseException as error:
+            self.dead(repr(error))
+            raise
+
+    def _apply(self, event: StepResult | ReadResult) -> list[Output]:
+        if isinstance(event, StepResult):
+            return self._scheduler.apply_step(event)
+        failure = self._scheduler.apply_read(event)
+        return [] if failure is None else [failure]
+
+    def _tell_leases(self, outputs: Iterable[Output]) -> None:
+        if self._hooks.on_lease is None:
+            return
+        for _, item in outputs:
+            if isinstance(item, TokenOutput) and item.hand_off is not None:
+                self._hooks.on_lease(item.hand_off.lease_id)
+
+    def _observe(self, event: StepResult | ReadResult) -> None:
+        if isinstance(event, StepResult):
+            if self._hooks.on_step is not None:
+                self._hooks.on_step(event)
+        elif self._hooks.on_read is not None:
+            self._hooks.on_read(event)
+
+    def _put(self, seq_id: int, item: TokenOutput | EngineError) -> None:
+        is_last = isinstance(item, EngineError) or item.finish is not None
+        stream = self._streams.pop(seq_id, None) if is_last else self._streams.get(seq_id)
+        if stream is not None:
+            stream.put(item)
+
+    # --- handshakes ---------------------------------------------------------------------------------------------
+
+    def _connect(self, seq_id: int, params: KVTransferParams) -> None:
+        task = asyncio.ensure_future(self._connect_to(params))
+        self._connecting[seq_id] = task
+        task.add_done_callback(lambda done: self._on_connect_end(seq_id, done))
+
+    async def _connect_to(self, params: KVTransferParams) -> None:
+        await self._connector.connect(params)
+
+    def _on_connect_end(self, seq_id: int, task: asyncio.Task[None]) -> None:
+        self._connecting.pop(seq_id, None)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if self._error is not None:
+            return
+        if error is None:
+            self._scheduler.connected(seq_id)
+            self._pump_soon()
+            return
+        reason = str(error) or type(error).__name__
+        failure = self._scheduler.connect_failed(seq_id, reason)
+        if failure is not None:
+            _LOG.warning("handshake for sequence %d failed: %s", seq_id, reason)
+            self._put(*failure)
+            self._look_quiet()
+
+    # --- the pump -----------------------------------------------------------------------------------------------
+
+    def _pump_soon(self) -> None:
+        if self._pump_handle is None:
+            self._pump_handle = self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Send what the scheduler wants sent."""
+        if self._pump_handle is not None:
+            self._pump_handle.cancel()
+            self._pump_handle = None
+        if self._error is not None:
+            return
+        with self._faults_are_fatal():
+            for command in self._scheduler.schedule():
+                self._link.send(command)
+        self._look_starved()
+        self._look_quiet()
+
+    def _look_starved(self) -> None:
+        if not self._scheduler.is_starved:
+            self._pressure_told_at = -1
+            return
+        ended = self._scheduler.counters.leases_ended
+        if self._pressure_told_at == ended or self._hooks.on_pressure is None:
+            return
+        self._pressure_told_at = ended
+        self._hooks.on_pressure()
+
+    def _look_quiet(self) -> None:
+        if self._draining and self._scheduler.is_quiet:
+            self._quiet.set()
+
+
+if TYPE_CHECKING:
+    from workers.engine.api import Engine, TokenStream
+
+    def _is_engine(engine: AsyncEngine) -> Engine:
+        return engine
+
+    def _is_token_stream(stream: QueuedTokens) -> TokenStream:
+        return stream

@@ -1,0 +1,57 @@
+"""The block ledger: free + cached + pinned + leased = total, counted again from the blocks themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """How many blocks are in which state, and how many leases hold some."""
+
+    total: int
+    free: int
+    cached: int
+    pinned: int
+    leased: int
+    leases: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.total} blocks: {self.free} free + {self.cached} cached + {self.pinned} pinned"
+            f" + {self.leased} leased by {self.leases} leases"
+        )
+
+
+def audit(
+    stats: PoolStats,
+    users: Sequence[int],
+    holds: Sequence[int],
+    contents: Sequence[bytes | None],
+    by_content: Mapping[bytes, int],
+    free: Collection[int],
+    cached: Collection[int],
+) -> list[str]:
+    """What does not add up, in words; empty when all is well. O(total)."""
+    problems = []
+    if stats.free + stats.cached + stats.pinned + stats.leased != stats.total:
+        problems.append("the states do not add up to the total")
+    if min(users, default=0) < 0 or min(holds, default=0) < 0:
+        problems.append("a negative count of users or holds")
+    if stats.leased != sum(hold > 0 for hold in holds):
+        problems.append("leased is not the number of held blocks")
+    if stats.pinned != sum(use > 0 and hold == 0 for use, hold in zip(users, holds, strict=True)):
+        problems.append("pinned is not the number of used blocks")
+    idle = {block for block in range(stats.total) if users[block] == 0 and holds[block] == 0}
+    if len(free) + len(cached) != len(idle) or idle != {*free, *cached}:
+        problems.append("free and cached are not the blocks nobody holds")
+    if any(contents[block] is not None for block in free) or any(contents[block] is None for block in cached):
+        problems.append("a free block with content, or a cached one without")
+    named = {content: block for block, content in enumerate(contents) if content is not None}
+    if named != dict(by_content):
+        problems.append("the index of contents is wrong")
+    return problems

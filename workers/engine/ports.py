@@ -1,0 +1,54 @@
+"""What the engine needs from others: a way to its ranks, a way to know other engines, ears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from protocol.handoff import KVTransferParams
+    from protocol.steps import ReadResult, StepResult, ToRank
+
+
+class RankLink(Protocol):
+    """The ranks, as one. With several ranks, whoever implements this sends to all and merges what they answer:
+    a step is over when every rank says so, a read is done when every rank says so and has failed when one does.
+
+    Answers are given to ``AsyncEngine.on_rank_event`` on the loop; the end of the connection to ``AsyncEngine.dead``.
+    """
+
+    def send(self, message: ToRank) -> None:
+        """Queue the message and return at once. Never raises for a connection that is gone."""
+
+
+class Connector(Protocol):
+    """Makes remote engines known to the ranks before their blocks are read."""
+
+    def connect(self, params: KVTransferParams) -> Awaitable[None]:
+        """Return once every rank can read from ``params.remote_engine_id``. Bounded in time by the implementation.
+
+        Requests to one engine share one handshake; cancelling one of them must not disturb the others. Whatever it
+        raises fails the request as ReadFailedError with the exception's text.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineHooks:
+    """Called on the loop, synchronously; keep them short. They may call the engine.
+
+    ``on_lease(lease_id)``: blocks were just pinned, before the caller sees the ``HandOff``.
+    ``on_peer_read(lease_id)``: a reader says it has read what the lease held. Whoever keeps the leases calls
+    ``end_lease``; without this hook the engine does so itself.
+    ``on_pressure()``: somebody waits, nothing runs, and leases hold the blocks. Told once until a lease ends.
+    ``on_dead(error)``: the engine cannot go on; every caller has been told. The worker should exit.
+    ``on_step(result)`` and ``on_read(result)``: for histograms.
+    """
+
+    on_lease: Callable[[str], None] | None = None
+    on_peer_read: Callable[[str], None] | None = None
+    on_pressure: Callable[[], None] | None = None
+    on_dead: Callable[[str], None] | None = None
+    on_step: Callable[[StepResult], None] | None = None
+    on_read: Callable[[ReadResult], None] | None = None

@@ -1,0 +1,216 @@
+"""What runs when. Pure: it is told what happened, and answers with messages for the ranks and outputs for callers.
+
+One step is under way at a time; reads go beside it. Every method leaves the scheduler as it was when it raises.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from protocol.steps import CancelRead, Read, Step
+from protocol.worker import WorkerLoad
+from workers.engine.api import InvalidRequestError, ReadFailedError
+from workers.engine.block_pool import BlockPool
+from workers.engine.block_reads import BlockReads
+from workers.engine.board import Board
+from workers.engine.errors import RankProtocolError
+from workers.engine.sequence import Sequence
+from workers.engine.sequence_state import Event, State
+from workers.engine.step_outcome import Output, apply_rows
+from workers.engine.step_plan import StepPlan, continue_running
+from workers.engine.validation import check_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.steps import ReadResult, StepResult
+    from workers.engine.api import EngineRequest
+    from workers.engine.config import EngineConfig
+
+Command = CancelRead | Read | Step
+
+
+def random_lease_id() -> str:
+    """32 hex digits nobody can guess."""
+    return secrets.token_hex(16)
+
+
+class Scheduler:
+    """The pure core of an engine. ``version_base``: see ``BlockPool``."""
+
+    def __init__(
+        self, config: EngineConfig, version_base: int, new_lease_id: Callable[[], str] = random_lease_id
+    ) -> None:
+        self.config = config
+        self.pool = BlockPool(config.num_blocks, config.block_size, version_base)
+        self.board = Board(config, self.pool)
+        self.counters = self.board.counters
+        self._roster = self.board.roster
+        self._reads = BlockReads(self.board)
+        self._new_lease_id = new_lease_id
+        self._next_seq_id = 1
+        self._next_step_id = 1
+        self._step: Step | None = None
+        self._plan = StepPlan(0)
+        self._cancels: list[CancelRead] = []
+
+    def __repr__(self) -> str:
+        return f"<Scheduler {len(self._roster.by_id)} sequences, step={self._step is not None}, {self.pool.stats()}>"
+
+    # --- sequences ----------------------------------------------------------------------------------------------
+
+    def add(self, request: EngineRequest) -> int:
+        """Queue a request; its sequence id. One with ``remote`` waits for ``connected``. Raises RefusedError."""
+        check_request(request, self.config)
+        if request.request_id in self._roster.by_request:
+            raise InvalidRequestError(f"request id {request.request_id} is in use")
+        seq = Sequence(self._next_seq_id, request, self.config.block_size)
+        self._next_seq_id += 1
+        self._roster.add(seq)
+        return seq.id
+
+    def connected(self, seq_id: int) -> None:
+        """P is known now; the sequence may read. Nothing happens if it has been aborted."""
+        seq = self._roster.by_id.get(seq_id)
+        if seq is not None:
+            seq.advance(Event.CONNECT)
+            self._roster.queue.push(seq)
+
+    def connect_failed(self, seq_id: int, reason: str) -> Output | None:
+        """P cannot be reached; what the caller gets. None if the sequence has been aborted."""
+        seq = self._roster.by_id.get(seq_id)
+        if seq is None:
+            return None
+        self.board.leave(seq, Event.FAIL)
+        return seq_id, ReadFailedError(reason)
+
+    def abort(self, request_id: str) -> int | None:
+        """End the request's sequence wherever it is; its id, or None. What nobody writes any more is free at once."""
+        seq = self._roster.by_request.get(request_id)
+        if seq is None:
+            return None
+        if seq.state is State.READING:
+            self._cancels.append(self._reads.cancel(seq))
+        elif any(entry is seq for entry, _ in self._plan.entries):
+            self._roster.hide(seq)
+            seq.advance(Event.ABORT_BUSY)
+        else:
+            self.board.leave(seq, Event.ABORT)
+        return seq.id
+
+    # --- steps and reads ----------------------------------------------------------------------------------------
+
+    def schedule(self) -> list[Command]:
+        """What to send to the ranks now, in order. Call it after anything has happened."""
+        commands: list[Command] = [*self._cancels]
+        self._cancels.clear()
+        is_free = self._step is None
+        plan = StepPlan(self.config.max_num_batched_tokens if is_free else 0)
+        preempted = is_free and continue_running(self.board, plan)
+        if not preempted:
+            self._admit(plan, commands)
+        if is_free:
+            self._close(plan, commands)
+        return commands
+
+    def _admit(self, plan: StepPlan, commands: list[Command]) -> None:
+        """In order of urgency until one has no room: who has to wait is not overtaken."""
+        queue = self._roster.queue
+        while self._roster.num_seats_taken < self.config.max_num_seqs:
+            seq = queue.peek()
+            if seq is None or (seq.state is not State.CONNECTED and plan.budget == 0):
+                return
+            fresh = self.board.place(seq)
+            if fresh is None:
+                return
+            queue.pop()
+            if seq.state is State.CONNECTED:
+                commands.append(self._reads.post(seq, fresh))
+            else:
+                self._start(plan, seq, fresh)
+
+    def _start(self, plan: StepPlan, seq: Sequence, fresh: list[int]) -> None:
+        seq.advance(Event.ADMIT)
+        # The ranks may know it from before it was preempted; they are told everything again.
+        seq.on_rank = False
+        self._roster.add_running(seq)
+        for block in fresh:
+            plan.add_fresh(block, self.pool.version_of(block))
+        plan.add_row(seq, [])
+
+    def _close(self, plan: StepPlan, commands: list[Command]) -> None:
+        step = plan.to_step(self._next_step_id, list(self.board.forgotten))
+        if step is None:
+            return
+        self.board.forgotten.clear()
+        self._next_step_id += 1
+        self._step, self._plan = step, plan
+        commands.append(step)
+
+    def apply_step(self, result: StepResult) -> list[Output]:
+        """A step is over. Raises RankProtocolError if it is not the one under way, or its samples do not fit."""
+        if self._step is None or result.step_id != self._step.step_id:
+            raise RankProtocolError(f"result of step {result.step_id}, which is not under way")
+        plan = self._plan
+        outputs = apply_rows(self.board, plan.entries, result, self._new_lease_id)
+        self._step, self._plan = None, StepPlan(0)
+        self._count(plan, result)
+        return outputs
+
+    def _count(self, plan: StepPlan, result: StepResult) -> None:
+        if not plan.entries:
+            return
+        counters = self.counters
+        counters.steps += 1
+        counters.step_seconds += result.seconds
+        counters.decode_tokens += plan.num_decode_rows
+        counters.prefill_tokens += sum(row.num_tokens for _, row in plan.entries[plan.num_decode_rows :])
+
+    def apply_read(self, result: ReadResult) -> Output | None:
+        """A read is over; what the caller gets if it failed. Raises RankProtocolError if it is unknown."""
+        return self._reads.settle(result)
+
+    # --- leases -------------------------------------------------------------------------------------------------
+
+    def end_lease(self, lease_id: str) -> bool:
+        """Unpin a hand-off's blocks; False if there is no such lease."""
+        ended = self.pool.end_lease(lease_id)
+        self.counters.leases_ended += ended
+        return ended
+
+    def oldest_lease(self) -> str | None:
+        """The lease granted first."""
+        return self.pool.oldest_lease()
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_starved(self) -> bool:
+        """Somebody waits, nothing moves, and only the end of a lease can change that."""
+        roster = self._roster
+        return bool(len(roster.queue) and self.pool.num_leases) and not (roster.num_seats_taken or self._step)
+
+    @property
+    def is_quiet(self) -> bool:
+        """No sequence and no lease is left."""
+        return not self._roster.by_id and not self.pool.num_leases
+
+    def load(self, *, draining: bool = False) -> WorkerLoad:
+        """How busy it is now. Sequences that close are counted by their blocks only."""
+        stats = self.pool.stats()
+        return WorkerLoad(
+            running=len(self._roster.running),
+            waiting=len(self._roster.queue) + self._roster.num_in(State.CONNECTING),
+            reading=self._roster.num_in(State.READING),
+            free_blocks=stats.free,
+            cached_blocks=stats.cached,
+            pinned_blocks=stats.pinned,
+            leased_blocks=stats.leased,
+            leases=stats.leases,
+            draining=draining,
+        )
+
+    def check(self) -> None:
+        """The ledger balances. O(total blocks). Raises LedgerError."""
+        self.board.check()

@@ -1,0 +1,72 @@
+"""Applies what a rank computed: tokens appended, full blocks named, ends decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workers.engine.api import EngineError, FinishReason, TokenOutput
+from workers.engine.errors import RankProtocolError
+from workers.engine.sequence_state import Event, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.steps import Row, Sampled, StepResult
+    from workers.engine.board import Board
+    from workers.engine.sequence import Sequence
+
+#: Sequence id, and what its caller gets.
+Output = tuple[int, TokenOutput | EngineError]
+
+
+def apply_rows(
+    board: Board, entries: list[tuple[Sequence, Row]], result: StepResult, new_lease_id: Callable[[], str]
+) -> list[Output]:
+    """The callers' tokens, in the order of the rows. Raises RankProtocolError, and changes nothing, if rows and
+    samples do not match.
+    """
+    samples = _match(entries, result, board.config.vocab_size)
+    outputs: list[Output] = []
+    for seq, row in entries:
+        seq.num_computed = row.start + row.num_tokens
+        board.name_computed(seq)
+        if seq.state is State.CLOSING:
+            board.leave(seq, Event.SETTLE)
+        elif row.sample:
+            outputs.append((seq.id, _append(board, seq, samples[seq.id], new_lease_id)))
+    return outputs
+
+
+def _match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: int) -> dict[int, Sampled]:
+    samples = {sample.seq: sample for sample in result.sampled}
+    wanted = {row.seq for _, row in entries if row.sample}
+    if samples.keys() != wanted or len(samples) != len(result.sampled):
+        raise RankProtocolError(f"step {result.step_id} sampled for {sorted(samples)}, asked for {sorted(wanted)}")
+    if any(not 0 <= sample.token < vocab_size for sample in result.sampled):
+        raise RankProtocolError(f"step {result.step_id} sampled a token outside of the vocabulary")
+    return samples
+
+
+def _append(board: Board, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]) -> TokenOutput:
+    seq.tokens.append(sample.token)
+    is_first = len(seq.tokens) == seq.num_given + 1
+    finish = _finish_reason(board, seq, sample.token)
+    hand_off = None
+    if finish is None and seq.request.hand_off:
+        finish = FinishReason.LENGTH
+        hand_off = board.hand_off(seq, new_lease_id())
+    elif finish is not None:
+        board.leave(seq, Event.FINISH)
+    num_cached = seq.num_cached if is_first else 0
+    return TokenOutput(sample.token, sample.logprob, sample.top, finish, hand_off, num_cached)
+
+
+def _finish_reason(board: Board, seq: Sequence, token: int) -> FinishReason | None:
+    """Why the sequence ends by itself. A hand-off's own ``max_tokens`` (1) is not such a reason."""
+    if token in seq.request.stop_token_ids:
+        return FinishReason.STOP
+    if len(seq.tokens) >= board.config.max_total_tokens:
+        return FinishReason.LENGTH
+    if seq.num_outputs >= seq.request.max_tokens and not seq.request.hand_off:
+        return FinishReason.LENGTH
+    return None

@@ -1,0 +1,90 @@
+"""Fills a step: one token for every decoding sequence, then chunks of prompts, within the step's token budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.steps import NewSequence, Row, Step
+from workers.engine.sequence_state import State
+
+if TYPE_CHECKING:
+    from workers.engine.board import Board
+    from workers.engine.sequence import Sequence
+
+
+class StepPlan:
+    """A step in the making. ``entries`` pairs each row with its sequence, in the order of the rows."""
+
+    __slots__ = ("_fresh", "_started", "budget", "entries", "num_decode_rows")
+
+    def __init__(self, budget_tokens: int) -> None:
+        self.budget = budget_tokens
+        self.entries: list[tuple[Sequence, Row]] = []
+        self.num_decode_rows = 0
+        self._started: list[NewSequence] = []
+        self._fresh: dict[int, int] = {}
+
+    def add_fresh(self, block: int, version: int) -> None:
+        """The step overwrites the block. The last version counts if it was given out twice while planning."""
+        self._fresh[block] = version
+
+    def add_row(self, seq: Sequence, new_blocks: list[int]) -> None:
+        """Compute as much of ``seq`` as the budget allows (at least one token is left)."""
+        remaining = len(seq.tokens) - seq.num_computed
+        num_tokens = min(remaining, self.budget)
+        self.budget -= num_tokens
+        if not seq.on_rank:
+            self._started.append(_introduce(seq))
+            seq.on_rank = True
+            new_blocks = []
+        row = Row(seq.id, seq.num_computed, num_tokens, new_blocks, num_tokens == remaining)
+        self.entries.append((seq, row))
+
+    def to_step(self, step_id: int, dropped: list[int]) -> Step | None:
+        """The message, or None if there is nothing to tell."""
+        if not (self.entries or dropped or self._fresh):
+            return None
+        rows = [row for _, row in self.entries]
+        return Step(step_id, list(self._fresh.items()), dropped, self._started, rows)
+
+
+def _introduce(seq: Sequence) -> NewSequence:
+    request = seq.request
+    outputs = seq.tokens[seq.num_prompt :]
+    return NewSequence(seq.id, request.prompt_token_ids, outputs, request.sampling, list(seq.blocks))
+
+
+def continue_running(board: Board, plan: StepPlan) -> bool:
+    """Rows for the running sequences, most urgent first: those that decode, then those still in their prompts.
+
+    True if somebody was preempted; then nobody should be admitted into the room just made.
+    """
+    preemptions_before = board.counters.preemptions
+    prefilling: list[Sequence] = []
+    running = board.roster.running
+    index = 0
+    # Preemption takes from the end of ``running``, never in front of ``index``.
+    while index < len(running):
+        seq = running[index]
+        index += 1
+        if len(seq.tokens) - seq.num_computed == 1:
+            _decode(board, plan, seq)
+        else:
+            prefilling.append(seq)
+    plan.num_decode_rows = len(plan.entries)
+    for seq in prefilling:
+        # All blocks of a prompt were given when it was admitted.
+        if seq.state is State.RUNNING and plan.budget > 0:
+            plan.add_row(seq, [])
+    return board.counters.preemptions > preemptions_before
+
+
+def _decode(board: Board, plan: StepPlan, seq: Sequence) -> None:
+    new_blocks: list[int] = []
+    if len(seq.tokens) > len(seq.blocks) * board.config.block_size:
+        block = board.grow(seq)
+        if block is None:
+            return
+        plan.add_fresh(block, board.pool.version_of(block))
+        new_blocks = [block]
+    plan.add_row(seq, new_blocks)

@@ -1,0 +1,69 @@
+"""The tokens of one sequence on their way to one consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from workers.engine.api import EngineError, TokenOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class QueuedTokens:
+    """An ``api.TokenStream``. Bounded by the sequence's ``max_tokens``.
+
+    ``on_close`` is called once, if the consumer closes the stream before its end.
+    """
+
+    def __init__(self, on_close: Callable[[], None] = lambda: None) -> None:
+        self._on_close = on_close
+        self._items: deque[TokenOutput | EngineError] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        #: Nothing will be put any more.
+        self._complete = False
+
+    def put(self, item: TokenOutput | EngineError) -> None:
+        """The engine's side. An error, or a token with ``finish``, is the last item; later ones are dropped."""
+        if self._complete:
+            return
+        self._items.append(item)
+        self._complete = isinstance(item, EngineError) or item.finish is not None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> QueuedTokens:
+        return self
+
+    async def __anext__(self) -> TokenOutput:
+        while not self._items:
+            if self._complete:
+                raise StopAsyncIteration
+            await self._wait()
+        item = self._items.popleft()
+        if isinstance(item, EngineError):
+            raise item
+        return item
+
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("a token stream has one consumer")
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    async def aclose(self) -> None:
+        """Abort the sequence unless it has ended; what was not consumed is dropped. Has no point of cancellation."""
+        self._items.clear()
+        if self._complete:
+            return
+        self._complete = True
+        self._wake()
+        self._on_close()

@@ -1,0 +1,83 @@
+"""Whether a request can run here at all. Whatever is wrong with it is a typed error before it takes anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workers.engine.api import InvalidHandOffError, InvalidRequestError, PromptTooLongError
+
+if TYPE_CHECKING:
+    from protocol.handoff import KVTransferParams
+    from workers.engine.api import EngineRequest
+    from workers.engine.config import EngineConfig
+
+_VERSION_LIMIT = 2**64
+#: Block ids index the remote cache tensor; NIXL descriptors are made for as many at the handshake.
+_BLOCK_ID_LIMIT = 2**31
+#: Ours are 32 hex digits, vLLM's ids carry a request id and more.
+_MAX_ID_CHARS = 512
+
+
+def check_request(request: EngineRequest, config: EngineConfig) -> None:
+    """Raise InvalidRequestError, PromptTooLongError or InvalidHandOffError."""
+    prompt = request.prompt_token_ids
+    if not prompt:
+        raise InvalidRequestError("the prompt has no tokens")
+    if min(prompt) < 0 or max(prompt) >= config.vocab_size:
+        raise InvalidRequestError(f"a token id of the prompt is not in 0..{config.vocab_size - 1}")
+    if request.max_tokens < 1:
+        raise InvalidRequestError(f"max_tokens must be at least 1, got {request.max_tokens}")
+    if len(prompt) + 1 > config.max_total_tokens:
+        raise PromptTooLongError(
+            f"the prompt has {len(prompt)} tokens; with one token of output at most {config.max_total_tokens} fit here"
+        )
+    if request.remote is not None:
+        _check_remote(request, request.remote, config)
+
+
+def _check_remote(request: EngineRequest, remote: KVTransferParams, config: EngineConfig) -> None:
+    if request.hand_off:
+        raise InvalidHandOffError("a request cannot both read blocks and hand them off")
+    if not remote.do_remote_prefill:
+        raise InvalidHandOffError("do_remote_prefill is not set")
+    for name in ("remote_engine_id", "lease_id"):
+        if not 0 < len(getattr(remote, name)) <= _MAX_ID_CHARS:
+            raise InvalidHandOffError(f"{name} has {len(getattr(remote, name))} characters")
+    num_tokens = len(request.prompt_token_ids)
+    if remote.remote_num_tokens != num_tokens:
+        raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}, the prompt has {num_tokens}")
+    if remote.prompt_token_ids and remote.prompt_token_ids != request.prompt_token_ids:
+        raise InvalidHandOffError("prompt_token_ids differ from the request's prompt")
+    _check_blocks(remote, -(-num_tokens // config.block_size))
+    _check_first_token(request, remote, config)
+
+
+def _check_blocks(remote: KVTransferParams, num_blocks: int) -> None:
+    if len(remote.remote_block_ids) != 1:
+        raise InvalidHandOffError(f"remote_block_ids has {len(remote.remote_block_ids)} groups, this engine has one")
+    blocks = remote.remote_block_ids[0]
+    if len(blocks) != num_blocks:
+        raise InvalidHandOffError(f"{len(blocks)} remote blocks for a prompt of {num_blocks}")
+    if min(blocks) < 0 or max(blocks) >= _BLOCK_ID_LIMIT or len(set(blocks)) != len(blocks):
+        raise InvalidHandOffError("remote_block_ids has an id that is out of range or there twice")
+    versions = remote.block_versions
+    if len(versions) != len(blocks):
+        raise InvalidHandOffError(f"{len(versions)} block_versions for {len(blocks)} remote blocks")
+    if min(versions) < 0 or max(versions) >= _VERSION_LIMIT:
+        raise InvalidHandOffError("a block version is not an unsigned 64-bit number")
+
+
+def _check_first_token(request: EngineRequest, remote: KVTransferParams, config: EngineConfig) -> None:
+    token = remote.first_token
+    if token < 0:
+        return
+    if token >= config.vocab_size:
+        raise InvalidHandOffError(f"first_token is not in 0..{config.vocab_size - 1}")
+    # Such a request was over on P; there is nothing to sample here.
+    if token in request.stop_token_ids or request.max_tokens < 2:
+        raise InvalidHandOffError("the request was finished by its first token")
+    if len(request.prompt_token_ids) + 2 > config.max_total_tokens:
+        raise PromptTooLongError(
+            f"prompt and first token are {len(request.prompt_token_ids) + 1} tokens; with one more at most"
+            f" {config.max_total_tokens} fit here"
+        )
