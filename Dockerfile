@@ -1,0 +1,55 @@
+# syntax=docker/dockerfile:1
+# Two images from one file: `--target router` (no compute library in it) and `--target worker`.
+# Everything is installed into /opt/baton in a build stage; the last stages get that directory and nothing else.
+
+FROM python:3.11.14-slim-bookworm AS base
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/baton/bin:$PATH
+# /run/baton is where a volume with the tokens goes: a new volume takes over the owner of the directory.
+RUN useradd --uid 1000 --create-home --home-dir /home/baton baton \
+    && install -d -o baton -g baton -m 0700 /run/baton \
+    && install -d -o baton -g baton /home/baton/.cache/huggingface
+
+FROM base AS build-router
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN python -m venv /opt/baton
+WORKDIR /src
+COPY deploy/constraints.txt deploy/constraints.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY protocol protocol
+COPY leases leases
+COPY registry registry
+COPY router router
+COPY workers workers
+COPY baton baton
+COPY demo demo
+RUN pip install -c deploy/constraints.txt .
+
+FROM build-router AS build-worker
+# The CPU build by default; TORCH_INDEX_URL=https://pypi.org/simple brings the CUDA build of the same version.
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+RUN pip install -c deploy/constraints.txt --index-url "$TORCH_INDEX_URL" --extra-index-url https://pypi.org/simple torch==2.13.0 \
+    && pip install -c deploy/constraints.txt '.[worker]' \
+    && cp -r demo/model /opt/baton/demo-model
+
+FROM base AS router
+COPY --from=build-router /opt/baton /opt/baton
+USER baton
+WORKDIR /home/baton
+ENV BATON_ROUTER_HOST=0.0.0.0 BATON_ROUTER_PORT=8000
+EXPOSE 8000
+HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=3 \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health', timeout=2)"]
+ENTRYPOINT ["baton"]
+CMD ["router"]
+
+FROM base AS worker
+COPY --from=build-worker /opt/baton /opt/baton
+USER baton
+WORKDIR /home/baton
+ENV BATON_WORKER_HOST=0.0.0.0 BATON_WORKER_PORT=8100 BATON_WORKER_INTERNAL_PORT=8101 \
+    BATON_WORKER_MODEL=/opt/baton/demo-model
+EXPOSE 8100 8101
+HEALTHCHECK --interval=5s --timeout=3s --start-period=600s --retries=3 \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8100/health', timeout=2)"]
+ENTRYPOINT ["baton"]
+CMD ["worker"]

@@ -1,0 +1,84 @@
+"""The files beside the code: the example configuration, compose and the tokens it makes, the pins."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from baton.configuration import load, variable
+from baton.sections import MODELS, settings_model
+from baton.sources import read_document
+from protocol.settings import SECRET, SHARED
+
+ROOT = Path(__file__).parents[2]
+
+
+def compose(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+def test_the_example_configuration_is_valid() -> None:
+    document = read_document(str(ROOT / "deploy" / "baton.yaml"))
+    for section in MODELS:
+        load(settings_model(section), {"model": "m"} if section == "worker" else {}, {}, document)
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.gpu.yml"])
+def test_compose_sets_only_variables_that_exist(name: str) -> None:
+    known = {variable(section, field) for section in MODELS for field in settings_model(section).model_fields}
+    known |= {f"BATON_{field.upper()}_FILE" for field in SECRET & SHARED}
+    for service in compose(name)["services"].values():
+        assert {key for key in service.get("environment", {}) if key.startswith("BATON_")} <= known
+
+
+def test_compose_settings_are_accepted() -> None:
+    services = compose("docker-compose.yml")["services"]
+    for name, section in (("router", "router"), ("prefill", "worker"), ("decode", "worker")):
+        given = {
+            key.removesuffix("_FILE"): re.sub(r"\$\{\w+:-(.*)\}", r"\1", value)
+            for key, value in services[name]["environment"].items()
+        }
+        prefix = f"BATON_{section.upper()}_"
+        settings = load(settings_model(section), {}, {**given, f"{prefix}HOST": "0.0.0.0"}, read_document(None))
+        assert settings.model_dump()["host"] == "0.0.0.0"
+
+
+def test_compose_publishes_the_router_on_loopback_only() -> None:
+    published = {
+        name: service["ports"]
+        for name, service in compose("docker-compose.yml")["services"].items()
+        if "ports" in service
+    }
+    assert published == {"router": ["127.0.0.1:8000:8000"]}
+
+
+def test_tokens_are_made_once_and_are_private(tmp_path: Path) -> None:
+    make_tokens = runpy.run_path(str(ROOT / "deploy" / "make-tokens.py"))["main"]
+    make_tokens(tmp_path)
+    first = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert set(first) == {"internal-token", "admin-token"}
+    assert len(set(first.values())) == 2
+    assert all(len(text.strip()) >= 32 for text in first.values())
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o400 for path in tmp_path.iterdir())
+    make_tokens(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == first
+
+
+def test_every_dependency_is_pinned_the_same_twice() -> None:
+    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pins = {re.sub(r"[-_.]+", "-", name).lower(): pin for name, pin in pins.items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in [
+        *project["dependencies"],
+        *(item for extra in project["optional-dependencies"].values() for item in extra),
+    ]:
+        name, _, pin = requirement.partition("==")
+        assert pins[re.sub(r"[-_.]+", "-", name).lower()] == pin, requirement
