@@ -7,7 +7,6 @@ is never imported: importing it patches and starts things that we do not want.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import secrets
@@ -20,6 +19,8 @@ from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from baton.parent_death import die_with_parent
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -27,9 +28,6 @@ START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 #: ``sun_path`` holds 108 bytes on Linux, the closing NUL included.
 MAX_SOCKET_PATH_BYTES = 107
-
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-_libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not take the loader's lock
 
 
 class EmbeddedRedisError(Exception):
@@ -216,14 +214,6 @@ def _spawn(binary: Path, directory: Path) -> subprocess.Popen[bytes]:
 
     It gets a session of its own, so that Ctrl-C reaches us and we choose when it ends.
     """
-    parent = os.getpid()
-
-    def die_with_parent() -> None:
-        # Between fork and exec. Without this a parent killed by SIGKILL would leave the server running for ever.
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
-
     try:
         return subprocess.Popen(
             [binary, "-"],
@@ -232,7 +222,7 @@ def _spawn(binary: Path, directory: Path) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=die_with_parent(),
         )
     except OSError as error:
         raise EmbeddedRedisError(f"cannot run {binary}: {error.strerror}") from error
