@@ -55,6 +55,9 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "web_search_options": (None,),
 }
 
+#: Fields that are accepted only with the value that changes nothing, and so need not be passed on.
+NO_EFFECT = frozenset(_REFUSED)
+
 Number = StrictFloat | StrictInt
 Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 
@@ -154,13 +157,21 @@ class _Request(_Strict):
                 param="logit_bias",
                 code="object_above_max_properties",
             )
-        if self.min_tokens and self.max_new_tokens is not None and self.min_tokens > self.max_new_tokens:
+        if self._min_tokens_too_many:
             raise BadRequestError("'min_tokens' is more than 'max_tokens'.", param="min_tokens", code="invalid_value")
 
     @property
     def max_new_tokens(self) -> int | None:
         """How many tokens the client wants at most; None: as many as fit."""
         return self.max_tokens
+
+    @property
+    def _min_tokens_too_many(self) -> bool:
+        """More than ``max_tokens``. On the prefill leg, which is for one token, it is the whole request's."""
+        if not self.min_tokens or self.max_new_tokens is None:
+            return False
+        prefill_leg = (self.kv_transfer_params or {}).get("do_remote_decode") is True
+        return self.min_tokens > self.max_new_tokens and not prefill_leg
 
 
 class ChatRequest(_Request):

@@ -1,0 +1,176 @@
+"""``create_app``: the whole HTTP application from its parts. Importing this does nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from protocol.openai import ChatRequest, CompletionRequest
+from router.admin import admin_router
+from router.auth import BearerKeys
+from router.front import Front
+from router.metrics import RouterCollector
+from router.worker_errors import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from router.lease_view import LeaseListing
+    from router.services import Services
+
+
+class ModelCard(BaseModel):
+    """One served model."""
+
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "baton"
+
+
+class ModelList(BaseModel):
+    """``GET /v1/models``."""
+
+    object: str = "list"
+    data: list[ModelCard]
+
+
+class Health(BaseModel):
+    """``GET /health``: the router itself lives; what it could serve now."""
+
+    status: str = "ok"
+    models: list[str]
+    workers: int
+    reachable_workers: int
+    requests: int
+
+
+def create_app(services: Services, listing: LeaseListing) -> Front:
+    """Build the application. One per process: it keeps the requests of ``services``."""
+    settings = services.settings
+    keys = BearerKeys(settings.api_keys)
+    admin_keys = BearerKeys(() if settings.admin_token is None else (settings.admin_token,))
+    app = FastAPI(title="Baton router", version="1", docs_url="/docs", redoc_url=None)
+    _shape_errors(app)
+    _add_public(app, services, keys)
+    _document_hot_routes(app)
+    app.include_router(admin_router(services, listing, admin_keys, reachable=settings.serves_admin))
+    return Front(services, keys, app)
+
+
+def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
+    started = int(time.time())
+    registry = CollectorRegistry()
+    registry.register(
+        RouterCollector(services.metrics, services.active.count, services.leases.counters, lambda: _rows(services))
+    )
+
+    def guard(request: Request) -> None:
+        header = request.headers.get("authorization")
+        keys.check(None if header is None else header.encode("latin-1"))
+
+    @app.get("/v1/models", dependencies=[Depends(guard)])
+    async def models() -> ModelList:
+        """What can be asked for."""
+        return ModelList(data=[ModelCard(id=model, created=started) for model in services.pool.models()])
+
+    @app.get("/v1/models/{model:path}", dependencies=[Depends(guard)])
+    async def model_card(model: str) -> ModelCard:
+        """One model."""
+        if model not in services.pool.models():
+            raise NotFoundError(f"The model '{model}' does not exist.", code="model_not_found", param="model")
+        return ModelCard(id=model, created=started)
+
+    @app.get("/health")
+    async def health() -> Health:
+        """200 while the process serves."""
+        return _health(services)
+
+    @app.get("/ready", responses={503: {"model": Health}})
+    async def ready(response: Response) -> Health:
+        """200 while at least one model can be served, else 503: for load balancers."""
+        state = _health(services)
+        if not _can_serve(services):
+            response.status_code, state.status = 503, "no_workers"
+        return state
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Prometheus text."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _health(services: Services) -> Health:
+    workers = list(services.pool)
+    return Health(
+        models=services.pool.models(),
+        workers=len(workers),
+        reachable_workers=sum(worker.takes_work for worker in workers),
+        requests=len(services.active),
+    )
+
+
+def _can_serve(services: Services) -> bool:
+    for model in services.pool.models():
+        try:
+            route = services.pool.route(model)
+        except ApiError:
+            continue
+        sources_ok = route.single or any(worker.takes_work for worker in route.prefill)
+        if sources_ok and any(worker.takes_work for worker in route.decode):
+            return True
+    return False
+
+
+def _rows(services: Services) -> Iterable[tuple[str, str, int, bool]]:
+    for worker in services.pool:
+        yield worker.worker_id, str(worker.role), worker.in_flight, worker.healthy
+
+
+def _document_hot_routes(app: FastAPI) -> None:
+    """For the schema, and for 405: ``front.py`` answers POST before these are reached."""
+
+    @app.post("/v1/chat/completions", tags=["openai"])
+    async def chat_completions(body: ChatRequest) -> dict[str, Any]:
+        """OpenAI's chat completions, streamed or not."""
+        raise InternalError("not served here")
+
+    @app.post("/v1/completions", tags=["openai"])
+    async def completions(body: CompletionRequest) -> dict[str, Any]:
+        """OpenAI's completions, streamed or not."""
+        raise InternalError("not served here")
+
+
+def _shape_errors(app: FastAPI) -> None:
+    """Every error of the framework in OpenAI's shape."""
+
+    @app.exception_handler(ApiError)
+    async def own(_: Request, error: ApiError) -> Response:
+        return _answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = [str(part) for part in first["loc"] if part != "body"]
+        return _answer(BadRequestError(f"{first['msg']}.", param=".".join(where) or None, code="invalid_value"))
+
+    @app.exception_handler(HTTPException)
+    async def framework(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404:
+            return _answer(NotFoundError(f"Unknown path: {request.method} {request.url.path}", code="unknown_url"))
+        failure = WorkerError(error.status_code, {"message": str(error.detail), "type": "invalid_request_error"})
+        failure.code = "method_not_allowed" if error.status_code == 405 else None
+        return _answer(failure, dict(error.headers or {}))
+
+
+def _answer(error: ApiError, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse(error.body(), status_code=error.status, headers=headers)

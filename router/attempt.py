@@ -1,0 +1,61 @@
+"""What both legs share: waiting for a worker with room, and what a failed attempt means."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
+from router.upstream import ConnectError, LegError, LegTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from router.exchange import Exchange
+    from router.room_queue import RoomQueue
+    from router.workers import Worker
+
+
+class LeaseLost(Exception):
+    """P no longer holds the blocks of a request that waits for a D."""
+
+
+class TryAnother(Exception):
+    """A worker failed in a way that another one may not. ``error`` is for the client if nobody is left."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def api_error(error: LegError | TryAnother) -> ApiError:
+    """What the client is told when this was the last attempt."""
+    if isinstance(error, TryAnother):
+        return error.error
+    if isinstance(error, LegTimeout):
+        return DeadlineError(f"No answer in time: {error}.", code="worker_timeout")
+    if isinstance(error, ConnectError):
+        return UnavailableError("No worker for this request can be reached.", code="worker_unreachable")
+    return UpstreamError(f"A worker failed: {error}.")
+
+
+async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Callable[[], Worker | None], group: Hashable) -> Worker:
+    """A worker with a place reserved for this request, which now holds the place.
+
+    Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
+    """
+    worker = None if len(queue) else pick()
+    if worker is None:
+        waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group)
+        timer = asyncio.get_running_loop().call_later(
+            x.services.settings.held_timeout_s,
+            waiter.fail,
+            UnavailableError("No worker had room in time.", code="no_room", retry_after_s=1),
+        )
+        try:
+            worker = await waiter.worker()
+        finally:
+            timer.cancel()
+            x.waiter = None
+    x.occupy(worker)
+    return worker

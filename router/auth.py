@@ -1,0 +1,34 @@
+"""Bearer tokens, compared in constant time."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+from protocol.errors import AuthenticationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic import SecretStr
+
+
+class BearerKeys:
+    """The keys that open a door. Without any, the door is open."""
+
+    def __init__(self, keys: Iterable[SecretStr]) -> None:
+        self._keys = tuple(key.get_secret_value().encode() for key in keys)
+
+    def check(self, authorization: bytes | None) -> None:
+        """Raise AuthenticationError unless the header carries one of the keys."""
+        if not self._keys:
+            return
+        if authorization is None:
+            raise AuthenticationError("You didn't provide an API key: send it as 'Authorization: Bearer <key>'.")
+        scheme, _, given = authorization.partition(b" ")
+        given = given.strip()
+        known = False
+        for key in self._keys:  # all of them, so that time tells nothing
+            known |= hmac.compare_digest(given, key)
+        if scheme.lower() != b"bearer" or not known:
+            raise AuthenticationError("Incorrect API key provided.")

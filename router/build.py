@@ -1,0 +1,36 @@
+"""Puts together what the requests of one router share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.http_client import HttpUpstream
+from router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from router.room_queue import RoomQueue
+from router.services import Services
+from router.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from router.services import Leases
+    from router.settings import RouterSettings
+
+
+def build_services(settings: RouterSettings, leases: Leases) -> Services:
+    """The parts of a router that requests share. Needs a running loop."""
+    pool = WorkerPool(settings.default_max_in_flight)
+    prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
+    token = settings.internal_token
+    services = Services(
+        settings=settings,
+        upstream=HttpUpstream(settings.connect_timeout_s),
+        pool=pool,
+        prefill_queue=prefill_queue,
+        held_queue=held_queue,
+        pick_prefill=PREFILL_POLICIES[settings.pick_prefill](),
+        pick_decode=DECODE_POLICIES[settings.pick_decode](),
+        leases=leases,
+        worker_headers=() if token is None else (("x-baton-internal-token", token.get_secret_value()),),
+    )
+    pool.on_room += [held_queue.wake, prefill_queue.wake]
+    pool.on_gone.append(services.active.engine_gone)
+    return services

@@ -1,0 +1,151 @@
+"""The second leg: find a D with room, have it read P's blocks, wait for its first byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ApiError
+from router.attempt import LeaseLost, TryAnother, api_error, wait_for_room
+from router.placement import Prefilled, Prompt, available
+from router.request import Event
+from router.upstream import ConnectError, ConnectionLost, LegError
+from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
+
+if TYPE_CHECKING:
+    from router.exchange import Exchange
+    from router.prefill_answer import PrefillAnswer
+    from router.workers import Worker
+
+#: After this many workers could not read P's blocks, P is what is broken.
+MAX_FAILED_READS = 2
+
+
+async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
+    """Until D's first bytes are here (all of them, unstreamed); the request is then DECODING, ``x.answer`` open.
+
+    ``prefilled`` None: the worker does both parts. Returns None when the request has to start again from prefill,
+    for which it is QUEUED. Raises ApiError.
+    """
+    failed: set[Worker] = set()
+    num_attempts = num_failed_reads = 0
+    while True:
+        worker = await _find(x, prefilled, failed)
+        if worker is None:
+            _start_again(x)
+            return None
+        x.on(Event.DECODE_SENT)
+        try:
+            first = await _first_bytes(x, worker, prefilled)
+        except (LegError, TryAnother) as error:
+            x.vacate()
+            failed.add(worker)
+            x.services.metrics.retries["decode"] += 1
+            x.last_error = api_error(error)
+            num_failed_reads += isinstance(error, TryAnother) and error.error.code == READ_FAILED
+            num_attempts += _is_attempt(x, worker, error)
+            if num_attempts >= x.services.settings.max_decode_attempts:
+                raise x.last_error from None
+            if num_failed_reads >= MAX_FAILED_READS or not _blocks_are_left(x, error):
+                _start_again(x)
+                return None
+            x.on(Event.DECODE_AGAIN)
+            continue
+        _confirmed(x)
+        return first
+
+
+def _is_attempt(x: Exchange, worker: Worker, error: LegError | TryAnother) -> bool:
+    """A refused connection is none: the worker is out for everybody until it answers again."""
+    if isinstance(error, ConnectError):
+        x.services.pool.unreachable(worker)
+        return False
+    return True
+
+
+def _blocks_are_left(x: Exchange, error: LegError | TryAnother) -> bool:
+    """Another D can read what P holds: under a lease of ours, or because the failed one never asked.
+
+    An engine without our leases gives the blocks up as soon as a D has failed with them.
+    """
+    if x.lost:
+        return False
+    return bool(x.lease_id) or (bool(x.engine_id) and isinstance(error, ConnectError))
+
+
+def _start_again(x: Exchange) -> None:
+    x.drop_lease()
+    x.on(Event.PREFILL_AGAIN)
+    x.services.metrics.retries["prefill_again"] += 1
+
+
+def _confirmed(x: Exchange) -> None:
+    """D has answered, so it has read: P's blocks are its own business again."""
+    x.on(Event.FIRST_BYTE)
+    if x.lease_id:
+        x.services.leases.untrack(x.engine_id, x.lease_id)
+        x.lease_id = ""
+    x.engine_id = ""
+
+
+async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker]) -> Worker | None:
+    """The next D, place reserved; None when P's blocks are gone."""
+    services, source = x.services, x.prefill_worker
+    about = Prefilled(
+        Prompt(x.ask.model, x.num_bytes, x.ask.user), source, prefilled.summary.remote_num_tokens if prefilled else 0
+    )
+
+    def pick() -> Worker | None:
+        try:
+            route = services.pool.route(x.ask.model)
+        except ApiError:  # all of them left while this request waited; new ones may come
+            return None
+        readers = route.decode if prefilled is None or source is None else route.readers(source)
+        workers = available(readers, failed)
+        if not workers:
+            return None
+        worker = services.pick_decode.pick(workers, about)
+        services.pool.enter(worker)
+        return worker
+
+    if x.lost:
+        return None
+    group = (x.ask.model, source.compatibility_hash if source else "", frozenset(failed))
+    try:
+        worker = await wait_for_room(x, services.held_queue, pick, group)
+    except LeaseLost:
+        return None
+    x.decode_worker = worker
+    return worker
+
+
+async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
+    services = x.services
+    settings = services.settings
+    params = None if prefilled is None else prefilled.kv_transfer_params
+    timeout_s = settings.first_byte_timeout_s if x.ask.stream else settings.request_timeout_s
+    answer = x.answer = await services.upstream.request(
+        "POST",
+        worker.url,
+        x.ask.path,
+        (("x-request-id", x.request_id), *services.worker_headers),
+        x.bodies.decode(params),
+        timeout_s,
+    )
+    if answer.status != 200 or not x.ask.stream:
+        data = await answer.read(settings.max_answer_bytes, timeout_s)
+        if answer.status == 200:
+            return data
+        error = from_worker(answer.status, data, answer.retry_after)
+        raise TryAnother(error) if may_try_another(answer.status) else error
+    # The engine's stream may open with a role and only then say that it failed.
+    first = b""
+    wanted = 2 if x.ask.chat and (prefilled is None or not prefilled.has_first_token) else 1
+    while first.count(b"\n\n") < wanted:
+        data = await answer.chunk(timeout_s)
+        if not data:
+            raise ConnectionLost("the stream ended before it began")
+        first += data
+    failure = error_event(first) if b'data: {"error"' in first else None
+    if failure is not None:
+        raise TryAnother(failure) if may_try_another(failure.status) else failure
+    return first

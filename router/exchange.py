@@ -1,0 +1,188 @@
+"""The life of one request: P, first token, held, D, relay.
+
+One task runs it. Whoever wants it to end early (client gone, deadline, admin) calls ``stop``; every way out leads
+through ``exit.settle``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import ApiError, DeadlineError, UpstreamError
+from router import decode_leg, prefill_leg
+from router.attempt import LeaseLost
+from router.relay import relay
+from router.request import Event, Progress, State
+
+if TYPE_CHECKING:
+    from router.ask import Ask
+    from router.legs import LegBodies
+    from router.prefill_answer import PrefillAnswer
+    from router.reply import Reply
+    from router.room_queue import Waiter
+    from router.services import Services
+    from router.upstream import Answer
+    from router.workers import Worker
+
+
+class Exchange:
+    """One request: what was asked, where it is, and what it holds. What it holds is given back in ``exit.py``."""
+
+    __slots__ = (
+        "answer",
+        "ask",
+        "bodies",
+        "decode_worker",
+        "engine_id",
+        "failed_prefill",
+        "first_token",
+        "last_error",
+        "lease_id",
+        "lost",
+        "num_bytes",
+        "num_chunks",
+        "num_prefills",
+        "num_tokens",
+        "number",
+        "on_worker",
+        "prefill_worker",
+        "progress",
+        "reply",
+        "request_id",
+        "services",
+        "stop_error",
+        "task",
+        "timer",
+        "waiter",
+    )
+
+    def __init__(
+        self, services: Services, request_id: str, ask: Ask, bodies: LegBodies, reply: Reply, num_bytes: int
+    ) -> None:
+        self.services = services
+        self.request_id = request_id
+        self.ask = ask
+        self.bodies = bodies
+        self.reply = reply
+        self.num_bytes = num_bytes
+        self.number = services.active.next_number()
+        self.progress = Progress(asyncio.get_running_loop().time())
+        #: The last workers that prefilled and decoded, for people.
+        self.prefill_worker: Worker | None = None
+        self.decode_worker: Worker | None = None
+        #: Held: a place on a worker, a place in a queue, an open answer, P's blocks.
+        self.on_worker: Worker | None = None
+        self.waiter: Waiter | None = None
+        self.answer: Answer | None = None
+        self.engine_id = ""
+        self.lease_id = ""
+        #: The blocks are gone although nobody read them.
+        self.lost = False
+        #: The token the client already has from P; another prefill must give the same.
+        self.first_token = -1
+        self.num_tokens = 0
+        self.num_chunks = 0
+        self.num_prefills = 0
+        self.failed_prefill: set[Worker] = set()
+        self.last_error: ApiError | None = None
+        self.stop_error: ApiError | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    # --- from outside
+
+    def stop(self, error: ApiError) -> bool:
+        """End it now, wherever it is; False if it was over or ending."""
+        if self.stop_error is not None or self.progress.over or self.task is None:
+            return False
+        self.stop_error = error
+        self.task.cancel()
+        return True
+
+    def deadline(self) -> None:
+        """The request's own time is up."""
+        self.stop(DeadlineError("The request took longer than its deadline."))
+
+    def lease_lost(self) -> None:
+        """P's blocks are gone. A held request is prefilled again at once; a D that reads notices by itself."""
+        self.lost = True
+        if self.progress.state is State.HELD and self.waiter is not None:
+            self.waiter.fail(LeaseLost())
+
+    # --- the flow
+
+    async def run(self) -> None:
+        """Until the client has everything. Raises ApiError; when cancelled, nothing is settled yet."""
+        while True:
+            route = self.services.pool.route(self.ask.model)
+            if route.single:
+                prefilled = None
+            else:
+                prefilled = await prefill_leg.prefill(self)
+                if await self._show_first(prefilled):
+                    return
+            first = await decode_leg.decode(self, prefilled)
+            if first is not None:
+                await relay(self, first)
+                return
+            if self.num_prefills >= self.services.settings.max_prefill_attempts:
+                raise self.last_error or UpstreamError("The request failed on every worker that was tried.")
+
+    async def _show_first(self, prefilled: PrefillAnswer) -> bool:
+        """Send the first token; True when it was also the last."""
+        whole = prefilled.is_whole(self.ask, self.prefill_worker.max_model_len if self.prefill_worker else 0)
+        if not prefilled.has_first_token and not whole:
+            return False
+        again, self.first_token = self.first_token, prefilled.summary.first_token
+        if again >= 0 and again != self.first_token:
+            raise UpstreamError("The request was prefilled again and gave another first token.")
+        self.num_tokens = 1
+        if whole:
+            await self._finish(prefilled, begun=again >= 0)
+        elif self.ask.stream and again < 0:
+            await self.reply.write(prefilled.first_events(self.ask), content=prefilled.shows_text)
+        return whole
+
+    async def _finish(self, prefilled: PrefillAnswer, *, begun: bool) -> None:
+        """The first token was the last one."""
+        if self.ask.stream:
+            events = b"" if begun else prefilled.first_events(self.ask)
+            await self.reply.write(events + prefilled.last_events(self.ask))
+            await self.reply.end()
+        else:
+            await self.reply.whole(200, b"application/json", prefilled.whole_body())
+        self.on(Event.FINISHED)
+
+    def age_s(self) -> float:
+        """Seconds since it came."""
+        return self.progress.age_s(asyncio.get_running_loop().time())
+
+    # --- bookkeeping, used by the legs
+
+    def on(self, event: Event) -> None:
+        """Note what happened."""
+        self.progress.on(event, asyncio.get_running_loop().time())
+
+    def occupy(self, worker: Worker) -> None:
+        """A place on the worker, already reserved in the pool, is this request's."""
+        self.on_worker = worker
+
+    def vacate(self) -> None:
+        """Give back the place on the worker and close what is open there."""
+        answer, self.answer = self.answer, None
+        if answer is not None:
+            answer.close()
+        worker, self.on_worker = self.on_worker, None
+        if worker is not None:
+            self.services.pool.leave(worker)
+
+    def drop_lease(self) -> None:
+        """Give P's blocks back."""
+        lease_id, self.lease_id = self.lease_id, ""
+        if lease_id:
+            self.services.leases.release(self.engine_id, lease_id)
+        self.engine_id = ""
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.request_id} {self.progress!r} on {self.on_worker!r} lease {self.lease_id or '-'}>"

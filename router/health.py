@@ -1,0 +1,105 @@
+"""Probes of workers that could not be reached, and what static workers serve.
+
+Nothing is asked of a worker that works: its failures show in requests, its load in the registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from router.upstream import LegError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from router.upstream import Upstream
+    from router.workers import Worker, WorkerPool
+
+log = logging.getLogger("baton.router")
+
+#: Seconds to the first probe after a failure; doubled up to the limit.
+FIRST_PROBE_S = 0.1
+MAX_PROBE_S = 5.0
+PROBE_TIMEOUT_S = 2.0
+_MAX_ANSWER_BYTES = 1 << 20
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+_models_decoder = msgspec.json.Decoder(_Models)
+
+
+class HealthProbes:
+    """One task per unreachable worker, which ends when the worker answers or is known no more."""
+
+    def __init__(self, upstream: Upstream, pool: WorkerPool, headers: Sequence[tuple[str, str]] = ()) -> None:
+        self._upstream = upstream
+        self._pool = pool
+        self._headers = headers
+        self._tasks: dict[Worker, asyncio.Task[None]] = {}
+        pool.on_unreachable.append(self._start)
+
+    def learn_models(self, workers: Iterable[Worker]) -> None:
+        """Ask static workers what they serve."""
+        for worker in workers:
+            self._spawn(worker, 0.0)
+
+    async def close(self) -> None:
+        """Stop probing."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, worker: Worker) -> None:
+        log.warning("worker %s cannot be reached", worker.worker_id)
+        self._spawn(worker, FIRST_PROBE_S)
+
+    def _spawn(self, worker: Worker, delay_s: float) -> None:
+        if worker not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
+            self._tasks[worker] = task
+            task.add_done_callback(lambda _: self._tasks.pop(worker, None))
+
+    async def _probe(self, worker: Worker, delay_s: float) -> None:
+        while self._pool.knows(worker):
+            await asyncio.sleep(delay_s)
+            delay_s = min(max(FIRST_PROBE_S, delay_s * 2), MAX_PROBE_S)
+            if await self._answers(worker):
+                if not worker.healthy:
+                    log.info("worker %s answers again", worker.worker_id)
+                    self._pool.recovered(worker)
+                return
+            self._pool.unreachable(worker)
+
+    async def _answers(self, worker: Worker) -> bool:
+        path = "/health" if worker.models is not None else "/v1/models"
+        try:
+            answer = await self._upstream.request("GET", worker.url, path, self._headers, b"", PROBE_TIMEOUT_S)
+            try:
+                body = await answer.read(_MAX_ANSWER_BYTES, PROBE_TIMEOUT_S)
+            finally:
+                answer.close()
+        except LegError:
+            return False
+        if worker.models is None and answer.status == 200:
+            self._note_models(worker, body)
+        return answer.status == 200
+
+    def _note_models(self, worker: Worker, body: bytes) -> None:
+        try:
+            models = _models_decoder.decode(body)
+        except msgspec.DecodeError:
+            log.warning("worker %s did not say which models it serves; any is tried there", worker.worker_id)
+            return
+        self._pool.learn_models(worker, tuple(model.id for model in models.data))

@@ -1,0 +1,57 @@
+"""The listing behind ``GET /admin/leases``: the store's leases, and which of this router's requests keeps each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from leases.store import LeaseStoreError
+from protocol.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from leases.store import LeaseStatus, LeaseStore
+    from router.exchange import Exchange
+
+
+class LeaseView(BaseModel):
+    """One held lease."""
+
+    lease_id: str
+    engine_id: str
+    remaining_ms: int = Field(description="Until P frees the blocks without a renewal.")
+    request_id: str | None = Field(description="The request of this router that keeps it; null: another router's.")
+
+
+class LeaseListing:
+    """Reads a lease store from threads, since its methods block."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self._store = store
+
+    async def held(self, engine_id: str) -> list[LeaseStatus]:
+        """See ``LeaseStore.held``; raises UnavailableError when the store does not answer."""
+        try:
+            return await asyncio.to_thread(self._store.held, engine_id)
+        except LeaseStoreError as error:
+            raise UnavailableError(f"The lease store does not answer: {error}", code="lease_store") from None
+        except ValueError:
+            return []
+
+
+async def view_leases(active: Iterable[Exchange], listing: LeaseListing, engine_ids: Sequence[str]) -> list[LeaseView]:
+    """All leases of these engines."""
+    keepers = {x.lease_id: x.request_id for x in active if x.lease_id}
+    return [
+        LeaseView(
+            lease_id=lease.lease_id,
+            engine_id=engine_id,
+            remaining_ms=lease.remaining_ms,
+            request_id=keepers.get(lease.lease_id),
+        )
+        for engine_id in engine_ids
+        for lease in await listing.held(engine_id)
+    ]

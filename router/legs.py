@@ -1,0 +1,70 @@
+"""What P and D are sent. Pure.
+
+A client's body is encoded once, without the few fields that differ between the legs; each leg's body is that plus a
+short tail. P's ``kv_transfer_params`` are spliced into D's body as the bytes that came: block lists are long.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import orjson
+
+from protocol.handoff import ASK_PREFILL
+from protocol.openai import NO_EFFECT
+
+#: Fields that are not the same for P and D.
+_PER_LEG = frozenset(
+    {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "kv_transfer_params"}
+)
+_DROPPED = _PER_LEG | NO_EFFECT
+
+
+class LegBodies:
+    """The bodies of all legs of one request.
+
+    A seed is added when the client gave none and sampling is random, so that whoever continues a request draws the
+    same noise.
+    """
+
+    __slots__ = ("_body", "_common")
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self._body = body
+        common = {name: value for name, value in body.items() if name not in _DROPPED and value is not None}
+        if "seed" not in common and common.get("temperature") != 0:
+            common["seed"] = random.getrandbits(53)
+        self._common = orjson.dumps(common)[:-1]
+
+    def prefill(self, *, hand_off: bool, ours: bool) -> bytes:
+        """For P: one token, not streamed. ``hand_off``: the blocks are kept for a D.
+
+        ``min_tokens`` decides which tokens are banned and where stop strings count, so our own workers get it as it
+        is; other engines refuse more than ``max_tokens``.
+        """
+        tail: dict[str, Any] = {"stream": False, "max_tokens": 1}
+        if hand_off:
+            tail["kv_transfer_params"] = ASK_PREFILL
+        if self._body.get("max_completion_tokens") is not None:
+            tail["max_completion_tokens"] = 1
+        min_tokens = self._body.get("min_tokens")
+        if min_tokens:
+            tail["min_tokens"] = min_tokens if ours else 1
+        return self._join(orjson.dumps(tail))
+
+    def decode(self, kv_transfer_params: bytes | None) -> bytes:
+        """For D: what the client asked for, and where P's blocks are. None: the worker prefills by itself."""
+        body = self._body
+        tail = orjson.dumps(
+            {name: body[name] for name in _PER_LEG if name != "kv_transfer_params" and body.get(name) is not None}
+        )
+        if kv_transfer_params is not None:
+            comma = b"," if len(tail) > 2 else b""
+            tail = b"".join((tail[:-1], comma, b'"kv_transfer_params":', kv_transfer_params, b"}"))
+        return self._join(tail)
+
+    def _join(self, tail: bytes) -> bytes:
+        if tail == b"{}":
+            return self._common + b"}"
+        return b"".join((self._common, b"," if len(self._common) > 1 else b"", tail[1:]))

@@ -1,0 +1,157 @@
+"""Numbers for Prometheus. Counting is a few additions on plain fields; the text is made when somebody asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from router.request import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from prometheus_client.metrics_core import Metric
+
+    from protocol.errors import ApiError
+    from router.exchange import Exchange
+
+_ITL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
+_TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)
+
+#: The phases of a request until D's first byte, by the state they are spent in.
+PHASES = {State.QUEUED: "queue", State.PREFILLING: "prefill", State.HELD: "held", State.READING: "read"}
+
+
+class Buckets:
+    """A histogram: counts per bucket and a sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """As Prometheus wants them: (upper bound, values up to it)."""
+        rows: list[tuple[str, float]] = []
+        seen = 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            seen += count
+            rows.append((bound, seen))
+        return rows
+
+
+class Metrics:
+    """Everything one router counts."""
+
+    def __init__(self) -> None:
+        self.itl = Buckets(_ITL_BOUNDS_S)
+        self.ttft = Buckets(_TTFT_BOUNDS_S)
+        self.phases = {phase: Buckets(_TTFT_BOUNDS_S) for phase in PHASES.values()}
+        #: (outcome, reason), e.g. ("aborted", "client_gone").
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        #: State a request was in when it was aborted.
+        self.aborted_in: Counter[str] = Counter()
+        self.refused: Counter[int] = Counter()
+        self.retries: Counter[str] = Counter({"prefill": 0, "decode": 0, "prefill_again": 0})
+        self.num_chunks = 0
+        self.relayed_errors = 0
+
+    def ended(self, x: Exchange, state: State, error: ApiError | None) -> None:
+        """A request is over; it was in ``state`` just before."""
+        self.num_chunks += x.num_chunks
+        over = x.progress.state
+        reason = "" if error is None else error.code or error.type
+        self.outcomes[str(over), reason] += 1
+        if over is State.ABORTED:
+            self.aborted_in[str(state)] += 1
+        if x.reply.first_content_s is not None and over is State.DONE:
+            self.ttft.observe(x.reply.first_content_s - x.progress.started_s)
+            for part, seconds in x.progress.spent_s.items():
+                if part in PHASES:
+                    self.phases[PHASES[part]].observe(seconds)
+
+
+class RouterCollector(Collector):
+    """Turns the numbers into Prometheus' families. The callables read what others count."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        states: Callable[[], Mapping[State, int]],
+        leases: Callable[[], Mapping[str, int]],
+        workers: Callable[[], Iterable[tuple[str, str, int, bool]]],
+    ) -> None:
+        self._metrics = metrics
+        self._states = states
+        self._leases = leases
+        self._workers = workers
+
+    def collect(self) -> Iterable[Metric]:
+        """All families."""
+        metrics = self._metrics
+        states = self._states()
+        yield _gauge("baton_router_requests", "Live requests by state.", "state", states)
+        yield GaugeMetricFamily(
+            "baton_router_held_requests", "Requests that wait for a decode worker.", value=states[State.HELD]
+        )
+        yield _totals(
+            "baton_router_requests_ended", "Requests that are over.", ["outcome", "reason"], metrics.outcomes.items()
+        )
+        yield _counter("baton_router_aborted", "Aborted, by the state they were in.", "state", metrics.aborted_in)
+        yield _counter("baton_router_refused", "Requests refused before they began.", "status", metrics.refused)
+        yield _counter("baton_router_retries", "Legs that were tried again.", "leg", metrics.retries)
+        yield _counter("baton_router_leases", "Leases tracked, by what became of them.", "event", self._leases())
+        yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
+        yield _histogram("baton_router_ttft_seconds", "Arrival to first content.", metrics.ttft)
+        yield _histogram("baton_router_itl_seconds", "Time between chunks of a stream.", metrics.itl)
+        phases = HistogramMetricFamily(
+            "baton_router_phase_seconds", "Time spent in each phase before the first decoded byte.", labels=["phase"]
+        )
+        for phase, buckets in metrics.phases.items():
+            phases.add_metric([phase], buckets=buckets.cumulative(), sum_value=buckets.total)
+        yield phases
+        yield from self._worker_gauges()
+
+    def _worker_gauges(self) -> Iterable[Metric]:
+        in_flight = GaugeMetricFamily(
+            "baton_router_worker_in_flight", "Requests sent to a worker and not over.", labels=["worker", "role"]
+        )
+        up = GaugeMetricFamily("baton_router_worker_up", "1: the worker can be reached.", labels=["worker", "role"])
+        for worker_id, role, count, healthy in self._workers():
+            in_flight.add_metric([worker_id, role], count)
+            up.add_metric([worker_id, role], int(healthy))
+        yield in_flight
+        yield up
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[State, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([str(key)], value)
+    return family
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, int] | Mapping[int, int]) -> Metric:
+    return _totals(name, text, [label], [((str(key),), value) for key, value in values.items()])
+
+
+def _totals(name: str, text: str, labels: list[str], values: Iterable[tuple[Iterable[str], int]]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in values:
+        family.add_metric(list(key), value)
+    return family
+
+
+def _histogram(name: str, text: str, buckets: Buckets) -> Metric:
+    return HistogramMetricFamily(name, text, buckets=buckets.cumulative(), sum_value=buckets.total)

@@ -1,0 +1,124 @@
+"""P's answer: what the router itself needs of it, and what the client is sent from it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import orjson
+
+from protocol.handoff import HandOffSummary
+
+if TYPE_CHECKING:
+    from router.ask import Ask
+
+_NULL = (b"", b"null")
+DONE_EVENT = b"data: [DONE]\n\n"
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str = ""
+    message: _Message | None = None
+    logprobs: msgspec.Raw = msgspec.Raw(b"null")
+    finish_reason: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    id: str
+    model: str
+    choices: list[_Choice]
+    created: int = 0
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_answer_decoder = msgspec.json.Decoder(_Answer)
+_summary_decoder = msgspec.json.Decoder(HandOffSummary)
+
+
+class PrefillAnswer:
+    """A decoded answer of P. Raises ValueError (msgspec.DecodeError is one) when it is not one."""
+
+    __slots__ = ("_answer", "_body", "_choice", "kv_transfer_params", "summary")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._answer = _answer_decoder.decode(body)
+        if not self._answer.choices:
+            raise ValueError("no choices")
+        self._choice = self._answer.choices[0]
+        raw = bytes(self._answer.kv_transfer_params)
+        #: As they came, for D. None when P holds no blocks.
+        self.kv_transfer_params: bytes | None = None if raw in _NULL else raw
+        self.summary = HandOffSummary() if self.kv_transfer_params is None else _summary_decoder.decode(raw)
+
+    @property
+    def has_first_token(self) -> bool:
+        """P's token counts: D continues after it instead of sampling it again."""
+        return self.summary.first_token >= 0
+
+    def is_whole(self, ask: Ask, max_model_len: int) -> bool:
+        """Nothing is left for a D: the first token ended the sequence, or no second one is allowed."""
+        if self._choice.finish_reason == "stop":
+            return True
+        if not self.has_first_token:
+            return False
+        full = 0 < max_model_len <= self.summary.remote_num_tokens + 1
+        return ask.max_new_tokens == 1 or full
+
+    @property
+    def _text(self) -> str:
+        message = self._choice.message
+        return self._choice.text if message is None else message.content or ""
+
+    def _chunk(self, ask: Ask, choices: list[dict[str, Any]], usage: msgspec.Raw | None = None) -> bytes:
+        chunk: dict[str, Any] = {
+            "id": self._answer.id,
+            "object": ask.chunk_object,
+            "created": self._answer.created,
+            "model": self._answer.model,
+            "choices": choices,
+        }
+        if ask.include_usage:
+            chunk["usage"] = None if usage is None else orjson.Fragment(bytes(usage))
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
+
+    def first_events(self, ask: Ask) -> bytes:
+        """The events of the first token. Without a visible text and logprobs only the role, or nothing."""
+        events = b""
+        if ask.chat:
+            events = self._chunk(ask, [_choice({"delta": {"role": "assistant", "content": ""}})])
+        return events + (self._text_event(ask) if self.shows_text else b"")
+
+    @property
+    def shows_text(self) -> bool:
+        """There is something for the client in the first token (part of a character is nothing yet)."""
+        return bool(self._text) or bytes(self._choice.logprobs) not in _NULL
+
+    def _text_event(self, ask: Ask) -> bytes:
+        text: dict[str, Any] = {"delta": {"content": self._text}} if ask.chat else {"text": self._text}
+        return self._chunk(ask, [_choice(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))])
+
+    def last_events(self, ask: Ask) -> bytes:
+        """The end of a stream that the first token ended."""
+        text: dict[str, Any] = {"delta": {}} if ask.chat else {"text": ""}
+        events = self._chunk(ask, [_choice(text, finish=self._choice.finish_reason)])
+        if ask.include_usage:
+            events += self._chunk(ask, [], self._answer.usage)
+        return events + DONE_EVENT
+
+    def whole_body(self) -> bytes:
+        """The unstreamed answer, without what is between workers only."""
+        body = orjson.loads(self._body)
+        body.pop("kv_transfer_params", None)
+        return orjson.dumps(body)
+
+
+def _choice(
+    content: dict[str, Any], *, logprobs: orjson.Fragment | None = None, finish: str | None = None
+) -> dict[str, Any]:
+    return {"index": 0, **content, "logprobs": logprobs, "finish_reason": finish}

@@ -1,0 +1,104 @@
+"""The first leg: find a P with room, have it prefill, take over its blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ApiError, UnavailableError, UpstreamError
+from router.attempt import TryAnother, api_error, wait_for_room
+from router.placement import Prompt, available
+from router.prefill_answer import PrefillAnswer
+from router.request import Event
+from router.upstream import ConnectError, LegError
+from router.worker_errors import from_worker, may_try_another
+
+if TYPE_CHECKING:
+    from router.exchange import Exchange
+    from router.workers import Worker
+
+
+async def prefill(x: Exchange) -> PrefillAnswer:
+    """Until some P has answered; the request is then HELD, its lease renewed. Raises ApiError."""
+    while True:
+        worker = await _find(x)
+        x.on(Event.PREFILL_SENT)
+        try:
+            answer = await _ask(x, worker)
+        except (LegError, TryAnother) as error:
+            x.vacate()
+            x.failed_prefill.add(worker)
+            _count(x, worker, error)
+            x.on(Event.PREFILL_AGAIN)
+            continue
+        _take_over(x, worker, answer)
+        return answer
+
+
+def _count(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
+    """Note the failure; raises what the client is told when it was the last attempt.
+
+    A refused connection is no attempt: the worker is out for everybody until it answers again.
+    """
+    x.services.metrics.retries["prefill"] += 1
+    x.last_error = api_error(error)
+    if isinstance(error, ConnectError):
+        x.services.pool.unreachable(worker)
+        return
+    x.num_prefills += 1
+    if x.num_prefills >= x.services.settings.max_prefill_attempts:
+        raise x.last_error
+
+
+async def _find(x: Exchange) -> Worker:
+    services = x.services
+    prompt = Prompt(x.ask.model, x.num_bytes, x.ask.user)
+    route = services.pool.route(x.ask.model)
+    if not any(worker.takes_work for worker in route.prefill):
+        raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1)
+
+    def pick() -> Worker | None:
+        try:
+            workers = available(services.pool.route(x.ask.model).prefill, x.failed_prefill)
+        except ApiError:  # all of them left while this request waited; new ones may come
+            return None
+        if not workers:
+            return None
+        worker = services.pick_prefill.pick(workers, prompt)
+        services.pool.enter(worker)
+        return worker
+
+    group = (x.ask.model, frozenset(x.failed_prefill))
+    worker = await wait_for_room(x, services.prefill_queue, pick, group)
+    x.prefill_worker = worker
+    return worker
+
+
+async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
+    services = x.services
+    timeout_s = services.settings.prefill_timeout_s
+    # One token in all needs no D. Our own workers then keep no blocks; what others do is not known.
+    ours = bool(worker.compatibility_hash)
+    body = x.bodies.prefill(hand_off=not (ours and x.ask.max_new_tokens == 1), ours=ours)
+    answer = x.answer = await services.upstream.request(
+        "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.worker_headers), body, timeout_s
+    )
+    data = await answer.read(services.settings.max_answer_bytes, timeout_s)
+    if answer.status != 200:
+        error = from_worker(answer.status, data, answer.retry_after)
+        raise TryAnother(error) if may_try_another(answer.status) else error
+    try:
+        return PrefillAnswer(data)
+    except ValueError:
+        raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
+
+
+def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
+    """P has done its part: its place is free, its blocks are ours to look after."""
+    x.vacate()
+    x.num_prefills += 1
+    x.lost = False
+    x.engine_id = answer.summary.remote_engine_id
+    x.lease_id = answer.summary.lease_id
+    x.on(Event.PREFILLED)
+    if x.lease_id:
+        x.services.leases.track(x.engine_id, x.lease_id, x.lease_lost)

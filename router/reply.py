@@ -1,0 +1,83 @@
+"""What goes back to the client: one writer over ASGI's ``send``. Headers wait for the first content."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import Send
+
+    from protocol.errors import ApiError
+
+_EVENT_STREAM = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Reply:
+    """One answer. ``first_content_s`` is when its first content left, on the loop's clock; None before."""
+
+    __slots__ = ("_held_back", "_id_header", "_send", "ended", "first_content_s", "started")
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._id_header = (b"x-request-id", request_id.encode("ascii"))
+        self._held_back = b""
+        self.started = False
+        self.ended = False
+        self.first_content_s: float | None = None
+
+    async def write(self, data: bytes, *, content: bool = True) -> None:
+        """Part of a stream. Without ``content`` in it, it waits for what has some."""
+        if not self.started:
+            data = self._held_back + data
+            if not content:
+                self._held_back = data
+                return
+            self.first_content_s = asyncio.get_running_loop().time()
+            self.started = True
+            await self._send(
+                {"type": "http.response.start", "status": 200, "headers": [*_EVENT_STREAM, self._id_header]}
+            )
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        """The stream is complete."""
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def whole(
+        self, status: int, content_type: bytes, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        """The answer in one piece."""
+        self.started = self.ended = True
+        self.first_content_s = asyncio.get_running_loop().time()
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [
+                    (b"content-type", content_type),
+                    (b"content-length", b"%d" % len(body)),
+                    self._id_header,
+                    *headers,
+                ],
+            }
+        )
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def error(self, error: ApiError) -> None:
+        """Tell the client, in whichever shape is still possible."""
+        if self.ended:
+            return
+        if self.started:
+            await self.write(error.to_sse())
+            await self.end()
+            return
+        headers: tuple[tuple[bytes, bytes], ...] = ()
+        if error.retry_after_s is not None:
+            headers = ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
+        await self.whole(error.status, b"application/json", error.to_json(), headers)

@@ -1,0 +1,106 @@
+"""Requests that wait for a worker with room: highest priority first, then oldest. Woken by events, never polling.
+
+The same queue serves those waiting for P and those held for D. A request is only ever handed a worker on which a place
+was reserved for it, so nothing is promised twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import insort
+from typing import TYPE_CHECKING
+
+from router.workers import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+Pick = "Callable[[], Worker | None]"
+
+
+class Waiter:
+    """One request that waits. ``pick`` reserves a place and returns its worker, or None when there is none now."""
+
+    __slots__ = ("_order", "_pick", "_queue", "future", "group")
+
+    def __init__(
+        self,
+        queue: RoomQueue,
+        pick: Callable[[], Worker | None],
+        order: tuple[int, int],
+        group: Hashable,
+    ) -> None:
+        self._queue = queue
+        self._pick = pick
+        self._order = order
+        #: Waiters of one group would be picked the same worker: when one finds no room, none does.
+        self.group = group
+        self.future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+
+    def __lt__(self, other: Waiter) -> bool:
+        return self._order < other._order
+
+    def offer(self) -> bool:
+        """Try to get a place; True when the waiter need not be asked again."""
+        if self.future.done():
+            return True
+        worker = self._pick()
+        if worker is None:
+            return False
+        self.future.set_result(worker)
+        return True
+
+    def fail(self, error: Exception) -> bool:
+        """Wait no longer; False if a worker was already found."""
+        if self.future.done():
+            return False
+        self.future.set_exception(error)
+        self._queue.forget(self)
+        return True
+
+    async def worker(self) -> Worker:
+        """The worker, place reserved. When cancelled, the place is given back."""
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            self._queue.forget(self)
+            if self.future.done() and not self.future.cancelled() and self.future.exception() is None:
+                self._queue.give_back(self.future.result())
+            raise
+
+
+class RoomQueue:
+    """Waiters in order. ``give_back`` returns a reserved place that nobody will use."""
+
+    def __init__(self, give_back: Callable[[Worker], None]) -> None:
+        self.give_back = give_back
+        self._waiters: list[Waiter] = []
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def enter(self, pick: Callable[[], Worker | None], priority: int, number: int, group: Hashable) -> Waiter:
+        """Wait for a place. ``number`` is the request's own, growing: its age."""
+        waiter = Waiter(self, pick, (-priority, number), group)
+        insort(self._waiters, waiter)
+        self.wake()
+        return waiter
+
+    def wake(self) -> None:
+        """There may be room: offer it in order."""
+        if not self._waiters:
+            return
+        full: set[Hashable] = set()
+        left = []
+        for waiter in self._waiters:
+            if waiter.group in full:
+                left.append(waiter)
+            elif not waiter.offer():
+                full.add(waiter.group)
+                left.append(waiter)
+        self._waiters = left
+
+    def forget(self, waiter: Waiter) -> None:
+        """Take a waiter out; nothing happens if it is not in."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)

@@ -1,0 +1,104 @@
+"""uvicorn as this router runs it, and how it stops.
+
+On SIGTERM or SIGINT, in this order: no new connection and no new request is taken; running requests go on for
+``drain_timeout_s`` and are then aborted, each through its own exit, which releases its lease and tells its workers;
+then ``serve`` returns and the caller closes what the requests needed. A second signal aborts them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from protocol.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from router.front import Front
+    from router.services import Services
+
+#: Connections that may wait to be accepted: asyncio's 100 drops some when hundreds of clients come at once.
+BACKLOG = 4096
+#: After the last request was told to end, connections get this long to close.
+_CLOSE_S = 2.0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises OSError with one clear line when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return sock
+
+
+class RouterServer(uvicorn.Server):
+    """Serves one ``Front``; ``on_ready`` is called once it accepts connections."""
+
+    def __init__(self, front: Front, services: Services, on_ready: Callable[[], None] | None = None) -> None:
+        settings = services.settings
+        super().__init__(
+            uvicorn.Config(
+                front,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=int(settings.keep_alive_s),
+                timeout_graceful_shutdown=int(settings.drain_timeout_s + _CLOSE_S + 1),
+            )
+        )
+        self._front = front
+        self._services = services
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, then ``on_ready``."""
+        await super().startup(sockets)
+        if self._on_ready is not None:
+            self._on_ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals as events of the loop, for as long as the server runs; not outside the main thread (tests)."""
+        loop = asyncio.get_running_loop()
+        caught = []
+        for name in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(ValueError, RuntimeError):
+                loop.add_signal_handler(name, self.stop)
+                caught.append(name)
+        try:
+            yield
+        finally:
+            for name in caught:
+                loop.remove_signal_handler(name)
+
+    def stop(self) -> None:
+        """Begin to stop; called again, abort what runs now."""
+        loop = asyncio.get_running_loop()
+        if self._front.closing:
+            self._abort()
+            return
+        self._front.closing = self.should_exit = True
+        loop.call_later(self._services.settings.drain_timeout_s, self._abort)
+
+    def _abort(self) -> None:
+        self._services.active.stop_all(UnavailableError("The router is shutting down.", code="shutting_down"))

@@ -1,0 +1,55 @@
+"""What a request needs from the rest of the router, passed in once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from router.active import ActiveRequests
+from router.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from router.placement import PickDecode, PickPrefill
+    from router.room_queue import RoomQueue
+    from router.settings import RouterSettings
+    from router.upstream import Upstream
+    from router.workers import WorkerPool
+
+
+class Leases(Protocol):
+    """The leases this router keeps alive (``lease_client.py``). None of these block."""
+
+    def track(self, engine_id: str, lease_id: str, on_lost: Callable[[], None]) -> None:
+        """Renew from now on. ``on_lost`` is called on the event loop when the lease has ended unread."""
+
+    def untrack(self, engine_id: str, lease_id: str) -> None:
+        """Renew no longer: D has read, or nobody wants the blocks."""
+
+    def release(self, engine_id: str, lease_id: str) -> None:
+        """Renew no longer and tell P to free the blocks now."""
+
+    def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
+        """Until the deadline, as of the last renewal; None: not tracked, or nothing known yet."""
+
+    def counters(self) -> Mapping[str, int]:
+        """What happened to leases so far, by name."""
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything shared by the requests of one router."""
+
+    settings: RouterSettings
+    upstream: Upstream
+    pool: WorkerPool
+    prefill_queue: RoomQueue
+    held_queue: RoomQueue
+    pick_prefill: PickPrefill
+    pick_decode: PickDecode
+    leases: Leases
+    #: Sent to workers with every request.
+    worker_headers: tuple[tuple[str, str], ...] = ()
+    active: ActiveRequests = field(default_factory=ActiveRequests)
+    metrics: Metrics = field(default_factory=Metrics)

@@ -1,0 +1,101 @@
+"""Settings of the router."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from protocol.settings import LOOPBACK, ProcessSettings
+
+
+class RouterSettings(ProcessSettings):
+    """One router process. Times are seconds unless a name ends in ``_ms``; sizes are bytes."""
+
+    section: ClassVar[str] = "router"
+
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        repr=False,
+        description=(
+            "Redis with the leases and the registry: redis://, rediss:// or unix:// URL. Empty: no Redis, only the "
+            "workers of --prefill and --decode, whose leases (if they grant any) are not renewed."
+        ),
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port of the HTTP API; 0 lets the system choose.")
+    prefill: tuple[str, ...] = Field((), description="Base URLs of prefill workers that are not in the registry.")
+    decode: tuple[str, ...] = Field((), description="Base URLs of decode workers that are not in the registry.")
+
+    admin_token: SecretStr | None = Field(
+        None, description="Secret for /admin. Without it /admin is served only while the host is a loopback address."
+    )
+    api_keys: tuple[SecretStr, ...] = Field((), description="Keys that clients may use; empty: no key is asked for.")
+    allow_anonymous: bool = Field(
+        False, description="Serve clients without API keys even though the host is not a loopback address."
+    )
+
+    lease_duration_s: float = Field(6.0, gt=0, le=3600, description="How long one renewal holds P's blocks, seconds.")
+    lease_renew_interval_s: float = Field(1.5, gt=0, le=600, description="Time between two renewals, seconds.")
+
+    request_timeout_s: float = Field(
+        600.0, gt=0, description="Longest life of a request, seconds; a client lowers it with x-request-timeout."
+    )
+    prefill_timeout_s: float = Field(300.0, gt=0, description="Longest wait for a prefill worker's answer, seconds.")
+    held_timeout_s: float = Field(120.0, gt=0, description="Longest wait for a decode worker with room, seconds.")
+    first_byte_timeout_s: float = Field(
+        30.0, gt=0, description="Longest wait for a decode worker's first byte of a stream, seconds; then another one."
+    )
+    connect_timeout_s: float = Field(3.0, gt=0, description="Longest wait for a connection to a worker, seconds.")
+    drain_timeout_s: float = Field(
+        30.0, ge=0, description="On SIGTERM, how long running requests may go on before they are aborted, seconds."
+    )
+    keep_alive_s: float = Field(75.0, gt=0, description="Idle time after which a client's connection closes, seconds.")
+
+    max_body_bytes: int = Field(16 << 20, gt=0, description="Largest request body, bytes.")
+    max_answer_bytes: int = Field(64 << 20, gt=0, description="Largest unstreamed answer of a worker, bytes.")
+    max_queue_length: int = Field(
+        4096, ge=1, description="Requests that may wait for a worker with room; the next one is answered 429."
+    )
+    max_requests: int = Field(16384, ge=1, description="Requests in any state; the next one is answered 429.")
+    default_max_in_flight: int = Field(
+        1024, ge=1, description="Requests at once on a worker that does not report how many it runs."
+    )
+    max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
+    max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
+    pick_prefill: Literal["least_loaded"] = Field("least_loaded", description="Which prefill worker is next.")
+    pick_decode: Literal["least_loaded"] = Field("least_loaded", description="Which decode worker is next.")
+
+    log_format: Literal["text", "json"] = Field("text", description="Shape of log lines.")
+    log_requests: bool = Field(False, description="One log line at the end of every request; costs 20 to 30 % of CPU.")
+
+    @field_validator("prefill", "decode")
+    @classmethod
+    def _urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_base_url(url) for url in urls)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.host not in LOOPBACK and not self.api_keys and not self.allow_anonymous:
+            raise ValueError(
+                f"host {self.host} is not a loopback address: set api_keys, or allow_anonymous to serve everybody"
+            )
+        if not self.redis_url and not (self.prefill and self.decode):
+            raise ValueError("without redis_url both prefill and decode need a URL")
+        if self.lease_renew_interval_s * 2 > self.lease_duration_s:
+            raise ValueError("lease_renew_interval_s must be at most half of lease_duration_s")
+        return self
+
+    @property
+    def serves_admin(self) -> bool:
+        """``/admin`` is reachable: guarded by a token, or by nobody else being able to connect."""
+        return self.admin_token is not None or self.host in LOOPBACK
+
+
+def _base_url(url: str) -> str:
+    """``host:port`` or a URL, as a base URL without a trailing slash."""
+    full = url if "://" in url else f"http://{url}"
+    scheme, _, rest = full.partition("://")
+    if scheme not in {"http", "https"} or not rest.strip("/"):
+        raise ValueError("worker addresses are host:port or http(s)://host:port")
+    return full.rstrip("/")

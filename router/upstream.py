@@ -1,0 +1,74 @@
+"""The port to workers: one request, one answer, closing is aborting.
+
+LegError
+├── ConnectError     nothing reached the worker; another one may be tried, whatever kind of worker it is
+├── ConnectionLost   the connection broke, or what came was not HTTP
+└── LegTimeout       no answer in time
+
+Cancelling any of the coroutines below closes the connection, which is how a worker learns that nobody waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class LegError(Exception):
+    """A call to a worker failed. ``str()`` is one line for logs and clients; it never names an address."""
+
+
+class ConnectError(LegError):
+    """No connection could be made: nothing reached the worker."""
+
+
+class ConnectionLost(LegError):
+    """The connection broke while a request was under way."""
+
+
+class LegTimeout(LegError):
+    """The worker did not answer in time."""
+
+
+class Answer(Protocol):
+    """An answer whose status and headers are here. ``close`` it in every case."""
+
+    status: int
+    content_type: bytes
+    retry_after: bytes
+
+    async def chunk(self, timeout_s: float | None = None) -> bytes:
+        """The bytes that have come since the last call; waits for some. Empty: the answer is complete.
+
+        Raises ConnectionLost, also when the answer ends early, and LegTimeout.
+        """
+
+    async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
+        """The rest of the body. Raises ConnectionLost (also over the limit) and LegTimeout."""
+
+    def close(self) -> None:
+        """Done with it. Closes the connection unless the answer is complete. Never raises, may be called twice."""
+
+
+class Upstream(Protocol):
+    """Calls workers."""
+
+    async def request(
+        self,
+        method: str,
+        base_url: str,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+    ) -> Answer:
+        """Send, and wait at most ``timeout_s`` for status and headers. Raises LegError.
+
+        ``headers`` must not contain line breaks. A kept connection that the worker closed meanwhile is replaced
+        once, unnoticed, if nothing of an answer had come.
+        """
+
+    async def close(self) -> None:
+        """Close all connections."""

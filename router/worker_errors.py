@@ -1,0 +1,76 @@
+"""What a worker's refusal means: for the client, and for whether another worker is tried. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from protocol.errors import ApiError, UpstreamError
+
+#: Another worker may do better. Everything else in 4xx is about the request and goes to the client as it is.
+_TRY_ANOTHER = frozenset({408, 425, 429})
+#: Between router and worker; the client's own key was fine.
+_NOT_THE_CLIENTS = frozenset({401, 403, 404, 405})
+
+#: D's code for "P's blocks could not be read".
+READ_FAILED = "kv_read_failed"
+
+
+class WorkerError(ApiError):
+    """A worker's own error, passed on with its status."""
+
+    def __init__(self, status: int, error: dict[str, Any], retry_after_s: float | None = None) -> None:
+        message = error.get("message")
+        super().__init__(
+            message if isinstance(message, str) and message else "The worker refused the request.",
+            code=_text(error.get("code")),
+            param=_text(error.get("param")),
+            retry_after_s=retry_after_s,
+        )
+        self.status = status
+        self.type = _text(error.get("type")) or ("invalid_request_error" if status < 500 else "server_error")
+
+
+def from_worker(status: int, body: bytes, retry_after: bytes = b"") -> ApiError:
+    """The error a client is told when a worker answered ``status`` (not 200) with ``body``."""
+    error = _error_object(body)
+    if status in _NOT_THE_CLIENTS and not (status == 404 and error.get("code") == "model_not_found"):
+        return UpstreamError(f"A worker answered with status {status}.")
+    if status < 400:
+        return UpstreamError(f"A worker answered with the unexpected status {status}.")
+    if not error:
+        return UpstreamError(f"A worker failed with status {status}.") if status >= 500 else WorkerError(status, {})
+    return WorkerError(status, error, float(retry_after) if retry_after.isdigit() else None)
+
+
+def may_try_another(status: int) -> bool:
+    """The same request may succeed on another worker."""
+    return status >= 500 or status < 400 or status in _TRY_ANOTHER or status in _NOT_THE_CLIENTS
+
+
+def error_event(data: bytes) -> ApiError | None:
+    """The error that a stream consists of, when it starts with one instead of content."""
+    for line in data.split(b"\n"):
+        if line.startswith((b'data: {"error"', b'data: {"object":"error"')):
+            error = _error_object(line[6:])
+            status = error.get("code")
+            known = isinstance(status, int) and 400 <= status <= 599
+            return WorkerError(status if known and isinstance(status, int) else 500, error)
+    return None
+
+
+def _error_object(body: bytes) -> dict[str, Any]:
+    """OpenAI's error object, also where an engine leaves out the envelope."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(parsed, dict):
+        return {}
+    inner = parsed.get("error", parsed if "message" in parsed else {})
+    return inner if isinstance(inner, dict) else {"message": str(inner)}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,240 @@
+"""The workers this router knows, what is in flight on each from here, their room and their health.
+
+Membership comes from the registry and from static lists. Health is passive: a worker to which no connection can be
+made is left out until a probe of ``/health`` succeeds (``health.py``). Everything runs on one event loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from protocol.errors import NotFoundError, UnavailableError
+from protocol.worker import Role, WorkerLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from protocol.worker import WorkerStatus
+
+#: A prefill worker is given this many times what it runs at once, so that it never waits for the router.
+PREFILL_QUEUE_FACTOR = 2
+#: Routes remembered, one per model name asked for.
+MAX_ROUTES = 256
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker as this router sees it."""
+
+    worker_id: str
+    url: str
+    role: Role
+    #: Requests this router sends at once.
+    limit: int
+    engine_id: str = ""
+    #: None: not told yet, any model is tried.
+    models: tuple[str, ...] | None = None
+    compatibility_hash: str = ""
+    internal_url: str = ""
+    #: 0: not reported.
+    max_model_len: int = 0
+    load: WorkerLoad = field(default_factory=WorkerLoad)
+    #: Requests sent from here and not finished.
+    in_flight: int = 0
+    #: The same when ``load`` was reported.
+    in_flight_at_load: int = 0
+    healthy: bool = True
+    #: Connections that failed since the last one that worked.
+    num_failures: int = 0
+
+    @property
+    def occupied(self) -> int:
+        """Requests on the worker now: what it reported, corrected by what this router did since."""
+        load = self.load
+        reported = load.running + load.waiting + load.reading
+        return max(self.in_flight, reported + self.in_flight - self.in_flight_at_load)
+
+    @property
+    def room(self) -> int:
+        """Requests it may be sent now; negative when it was told of more by others."""
+        return self.limit - self.occupied
+
+    @property
+    def takes_work(self) -> bool:
+        """It can be reached and is not leaving."""
+        return self.healthy and not self.load.draining
+
+    def serves(self, model: str) -> bool:
+        """It has the model, or has not said which it has."""
+        return self.models is None or model in self.models
+
+    def report(self, load: WorkerLoad) -> None:
+        """Take over a new load report."""
+        self.load = load
+        self.in_flight_at_load = self.in_flight
+
+    def __repr__(self) -> str:
+        health = "" if self.healthy else f" unreachable x{self.num_failures}"
+        return f"<Worker {self.worker_id} {self.role} {self.occupied}/{self.limit}{health}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who may serve a model. ``single``: the workers of ``decode`` do both parts, nobody is asked to prefill."""
+
+    prefill: tuple[Worker, ...]
+    decode: tuple[Worker, ...]
+    single: bool
+
+    def readers(self, source: Worker) -> tuple[Worker, ...]:
+        """The decode workers that can read ``source``'s blocks."""
+        return tuple(worker for worker in self.decode if worker.compatibility_hash == source.compatibility_hash)
+
+
+class WorkerPool:
+    """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with a lost engine's id."""
+
+    def __init__(self, default_limit: int) -> None:
+        self._default_limit = default_limit
+        self._workers: dict[str, Worker] = {}
+        self._static: set[str] = set()
+        self._routes: dict[str, Route] = {}
+        self.on_room: list[Callable[[], None]] = []
+        self.on_gone: list[Callable[[str], None]] = []
+        self.on_unreachable: list[Callable[[Worker], None]] = []
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(tuple(self._workers.values()))
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def add_static(self, prefill: Iterable[str], decode: Iterable[str]) -> list[Worker]:
+        """Add workers by URL; one in both lists does both. Returns the new ones."""
+        roles: dict[str, Role] = dict.fromkeys(prefill, Role.PREFILL)
+        for url in decode:
+            roles[url] = Role.BOTH if url in roles else Role.DECODE
+        added = [Worker(worker_id=url, url=url, role=role, limit=self._default_limit) for url, role in roles.items()]
+        for worker in added:
+            self._workers[worker.worker_id] = worker
+            self._static.add(worker.worker_id)
+        self._changed()
+        return added
+
+    def apply(self, statuses: Iterable[WorkerStatus]) -> None:
+        """Take over the registry's list: new workers come, missing ones go, loads are noted."""
+        seen = set(self._static)
+        for status in statuses:
+            seen.add(status.record.worker_id)
+            self._note(status)
+        for worker_id in self._workers.keys() - seen:
+            self._remove(worker_id)
+        self.room_changed()
+
+    def learn_models(self, worker: Worker, models: tuple[str, ...]) -> None:
+        """A static worker has said what it serves."""
+        worker.models = models
+        self._changed()
+
+    def models(self) -> list[str]:
+        """Every model somebody serves, sorted."""
+        return sorted({model for worker in self._workers.values() for model in worker.models or ()})
+
+    def route(self, model: str) -> Route:
+        """Who may serve the model. Raises NotFoundError and UnavailableError."""
+        route = self._routes.get(model)
+        if route is None:
+            route = self._make_route(model)
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            self._routes[model] = route
+        return route
+
+    def enter(self, worker: Worker) -> None:
+        """A request is sent to the worker."""
+        worker.in_flight += 1
+
+    def leave(self, worker: Worker) -> None:
+        """It is over there."""
+        worker.in_flight -= 1
+        self.room_changed()
+
+    def unreachable(self, worker: Worker) -> None:
+        """No connection could be made: leave it out until a probe succeeds."""
+        worker.num_failures += 1
+        if worker.healthy and self._workers.get(worker.worker_id) is worker:
+            worker.healthy = False
+            for listener in self.on_unreachable:
+                listener(worker)
+
+    def recovered(self, worker: Worker) -> None:
+        """A probe succeeded."""
+        worker.healthy = True
+        worker.num_failures = 0
+        self.room_changed()
+
+    def knows(self, worker: Worker) -> bool:
+        """It is still the current entry of its id."""
+        return self._workers.get(worker.worker_id) is worker
+
+    def room_changed(self) -> None:
+        """Somebody who waits may find room now."""
+        for listener in self.on_room:
+            listener()
+
+    def _note(self, status: WorkerStatus) -> None:
+        record = status.record
+        worker = self._workers.get(record.worker_id)
+        if worker is not None and worker.engine_id != record.engine_id:
+            self._remove(record.worker_id)
+            worker = None
+        if worker is None:
+            factor = PREFILL_QUEUE_FACTOR if record.role is Role.PREFILL else 1
+            worker = self._workers[record.worker_id] = Worker(
+                worker_id=record.worker_id,
+                url=record.url,
+                role=record.role,
+                limit=record.max_num_seqs * factor if record.max_num_seqs > 0 else self._default_limit,
+                engine_id=record.engine_id,
+                models=(record.model,),
+                compatibility_hash=record.compatibility_hash,
+                internal_url=record.internal_url,
+                max_model_len=record.max_model_len,
+            )
+            self._routes.clear()
+        worker.report(status.load)
+
+    def _remove(self, worker_id: str) -> None:
+        worker = self._workers.pop(worker_id)
+        self._routes.clear()
+        for listener in self.on_gone:
+            listener(worker.engine_id)
+
+    def _changed(self) -> None:
+        self._routes.clear()
+        self.room_changed()
+
+    def _make_route(self, model: str) -> Route:
+        if not self._workers:
+            raise UnavailableError("No worker is known yet.", retry_after_s=1)
+        serving = [worker for worker in self._workers.values() if worker.serves(model)]
+        if not serving:
+            raise NotFoundError(f"The model '{model}' does not exist.", code="model_not_found", param="model")
+        prefill = tuple(worker for worker in serving if worker.role is Role.PREFILL)
+        decode = tuple(worker for worker in serving if worker.role is Role.DECODE)
+        both = tuple(worker for worker in serving if worker.role is Role.BOTH)
+        if not decode and not prefill:
+            return Route((), both, single=True)
+        return self._paired(prefill or both, decode + both)
+
+    @staticmethod
+    def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...]) -> Route:
+        """Only prefill workers that somebody can read from."""
+        hashes = {worker.compatibility_hash for worker in decode}
+        sources = tuple(worker for worker in prefill if worker.compatibility_hash in hashes)
+        if not decode:
+            raise UnavailableError("No decode worker is known.", retry_after_s=1)
+        if not sources:
+            raise UnavailableError("No prefill worker is known that a decode worker can read from.", retry_after_s=1)
+        return Route(sources, decode, single=False)
