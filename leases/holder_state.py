@@ -1,0 +1,66 @@
+"""The states of a lease on P, as a table.
+
+            | confirmed  kept   unsure     ended    done      drop        give_up     settled
+  granting  | held       -      -          -        telling   withdrawn   withdrawn   -
+  held      | -          held   granting   (gone)   telling   withdrawn   withdrawn   -
+  telling   | -          -      -          -        -         -           -           (gone)
+  withdrawn | -          -      -          -        -         -           -           (gone)
+
+*granting*: the store does not know it (yet, or any more). *telling*: D has read it. *withdrawn*: we ended it. In the
+last two the blocks are free already and only the store has to hear of it. An answer of the store that is overtaken by
+one of our own events is dropped before it becomes an event. "-": NotHeldError, nothing changed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class HolderError(Exception):
+    """The caller's mistake; nothing was changed."""
+
+
+class DuplicateLeaseError(HolderError):
+    """The lease was granted before."""
+
+
+class NotHeldError(HolderError):
+    """There is no such lease, or its end was reported already."""
+
+
+class HolderState(StrEnum):
+    GRANTING = "granting"
+    HELD = "held"
+    TELLING = "telling"
+    WITHDRAWN = "withdrawn"
+
+
+class HolderEvent(StrEnum):
+    CONFIRMED = "confirmed"
+    KEPT = "kept"
+    UNSURE = "unsure"
+    ENDED = "ended"
+    DONE = "done"
+    DROP = "drop"
+    GIVE_UP = "give_up"
+    SETTLED = "settled"
+
+
+#: None: the lease is gone.
+NEXT: dict[tuple[HolderState, HolderEvent], HolderState | None] = {
+    (HolderState.GRANTING, HolderEvent.CONFIRMED): HolderState.HELD,
+    (HolderState.GRANTING, HolderEvent.DONE): HolderState.TELLING,
+    (HolderState.GRANTING, HolderEvent.DROP): HolderState.WITHDRAWN,
+    (HolderState.GRANTING, HolderEvent.GIVE_UP): HolderState.WITHDRAWN,
+    (HolderState.HELD, HolderEvent.KEPT): HolderState.HELD,
+    (HolderState.HELD, HolderEvent.UNSURE): HolderState.GRANTING,
+    (HolderState.HELD, HolderEvent.ENDED): None,
+    (HolderState.HELD, HolderEvent.DONE): HolderState.TELLING,
+    (HolderState.HELD, HolderEvent.DROP): HolderState.WITHDRAWN,
+    (HolderState.HELD, HolderEvent.GIVE_UP): HolderState.WITHDRAWN,
+    (HolderState.TELLING, HolderEvent.SETTLED): None,
+    (HolderState.WITHDRAWN, HolderEvent.SETTLED): None,
+}
+
+#: The states in which P's blocks are pinned.
+PINNING = (HolderState.GRANTING, HolderState.HELD)

@@ -1,0 +1,270 @@
+"""P's side of the leases: one thread that talks to the store, one that listens for releases.
+
+The asyncio process calls in, under a lock that is only ever held for pure code (``leases.holder``), never over I/O. One
+exit: ``on_end`` is called exactly once for every lease, whatever ended it, and only there are its blocks unpinned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from leases.holder import LeaseHolder
+from leases.holder_state import NotHeldError
+from leases.ids import check_duration, check_id
+from leases.memory_store import monotonic_ms
+from leases.store import LeaseState, LeaseStoreError
+from workers.lease_listener import LeaseListener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from leases.holder import Ended, Work
+    from leases.store import LeaseStatus, LeaseStore
+
+logger = logging.getLogger(__name__)
+
+#: How long ``grant`` waits for the store: P's answer is not held up longer by a slow Redis.
+GRANT_PATIENCE_S = 0.25
+
+
+@dataclass
+class KeeperStats:
+    """Counts since the start, for metrics."""
+
+    granted: int = 0
+    done: int = 0
+    #: By a router, through the store.
+    released: int = 0
+    expired: int = 0
+    #: By this worker, before anybody was told of the lease.
+    dropped: int = 0
+    #: Under memory pressure while the store was silent.
+    given_up: int = 0
+    #: Notifications of a read that came after the lease's end.
+    late_done: int = 0
+    store_errors: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+class LeaseKeeper:
+    """Grants, watches and ends the leases of one engine. Create and use it on the asyncio loop.
+
+    ``store`` is used by the keeper's own threads only; it is closed by ``stop``.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        engine_id: str,
+        *,
+        on_end: Callable[[str, LeaseState], object],
+        duration_ms: int = 6_000,
+        redis_grace_ms: int = 60_000,
+        clock: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        """``on_end(lease_id, how)`` runs on the loop; ``how`` is DONE, RELEASED or EXPIRED (also: given up)."""
+        self._store = store
+        self._engine_id = check_id(engine_id)
+        self._on_end = on_end
+        self._duration_ms = check_duration(duration_ms)
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._holder = LeaseHolder(duration_ms=duration_ms, redis_grace_ms=redis_grace_ms, now_ms=clock())
+        self._stopping = False
+        self._told_last = False
+        self._granting: dict[str, asyncio.Future[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
+        self._listener = LeaseListener(store, engine_id, self._sync)
+        self.stats = KeeperStats()
+
+    def __repr__(self) -> str:
+        return f"<LeaseKeeper {self._engine_id} {self._holder!r}>"
+
+    def __len__(self) -> int:
+        """Leases held now."""
+        with self._changed:
+            return len(self._holder)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the store answered last time."""
+        return self._holder.reachable
+
+    def start(self) -> None:
+        """Start the threads; call on the loop that ``on_end`` shall run on."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        self._listener.start()
+
+    async def stop(self) -> None:
+        """End every lease that is left, tell the store (once), stop the threads, close the store.
+
+        Told, routers prefill elsewhere at once; otherwise they would go on renewing a dead engine's leases.
+        """
+        for lease_id in self._pinned():
+            self.drop(lease_id)
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._listener.stop()
+        await asyncio.to_thread(self._join)
+        self._store.close()
+
+    async def grant(self, lease_id: str) -> None:
+        """Hold the lease; returns once the store has it.
+
+        Returns also when the store cannot be reached or takes longer than ``GRANT_PATIENCE_S``: the lease is kept here,
+        and granted there as soon as possible. Cancelled, it stays granted: ``drop`` it. Raises DuplicateLeaseError,
+        ValueError.
+        """
+        check_id(lease_id)
+        with self._changed:
+            self._holder.grant(lease_id, self._clock())
+            self.stats.granted += 1
+            self._changed.notify_all()
+            if not self._holder.reachable:
+                return
+        confirmed = self._granting[lease_id] = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait([confirmed], timeout=GRANT_PATIENCE_S)
+        finally:
+            self._granting.pop(lease_id, None)
+            confirmed.cancel()
+
+    def done(self, lease_id: str) -> bool:
+        """D has read the blocks (its NIXL notification). False when the lease had ended before."""
+        known = self._end(self._holder.done, lease_id)
+        if known:
+            self.stats.done += 1
+            self._on_end(lease_id, LeaseState.DONE)
+        else:
+            self.stats.late_done += 1
+        return known
+
+    def drop(self, lease_id: str) -> bool:
+        """We end it: nobody will read the blocks. False when it had ended before."""
+        known = self._end(self._holder.drop, lease_id)
+        if known:
+            self.stats.dropped += 1
+            self._on_end(lease_id, LeaseState.RELEASED)
+        return known
+
+    def give_up_oldest(self) -> str | None:
+        """Under memory pressure: end the oldest lease that is kept only because the store is silent, if any."""
+        with self._changed:
+            lease_id = self._holder.give_up_oldest(self._clock())
+        if lease_id is not None:
+            self.stats.given_up += 1
+            self._on_end(lease_id, LeaseState.EXPIRED)
+        return lease_id
+
+    def _end(self, event: Callable[[str, int], None], lease_id: str) -> bool:
+        with self._changed:
+            try:
+                event(lease_id, self._clock())
+            except NotHeldError:
+                return False
+            self._changed.notify_all()
+            return True
+
+    def _pinned(self) -> list[str]:
+        with self._changed:
+            return self._holder.pinned()
+
+    def _join(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._listener.join()
+
+    # The keeping thread.
+
+    def _keep(self) -> None:
+        while (work := self._next_work()) is not None:
+            self._do(work)
+
+    def _next_work(self) -> Work | None:
+        """Wait for work; None to stop."""
+        with self._changed:
+            while True:
+                now_ms = self._clock()
+                work = self._holder.take_work(now_ms)
+                if self._stopping:
+                    return self._last_work(work)
+                if work:
+                    return work
+                next_ms = self._holder.next_work_ms()
+                self._changed.wait(None if next_ms is None else max(0, next_ms - now_ms) / 1000)
+
+    def _last_work(self, work: Work) -> Work | None:
+        """Once more what others wait for; a store that is silent now is left alone."""
+        told_before, self._told_last = self._told_last, True
+        return work if (work.release or work.done) and not told_before else None
+
+    def _do(self, work: Work) -> None:
+        try:
+            if work.grant:
+                self._store.grant(self._engine_id, work.grant, self._duration_ms)
+                self._note_granted(work.grant)
+            if work.release:
+                self._store.release(self._engine_id, work.release)
+            if work.reap or work.done:
+                answers = self._store.reap(self._engine_id, work.reap, work.done)
+                self._note_answers(work, answers)
+        except LeaseStoreError as error:
+            self._note_failure(error)
+
+    def _note_granted(self, lease_ids: list[str]) -> None:
+        with self._changed:
+            self._holder.granted(lease_ids, self._clock())
+        self._call(self._confirm, lease_ids)
+
+    def _note_answers(self, work: Work, answers: Iterable[LeaseStatus]) -> None:
+        with self._changed:
+            ended = self._holder.answered(work, answers, self._clock())
+        self._tell(ended)
+
+    def _note_failure(self, error: LeaseStoreError) -> None:
+        with self._changed:
+            first = self._holder.reachable
+            ended = self._holder.failed(self._clock())
+        self.stats.store_errors += 1
+        if first:
+            logger.warning("the lease store does not answer, leases are kept: %s", error)
+        self._tell(ended)
+
+    def _tell(self, ended: list[Ended]) -> None:
+        for one in ended:
+            self._call(self._report, one)
+
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who could be told
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    # On the loop again.
+
+    def _confirm(self, lease_ids: list[str]) -> None:
+        for lease_id in lease_ids:
+            waiting = self._granting.get(lease_id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+
+    def _report(self, ended: Ended) -> None:
+        self.stats.released += ended.state is LeaseState.RELEASED
+        self.stats.expired += ended.state is LeaseState.EXPIRED
+        self._on_end(ended.lease_id, ended.state)
+
+    # The listening thread.
+
+    def _sync(self) -> None:
+        with self._changed:
+            self._holder.sync_soon()
+            self._changed.notify_all()

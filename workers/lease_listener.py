@@ -1,0 +1,64 @@
+"""A thread that listens for releases of one engine's leases and says that there was one."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from leases.store import LeaseStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leases.store import LeaseStore, Wakeups
+
+#: The thread wakes up this often without a reason; nothing depends on it.
+EAR_TIMEOUT_S = 3600.0
+#: The time between two attempts to listen while the store cannot be reached.
+RETRY_S = 0.5
+
+
+class LeaseListener:
+    """Calls ``on_release`` in its own thread, soon after every release and whenever one may have been missed."""
+
+    def __init__(self, store: LeaseStore, engine_id: str, on_release: Callable[[], None]) -> None:
+        self._store = store
+        self._engine_id = engine_id
+        self._on_release = on_release
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._ear: Wakeups | None = None
+        self._thread = threading.Thread(target=self._run, name="lease-listener", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Interrupt it; ``join`` waits for its end. Does nothing if it was never started."""
+        with self._lock:
+            self._stopping.set()
+            if self._ear is not None:
+                self._ear.close()
+
+    def join(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._listen()
+            except LeaseStoreError:
+                self._stopping.wait(RETRY_S)  # the keeper, who asks the store as well, reports its silence
+
+    def _listen(self) -> None:
+        ear = self._store.wakeups(self._engine_id)
+        with self._lock:
+            self._ear = ear
+        try:
+            self._on_release()  # one before the ear was open was not heard
+            while not self._stopping.is_set():
+                if ear.wait(EAR_TIMEOUT_S):
+                    self._on_release()
+        finally:
+            ear.close()
