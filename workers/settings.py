@@ -106,6 +106,8 @@ class WorkerSettings(ProcessSettings):
             for name, host in (("host", self.host), ("internal_host", self.bound_internal_host)):
                 if not is_loopback(host):
                     raise ValueError(f"{name} is not a loopback address: that needs an internal_token")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError("max_num_batched_tokens must not be below max_num_seqs")
         if self.registry_ttl_ms < 2 * self.announce_interval_ms:
             raise ValueError("registry_ttl_ms must be at least twice announce_interval_ms")
         return self

@@ -1,0 +1,271 @@
+"""P's leg and D's leg over HTTP: together they must be one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from typing import Any
+
+import pytest
+from worker_server_kit import EOS, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
+
+ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
+TRUST = {"x-baton-internal-token": SECRET}
+
+
+async def prefill(worker: Front, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    response = await worker.http.post(path, json={**body, **ASK})
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def content(body: str) -> list[Any]:
+    return [json.loads(line[6:]) for line in body.split("\n") if line and line != "data: [DONE]"]
+
+
+async def test_p_answers_how_to_read_its_blocks() -> None:
+    async with front() as worker:
+        request_id = "ab" * 16
+        response = await worker.http.post(
+            "/v1/chat/completions", json={**chat(seed=11, min_tokens=4), **ASK}, headers={"x-request-id": request_id}
+        )
+        answer = response.json()
+        params = answer["kv_transfer_params"]
+        assert worker.leases.granted == ["lease-0"] == list(worker.engine.leases)
+        request = worker.engine.requests[0]
+    assert params == {
+        "do_remote_prefill": True,
+        "do_remote_decode": False,
+        "remote_engine_id": "e" * 32,
+        "remote_request_id": request_id,
+        "remote_host": "127.0.0.1",
+        "remote_port": worker.identity.internal_port,
+        "remote_block_ids": [[7, 9]],
+        "remote_num_tokens": len(request.prompt_token_ids),
+        "tp_size": 1,
+        "pp_size": 1,
+        "dcp_size": 1,
+        "transfer_mode": "pull",
+        "lease_id": "lease-0",
+        "block_versions": [2**64 - 1, 5],
+        "first_token": tokens_of(TEXT)[0],
+        "first_logprobs": None,
+        "prompt_token_ids": request.prompt_token_ids,
+        "seed": 11,
+        "created": answer["created"],
+        "num_cached_tokens": 3,
+    }
+    assert answer["choices"][0]["message"]["content"] == text_of(tokens_of(TEXT)[:1])
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert request.hand_off and request.max_tokens == 1 and request.sampling.min_tokens == 4
+
+
+async def test_a_first_token_that_ends_the_answer_leaves_no_lease() -> None:
+    async with front([EOS]) as worker:
+        answer = await prefill(worker, "/v1/completions", completion())
+        assert "kv_transfer_params" not in answer
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        assert worker.leases.granted == []
+
+
+async def test_a_stop_string_in_the_first_token_leaves_no_lease() -> None:
+    async with front() as worker:
+        stop = text_of(tokens_of(TEXT)[:1])
+        answer = await prefill(worker, "/v1/completions", completion(stop=stop))
+        assert "kv_transfer_params" not in answer
+        assert (answer["choices"][0]["finish_reason"], answer["choices"][0]["text"]) == ("stop", "")
+        assert worker.leases.granted == [] and worker.engine.leases == set()
+
+
+@pytest.mark.parametrize("wish", [{}, {"stop": ["holds the"]}, {"logprobs": 2}, {"max_tokens": 4}])
+async def test_d_streams_exactly_what_is_left(wish: dict[str, Any]) -> None:
+    """The script begins with a character of several tokens, so P's first token shows nothing yet."""
+    async with front([*tokens_of("\u4e2d" + TEXT), EOS]) as worker:
+        alone = (await worker.http.post("/v1/completions", json=completion(seed=1, **wish))).json()
+        first = await prefill(worker, "/v1/completions", completion(seed=1, **wish))
+        body = completion(seed=1, stream=True, stream_options={"include_usage": True}, **wish)
+        body["kv_transfer_params"] = first["kv_transfer_params"]
+        response = await worker.http.post("/v1/completions", json=body)
+    *chunks, usage = content(response.text)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    expected = alone["choices"][0]
+    assert first["choices"][0]["text"] + "".join(c["text"] for c in choices) == expected["text"]
+    assert choices[-1]["finish_reason"] == expected["finish_reason"]
+    assert usage["usage"] == alone["usage"]
+    assert {chunk["created"] for chunk in chunks} == {first["created"]}
+    if "logprobs" in wish:
+        parts = [first["choices"][0]["logprobs"], *(c["logprobs"] for c in choices if c["logprobs"])]
+        assert {key: [one for part in parts for one in part[key]] for key in parts[0]} == expected["logprobs"]
+
+
+@pytest.mark.parametrize("wish", [{}, {"stop": "until"}, {"logprobs": True, "top_logprobs": 1}])
+async def test_d_answers_the_whole_when_not_streamed(wish: dict[str, Any]) -> None:
+    async with front() as worker:
+        alone = (await worker.http.post("/v1/chat/completions", json=chat(**wish))).json()
+        first = await prefill(worker, "/v1/chat/completions", chat(**wish))
+        body = chat(kv_transfer_params=first["kv_transfer_params"], **wish)
+        answer = (await worker.http.post("/v1/chat/completions", json=body)).json()
+        remote = worker.engine.requests[-1]
+    for field in ("choices", "usage", "model", "system_fingerprint"):
+        assert answer[field] == alone[field]
+    assert remote.sampling.seed == first["kv_transfer_params"]["seed"]
+    assert remote.prompt_token_ids == first["kv_transfer_params"]["prompt_token_ids"]
+
+
+async def test_a_continued_chat_stream_has_no_role_chunk() -> None:
+    async with front() as worker:
+        first = await prefill(worker, "/v1/chat/completions", chat())
+        body = chat(stream=True, kv_transfer_params=first["kv_transfer_params"])
+        chunks = content((await worker.http.post("/v1/chat/completions", json=body)).text)
+        assert all("role" not in chunk["choices"][0]["delta"] for chunk in chunks)
+        foreign = {**first["kv_transfer_params"], "first_token": -1}
+        body = chat(stream=True, kv_transfer_params=foreign)
+        chunks = content((await worker.http.post("/v1/chat/completions", json=body)).text)
+        assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+        assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == TEXT
+
+
+GOOD = {
+    "do_remote_prefill": True,
+    "do_remote_decode": False,
+    "remote_engine_id": "ee",
+    "remote_request_id": "rr",
+    "remote_host": "127.0.0.1",
+    "remote_port": 1,
+    "remote_block_ids": [[1]],
+    "remote_num_tokens": 3,
+    "lease_id": "ll",
+    "block_versions": [4],
+    "first_token": 5,
+    "prompt_token_ids": [5, 6, 7],
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"do_remote_decode": True},
+        {"do_remote_prefill": "yes"},
+        {"remote_port": 0},
+        {"remote_port": "80"},
+        {"remote_host": "host/path?x"},
+        {"remote_engine_id": ""},
+        {"remote_engine_id": "a\nb"},
+        {"lease_id": "x" * 300},
+        {"remote_block_ids": [[1], [2]]},
+        {"remote_block_ids": [[-1]]},
+        {"remote_block_ids": [["a"]]},
+        {"block_versions": []},
+        {"block_versions": [-1]},
+        {"remote_num_tokens": 4},
+        {"prompt_token_ids": [5, -6, 7]},
+        {"first_token": -2},
+        {"tp_size": 0},
+        {"seed": 2**63},
+        {"first_logprobs": 3},
+    ],
+)
+async def test_transfer_params_are_checked(change: dict[str, Any]) -> None:
+    async with front() as worker:
+        fine = await worker.http.post("/v1/completions", json=completion(kv_transfer_params=GOOD))
+        assert fine.status_code == 200
+        response = await worker.http.post("/v1/completions", json=completion(kv_transfer_params={**GOOD, **change}))
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert (error["code"], error["param"]) == ("kv_params_invalid", "kv_transfer_params")
+
+
+async def test_transfer_params_are_taken_from_the_router_only() -> None:
+    async with front(token=SECRET) as worker:
+        for headers in ({}, {"x-baton-internal-token": "wrong"}, {"authorization": f"Bearer {SECRET}"}):
+            response = await worker.http.post("/v1/completions", json={**completion(), **ASK}, headers=headers)
+            assert (response.status_code, response.json()["error"]["type"]) == (403, "permission_error")
+        response = await worker.http.post("/v1/completions", json={**completion(), **ASK}, headers=TRUST)
+        assert response.status_code == 200
+        assert len(worker.engine.requests) == 1
+
+
+async def test_a_prefill_is_not_streamed() -> None:
+    async with front() as worker:
+        response = await worker.http.post("/v1/completions", json={**completion(stream=True), **ASK})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "stream")
+
+
+def raw_request(body: dict[str, Any]) -> bytes:
+    raw = json.dumps(body).encode()
+    return b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    return reader, writer
+
+
+async def hang_up(writer: asyncio.StreamWriter, *, reset: bool) -> None:
+    if reset:
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("body", [completion(), completion(stream=True), completion(**ASK)])
+async def test_a_client_that_leaves_before_the_first_token_aborts(body: dict[str, Any], reset: bool) -> None:
+    async with front() as worker:
+        worker.engine.gate = asyncio.Semaphore(0)
+        _, writer = await connect(worker.port)
+        writer.write(raw_request(body))
+        await worker.engine.until_running()
+        await hang_up(writer, reset=reset)
+        await worker.engine.until_idle()
+        assert worker.engine.aborted == [worker.engine.requests[0].request_id]
+        worker.engine.gate = None
+        assert (await worker.http.post("/v1/completions", json=completion())).status_code == 200
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_client_that_leaves_an_open_stream_aborts(reset: bool) -> None:
+    async with front() as worker:
+        worker.engine.gate = asyncio.Semaphore(2)
+        reader, writer = await connect(worker.port)
+        writer.write(raw_request(completion(stream=True)))
+        await reader.readuntil(b"data: ")
+        await hang_up(writer, reset=reset)
+        await worker.engine.until_idle()
+        assert len(worker.engine.aborted) == 1
+
+
+async def test_a_client_that_leaves_while_the_lease_is_granted_leaves_no_blocks() -> None:
+    async with front() as worker:
+        worker.leases.gate = asyncio.Event()
+        _, writer = await connect(worker.port)
+        writer.write(raw_request(completion(**ASK)))
+        await worker.leases.waiting.wait()
+        assert worker.engine.leases
+        await hang_up(writer, reset=False)
+        await worker.engine.until_idle()
+        assert worker.leases.dropped == ["lease-0"] and worker.leases.granted == []
+
+
+async def test_a_lease_outlives_the_connection_that_got_the_answer() -> None:
+    async with front() as worker:
+        reader, writer = await connect(worker.port)
+        writer.write(raw_request(completion(**ASK)))
+        await reader.readuntil(b'"kv_transfer_params"')
+        await hang_up(writer, reset=False)
+        assert (await worker.http.get("/load")).json()["leases"] == 1
+        assert worker.leases.dropped == []
+
+
+async def test_one_connection_serves_many_requests() -> None:
+    async with front() as worker:
+        for _ in range(3):
+            assert (await worker.http.post("/v1/completions", json=completion())).status_code == 200
+        response = await worker.http.post("/v1/completions", content=b"{")
+        assert response.status_code == 400
+        assert (await worker.http.post("/v1/completions", json=completion())).status_code == 200
+        assert worker.engine.aborted == []

@@ -1,0 +1,276 @@
+"""A front on real sockets over an engine whose tokens are written down in the test.
+
+``ScriptedEngine`` has the engine's semantics as the front sees them: streams that abort when closed, hand-offs that
+pin until ``end_lease``, errors by type. It does not compute anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from protocol.worker import WorkerLoad
+from workers.app import create_internal_app, create_public_app
+from workers.engine.api import (
+    AbortedError,
+    DrainingError,
+    EngineError,
+    EngineRequest,
+    FinishReason,
+    HandOff,
+    TokenOutput,
+)
+from workers.engine.counters import Counters, EngineStats
+from workers.engine.ledger import PoolStats
+from workers.engine.token_stream import QueuedTokens
+from workers.server.access import Access
+from workers.server.identity import Identity
+from workers.server.listener import HttpPort, bind, port_of
+from workers.server.metrics import WorkerMetrics
+from workers.server.pages import Health
+from workers.server.tokenizer import Tokenizer
+
+EOS = 1
+MODEL = "relay"
+SECRET = "s3cret-internal"
+TEXT = "The runner holds the baton until the other one has it. \u4e2d\u6587 \u20ac\u20ac"
+
+
+@functools.cache
+def fast_tokenizer() -> FastTokenizer:
+    fast = FastTokenizer(models.BPE())
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    fast.train_from_iterator(["the runner holds the baton until the other one has it"] * 3, trainer)
+    return fast
+
+
+def render(conversation: list[dict[str, str]]) -> str:
+    from jinja2 import TemplateError
+
+    if conversation[0]["role"] == "assistant":
+        raise TemplateError("the first message must not be the assistant's")
+    return "".join(f"[{message['role']}] {message['content']}\n" for message in conversation)
+
+
+def tokens_of(text: str) -> list[int]:
+    ids: list[int] = fast_tokenizer().encode(text).ids
+    return ids
+
+
+def text_of(tokens: list[int]) -> str:
+    text: str = fast_tokenizer().decode(tokens)
+    return text
+
+
+class ScriptedEngine:
+    """Gives every request the tokens of ``script``, one for each turn of ``gate``; D's leg goes on after the first."""
+
+    def __init__(self, script: list[int] | None = None) -> None:
+        self.script = [*tokens_of(TEXT), EOS] if script is None else script
+        self.gate: asyncio.Semaphore | None = None
+        self.error: EngineError | None = None
+        self.error_after = 0
+        self.requests: list[EngineRequest] = []
+        self.running: dict[str, asyncio.Task[None]] = {}
+        self.leases: set[str] = set()
+        self.aborted: list[str] = []
+        self.draining = False
+        self.changed = asyncio.Event()
+        self._streams: dict[str, QueuedTokens] = {}
+
+    def submit(self, request: EngineRequest) -> QueuedTokens:
+        self.requests.append(request)
+        stream = QueuedTokens(lambda: self.abort(request.request_id) and None)
+        if self.draining:
+            stream.put(DrainingError("draining"))
+            return stream
+        self._streams[request.request_id] = stream
+        self.running[request.request_id] = asyncio.create_task(self._run(request, stream))
+        self._tell()
+        return stream
+
+    async def _run(self, request: EngineRequest, stream: QueuedTokens) -> None:
+        skip = 1 if request.remote is not None and request.remote.first_token >= 0 else 0
+        for count, token in enumerate(self.script[skip:], start=skip + 1):
+            if self.gate is not None:
+                await self.gate.acquire()
+            else:
+                await asyncio.sleep(0)
+            if self.error is not None and count > self.error_after:
+                self.running.pop(request.request_id)
+                stream.put(self.error)
+                return
+            output = self._output(request, token, count)
+            if output.finish is not None:
+                self.running.pop(request.request_id)
+                self._tell()
+            stream.put(output)
+            if output.finish is not None:
+                return
+
+    def _output(self, request: EngineRequest, token: int, count: int) -> TokenOutput:
+        finish = hand_off = None
+        if token in request.stop_token_ids:
+            finish = FinishReason.STOP
+        elif count >= request.max_tokens or count >= len(self.script):
+            finish = FinishReason.LENGTH
+            if request.hand_off:
+                hand_off = HandOff(f"lease-{len(self.leases)}", [7, 9], [2**64 - 1, 5])
+                self.leases.add(hand_off.lease_id)
+        wanted = request.sampling.num_logprobs
+        return TokenOutput(
+            token=token,
+            logprob=None if wanted is None else -0.25,
+            top=None if wanted is None else [(token, -0.25), (5, float("-inf"))][:wanted],
+            finish=finish,
+            hand_off=hand_off,
+            num_cached_tokens=3 if count == 1 else 0,
+        )
+
+    def abort(self, request_id: str) -> bool:
+        task = self.running.pop(request_id, None)
+        if task is None:
+            return False
+        task.cancel()
+        self.aborted.append(request_id)
+        self._streams[request_id].put(AbortedError(f"request {request_id} was aborted"))
+        self._tell()
+        return True
+
+    def end_lease(self, lease_id: str) -> bool:
+        there = lease_id in self.leases
+        self.leases.discard(lease_id)
+        self._tell()
+        return there
+
+    def oldest_lease(self) -> str | None:
+        return min(self.leases, default=None)
+
+    def load(self) -> WorkerLoad:
+        return WorkerLoad(running=len(self.running), leases=len(self.leases), draining=self.draining)
+
+    def stats(self) -> EngineStats:
+        leased = 2 * len(self.leases)
+        return EngineStats(Counters(read_bytes=4096), PoolStats(10, 10 - leased, 0, 0, leased, 1), self.load())
+
+    def check(self) -> None:
+        pass
+
+    def begin_drain(self) -> None:
+        self.draining = True
+
+    async def until_idle(self) -> None:
+        """Nothing runs and nothing is leased."""
+        while self.running or self.leases:
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def until_running(self) -> None:
+        while not self.running:
+            self.changed.clear()
+            await self.changed.wait()
+
+    def _tell(self) -> None:
+        self.changed.set()
+
+
+@dataclass
+class RecordingLeases:
+    """A keeper whose store may be held up: ``gate`` unset makes ``grant`` wait."""
+
+    engine: ScriptedEngine
+    granted: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def grant(self, lease_id: str) -> None:
+        self.waiting.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        self.granted.append(lease_id)
+
+    def drop(self, lease_id: str) -> None:
+        self.dropped.append(lease_id)
+        self.engine.end_lease(lease_id)
+
+
+@dataclass
+class Front:
+    """Everything a test wants to look at."""
+
+    engine: ScriptedEngine
+    leases: RecordingLeases
+    identity: Identity
+    health: Health
+    http: httpx.AsyncClient
+    internal: httpx.AsyncClient
+    port: int
+
+
+@contextlib.asynccontextmanager
+async def front(
+    script: list[int] | None = None, *, token: str | None = None, max_body_bytes: int = 2**20
+) -> AsyncIterator[Front]:
+    """A worker's two ports on loopback."""
+    from pydantic import SecretStr
+
+    engine = ScriptedEngine(script)
+    leases = RecordingLeases(engine)
+    fast = fast_tokenizer()
+    tokenizer = Tokenizer(fast, render, eos_token_ids=frozenset({EOS}), special_ids=frozenset({0, 1}))
+    access = Access(None if token is None else SecretStr(token))
+    health = Health(engine.load)
+    bound, internal_bound = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
+    identity = Identity(
+        engine_id="e" * 32,
+        model=MODEL,
+        created=1,
+        fingerprint="fp_test",
+        vocab_size=fast.get_vocab_size(),
+        max_model_len=200,
+        internal_host="127.0.0.1",
+        internal_port=port_of(internal_bound),
+    )
+    public = create_public_app(
+        engine=engine,
+        leases=leases,
+        tokenizer=tokenizer,
+        identity=identity,
+        access=access,
+        health=health,
+        metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}),
+        max_body_bytes=max_body_bytes,
+    )
+    internal = create_internal_app(engine=engine, access=access, health=health, drain=engine.begin_drain)
+    ports = [HttpPort(public, bound), HttpPort(internal, internal_bound)]
+    for port in ports:
+        await port.start()
+    url, internal_url = (f"http://127.0.0.1:{port_of(one)}" for one in (bound, internal_bound))
+    async with httpx.AsyncClient(base_url=url) as http, httpx.AsyncClient(base_url=internal_url) as inner:
+        yield Front(engine, leases, identity, health, http, inner, port_of(bound))
+    await asyncio.gather(*(port.stop(1.0) for port in ports))
+    tokenizer.close()
+
+
+def chat(content: str = "hello", **more: Any) -> dict[str, Any]:
+    return {"model": MODEL, "messages": [{"role": "user", "content": content}], **more}
+
+
+def completion(prompt: Any = "hello", **more: Any) -> dict[str, Any]:
+    return {"model": MODEL, "prompt": prompt, **more}

@@ -1,0 +1,68 @@
+"""The two applications of a worker, built from what they need; importing this does nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from protocol.openai import ChatRequest, CompletionRequest
+from workers.server.error_pages import use_our_errors
+from workers.server.internal import internal_pages
+from workers.server.job import Jobs
+from workers.server.pages import Health, pages
+from workers.server.serving import GenerateEndpoint, Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fastapi import APIRouter
+
+    from workers.server.access import Access
+    from workers.server.identity import Identity
+    from workers.server.metrics import WorkerMetrics
+    from workers.server.serving import Leases
+    from workers.server.state import FrontEngine
+    from workers.server.tokenizer import Tokenizer
+
+
+def create_public_app(
+    *,
+    engine: FrontEngine,
+    leases: Leases,
+    tokenizer: Tokenizer,
+    identity: Identity,
+    access: Access,
+    health: Health,
+    metrics: WorkerMetrics,
+    max_body_bytes: int,
+) -> FastAPI:
+    """What clients and the router talk to. The two hot endpoints are plain ASGI: a token costs no framework."""
+    app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None)
+    use_our_errors(app)
+    app.include_router(pages(identity, health, engine.load, metrics))
+    jobs = Jobs(identity, tokenizer)
+    serving = Serving(engine, leases, identity, metrics)
+    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_body_bytes)
+    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_body_bytes)
+    app.router.routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
+    app.router.routes.append(Route("/v1/completions", completions, methods=["POST"]))
+    return app
+
+
+def create_internal_app(
+    *,
+    engine: FrontEngine,
+    access: Access,
+    health: Health,
+    drain: Callable[[], None],
+    routers: Iterable[APIRouter] = (),
+) -> FastAPI:
+    """What routers and other workers talk to. ``routers``: more of it, such as the handshake."""
+    app = FastAPI(title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None)
+    use_our_errors(app)
+    app.include_router(internal_pages(engine, access, health, drain))
+    for router in routers:
+        app.include_router(router)
+    return app

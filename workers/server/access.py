@@ -1,0 +1,39 @@
+"""Who may do what on a worker's two ports."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+from protocol.errors import AuthenticationError
+from workers.server.http import header
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+    from starlette.types import Scope
+
+#: On the public port, from the router: what follows may carry ``kv_transfer_params``.
+TRUST_HEADER = b"x-baton-internal-token"
+
+
+class Access:
+    """Checks the internal token. Without one everybody is trusted: then both ports are on loopback."""
+
+    def __init__(self, token: SecretStr | None) -> None:
+        self._token = None if token is None else token.get_secret_value().encode()
+
+    def trusts(self, scope: Scope) -> bool:
+        """The request comes from the router."""
+        return self._agrees(header(scope, TRUST_HEADER))
+
+    def check_bearer(self, scope: Scope) -> None:
+        """Raise AuthenticationError unless ``Authorization: Bearer <internal token>`` is there."""
+        value = header(scope, b"authorization") or ""
+        kind, _, token = value.partition(" ")
+        if not self._agrees(token if kind.lower() == "bearer" else None):
+            raise AuthenticationError("The internal token is missing or wrong.", code="invalid_internal_token")
+
+    def _agrees(self, given: str | None) -> bool:
+        if self._token is None:
+            return True
+        return given is not None and hmac.compare_digest(given.encode("latin-1", errors="replace"), self._token)

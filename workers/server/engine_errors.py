@@ -1,0 +1,36 @@
+"""What a client is told when the engine gives up: one table from the engine's error codes to HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import (
+    ApiError,
+    BadRequestError,
+    CancelledByAdminError,
+    InternalError,
+    UnavailableError,
+    UpstreamError,
+)
+
+if TYPE_CHECKING:
+    from workers.engine.api import EngineError
+
+#: By ``EngineError.code``; the code goes out unchanged. A code that is missing here is our own fault: 500.
+KINDS: dict[str, type[ApiError]] = {
+    "refused": BadRequestError,
+    "invalid_request": BadRequestError,
+    "context_length_exceeded": BadRequestError,
+    "kv_params_invalid": BadRequestError,
+    "draining": UnavailableError,
+    "aborted": CancelledByAdminError,
+    "kv_read_failed": UpstreamError,
+    "engine_dead": UnavailableError,
+}
+_PARAMS = {"kv_params_invalid": "kv_transfer_params"}
+
+
+def to_api_error(error: EngineError) -> ApiError:
+    """The same failure in OpenAI's words."""
+    kind = KINDS.get(error.code, InternalError)
+    return kind(str(error) or error.code, code=error.code, param=_PARAMS.get(error.code))

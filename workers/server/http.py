@@ -1,0 +1,143 @@
+"""The few pieces of ASGI that the hot endpoints need: read a body, write an answer, notice that the client left."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import BadRequestError, PayloadTooLargeError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from starlette.types import Receive, Scope, Send
+
+    from protocol.errors import ApiError
+
+_JSON = (b"content-type", b"application/json")
+_SSE = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection."""
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """A request header, ``name`` in lower case."""
+    for key, value in scope["headers"]:
+        if key == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
+async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
+    """The whole body. Raises PayloadTooLargeError as soon as that is certain, ClientGoneError."""
+    declared = header(scope, b"content-length")
+    if declared is not None and (not declared.isdigit() or int(declared) > max_bytes):
+        raise _too_large(max_bytes) if declared.isdigit() else BadRequestError("Invalid content-length.")
+    parts: list[bytes] = []
+    num_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        part = message.get("body", b"")
+        parts.append(part)
+        num_bytes += len(part)
+        if num_bytes > max_bytes:
+            raise _too_large(max_bytes)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(max_bytes: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(f"The request body is larger than {max_bytes} bytes.")
+
+
+class Client:
+    """One client's connection, after its body was read; an asynchronous context manager.
+
+    When the client leaves, the body of the ``async with`` is cancelled where it stands, and the context manager
+    absorbs that cancellation. From ``send_last`` on it is not cancelled any more, only ``gone`` is set.
+    """
+
+    def __init__(self, receive: Receive, send: Send, request_id: str) -> None:
+        self._receive = receive
+        self._send = send
+        self._id_header = (b"x-request-id", request_id.encode())
+        self._task: asyncio.Task[Any] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._answering = False
+        #: Response headers are out: an error can only be an event now.
+        self.started = False
+        #: The client left before the whole answer was given to the transport.
+        self.gone = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._watch = asyncio.create_task(self._listen(), name="client-watch")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        assert self._watch is not None and self._task is not None
+        self._watch.cancel()
+        if not self.gone or self._answering:
+            return False
+        return self._task.uncancel() == 0 and kind is asyncio.CancelledError
+
+    async def start_stream(self) -> None:
+        """Send the headers of an event stream."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*_SSE, self._id_header]})
+
+    async def send_part(self, data: bytes) -> None:
+        """Send a part of a stream; waits while the client reads too slowly."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def send_last(self, data: bytes) -> None:
+        """Send the last part of a stream."""
+        self._answering = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def send_json(self, status: int, data: bytes, *extra: tuple[bytes, bytes]) -> None:
+        """Send a whole answer."""
+        headers = [_JSON, (b"content-length", b"%d" % len(data)), self._id_header, *extra]
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send_last(data)
+
+    async def send_error(self, error: ApiError) -> None:
+        """One encoder for errors: JSON before the first byte, an event after it; then the stream ends."""
+        if self.started:
+            await self.send_last(error.to_sse())
+        else:
+            await self.send_json(error.status, error.to_json(), *retry_after(error))
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if not self._answering and self._task is not None:
+            self._task.cancel("the client left")
+
+
+def retry_after(error: ApiError) -> list[tuple[bytes, bytes]]:
+    """The header that goes with ``error``, if any."""
+    return [] if error.retry_after_s is None else [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
+
+
+def reason(status: int) -> str:
+    """The standard words for a status, for errors that have no better ones."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return f"Status {status}"

@@ -1,0 +1,80 @@
+"""The internal port: for routers and other workers, with the internal token; only ``/health`` is open."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import msgspec
+import orjson
+from fastapi import APIRouter, Depends, Request, Response
+
+from workers.engine.errors import EngineFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workers.engine.counters import EngineStats
+    from workers.server.access import Access
+    from workers.server.pages import Health
+    from workers.server.state import FrontEngine
+
+
+def internal_pages(engine: FrontEngine, access: Access, health: Health, drain: Callable[[], None]) -> APIRouter:
+    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``POST /internal/drain``.
+
+    ``drain`` begins draining; the process stays until it is told to leave.
+    """
+    router = APIRouter()
+    guarded = APIRouter(prefix="/internal", dependencies=[Depends(guard(access))])
+
+    @router.get("/health")
+    async def health_page() -> Response:
+        return health.response()
+
+    @guarded.get("/state")
+    async def state() -> Response:
+        return _json({"ledger": ledger(engine), **describe(engine.stats())})
+
+    @guarded.post("/abort/{request_id}")
+    async def abort(request_id: str) -> Response:
+        return _json({"aborted": engine.abort(request_id)})
+
+    @guarded.post("/drain")
+    async def begin_drain() -> Response:
+        drain()
+        return _json({"draining": True})
+
+    router.include_router(guarded)
+    return router
+
+
+def guard(access: Access) -> Callable[[Request], None]:
+    """A dependency that asks for the internal token."""
+
+    def check(request: Request) -> None:
+        access.check_bearer(request.scope)
+
+    return check
+
+
+def ledger(engine: FrontEngine) -> str:
+    """``ok``, or what does not add up."""
+    try:
+        engine.check()
+    except EngineFault as fault:
+        return str(fault)
+    return "ok"
+
+
+def describe(stats: EngineStats) -> dict[str, object]:
+    """Block counts by state, the load, and the counters."""
+    return {"blocks": asdict(stats.pool), "load": stats.load, "counters": asdict(stats.counters)}
+
+
+def _json(value: object) -> Response:
+    return Response(orjson.dumps(value, default=_plain), media_type="application/json")
+
+
+def _plain(value: object) -> object:
+    return msgspec.to_builtins(value)

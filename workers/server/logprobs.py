@@ -1,0 +1,93 @@
+"""Logprobs in the shapes of both endpoints, collected token by token and taken out chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workers.engine.api import TokenOutput
+
+#: OpenAI's value for "next to impossible"; JSON has no minus infinity.
+LEAST_LOGPROB = -9999.0
+
+
+class Logprobs(Protocol):
+    """What ``choices[0].logprobs`` shows. ``ChatLogprobs`` or ``CompletionLogprobs``."""
+
+    def add(self, output: TokenOutput) -> None:
+        """One more sampled token."""
+
+    def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
+        """D: count the token that P sampled; ``first`` is P's own object for it, to be shown again."""
+
+    def take(self) -> dict[str, Any]:
+        """The object for all tokens since the last call."""
+
+
+class ChatLogprobs:
+    """``{"content": [{"token", "logprob", "bytes", "top_logprobs"}], "refusal": null}``."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._content: list[dict[str, Any]] = []
+
+    def add(self, output: TokenOutput) -> None:
+        entry = self._entry(output.token, output.logprob)
+        entry["top_logprobs"] = [self._entry(token, logprob) for token, logprob in output.top or ()]
+        self._content.append(entry)
+
+    def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
+        self._content.extend((first or {}).get("content") or ())
+
+    def take(self) -> dict[str, Any]:
+        content, self._content = self._content, []
+        return {"content": content, "refusal": None}
+
+    def _entry(self, token: int, logprob: float | None) -> dict[str, Any]:
+        raw = self._token_bytes(token)
+        return {"token": raw.decode(errors="replace"), "logprob": _finite(logprob), "bytes": list(raw)}
+
+
+class CompletionLogprobs:
+    """``{"tokens", "token_logprobs", "top_logprobs", "text_offset"}``: lists of equal length.
+
+    ``text_offset`` counts the characters of the tokens before, from the first output token on.
+    """
+
+    _FIELDS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._offset = 0
+        self._lists: dict[str, list[Any]] = {field: [] for field in self._FIELDS}
+
+    def add(self, output: TokenOutput) -> None:
+        name = self._name(output.token)
+        top = {self._name(token): _finite(logprob) for token, logprob in output.top or ()}
+        top.setdefault(name, _finite(output.logprob))
+        for field, value in zip(self._FIELDS, (name, _finite(output.logprob), top, self._offset), strict=True):
+            self._lists[field].append(value)
+        self._offset += len(name)
+
+    def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
+        self._offset += len(self._name(first_token))
+        for field in self._FIELDS:
+            self._lists[field].extend((first or {}).get(field) or ())
+
+    def take(self) -> dict[str, Any]:
+        lists, self._lists = self._lists, {field: [] for field in self._FIELDS}
+        return dict(lists)
+
+    def _name(self, token: int) -> str:
+        """The token's text; for a part of a character what OpenAI writes, so that two parts differ as keys."""
+        raw = self._token_bytes(token)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def _finite(logprob: float | None) -> float:
+    return LEAST_LOGPROB if logprob is None or not logprob > LEAST_LOGPROB else logprob

@@ -1,0 +1,133 @@
+"""``/metrics``: what the front counts itself, and the engine's own numbers, read at every scrape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from prometheus_client.metrics_core import Metric
+
+    from protocol.steps import ReadResult, StepResult
+    from workers.engine.counters import EngineStats
+    from workers.server.transcript import Transcript
+
+    EngineLook = Callable[[], EngineStats]
+    LeaseLook = Callable[[], Mapping[str, int]]
+
+PREFIX = "baton_worker"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class WorkerMetrics:
+    """One worker's registry. The engine calls ``on_step`` and ``on_read``, the front ``observe``."""
+
+    def __init__(self, engine_stats: EngineLook, lease_outcomes: LeaseLook) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_EngineCollector(engine_stats, lease_outcomes))
+        self._requests = Counter(
+            f"{PREFIX}_requests", "Requests answered, by why they ended.", ["finish_reason"], registry=self._registry
+        )
+        self._prompt_tokens = Counter(
+            f"{PREFIX}_prompt_tokens", "Prompt tokens of answered requests.", registry=self._registry
+        )
+        self._generation_tokens = Counter(
+            f"{PREFIX}_generation_tokens", "Tokens answered, P's first token included.", registry=self._registry
+        )
+        self._step_seconds = Histogram(
+            f"{PREFIX}_step_seconds", "Seconds of one forward pass.", buckets=_SECONDS, registry=self._registry
+        )
+        self._read_seconds = Histogram(
+            f"{PREFIX}_read_seconds",
+            "Seconds of one block read, from posting to the fence's answer.",
+            ["outcome"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+
+    def observe(self, transcript: Transcript) -> None:
+        """A request is over; ``finish_reason`` is ``error`` for one that did not end by itself."""
+        usage = transcript.usage
+        self._requests.labels(transcript.finish_reason or "error").inc()
+        self._prompt_tokens.inc(usage.num_prompt_tokens)
+        self._generation_tokens.inc(usage.num_completion_tokens)
+
+    def on_step(self, result: StepResult) -> None:
+        """A forward pass is over."""
+        self._step_seconds.observe(result.seconds)
+
+    def on_read(self, result: ReadResult) -> None:
+        """A block read is over."""
+        self._read_seconds.labels(result.outcome).observe(result.seconds)
+
+    def render(self) -> bytes:
+        """The page."""
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    """Turns one look at the engine into metrics."""
+
+    def __init__(self, engine_stats: EngineLook, lease_outcomes: LeaseLook) -> None:
+        self._engine_stats = engine_stats
+        self._lease_outcomes = lease_outcomes
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering must not look at an engine that does not run yet."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        stats = self._engine_stats()
+        yield from _gauges(stats)
+        yield from _counters(stats)
+        outcomes = self._lease_outcomes()
+        yield _by("lease_outcomes", "Leases ended, by outcome.", "outcome", outcomes)
+
+
+def _gauges(stats: EngineStats) -> Iterable[Metric]:
+    load, pool = stats.load, stats.pool
+    for name, text, value in (
+        ("requests_running", "Sequences running.", load.running),
+        ("requests_waiting", "Sequences waiting for room.", load.waiting),
+        ("requests_reading", "Sequences whose blocks are being read from P.", load.reading),
+        ("leases", "Leases that hold blocks.", pool.leases),
+        ("draining", "1 while the worker takes nothing new.", int(load.draining)),
+        ("kv_blocks_total", "Blocks in the KV cache.", pool.total),
+    ):
+        yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
+    blocks = GaugeMetricFamily(f"{PREFIX}_kv_blocks", "Blocks by state; they add up to the total.", labels=["state"])
+    for state in ("free", "cached", "pinned", "leased"):
+        blocks.add_metric([state], getattr(pool, state))
+    yield blocks
+
+
+def _counters(stats: EngineStats) -> Iterable[Metric]:
+    counters = stats.counters
+    for name, text, value in (
+        ("steps", "Forward passes.", counters.steps),
+        ("prefill_tokens", "Prompt tokens computed, again after a preemption.", counters.prefill_tokens),
+        ("decode_tokens", "Tokens sampled after the first.", counters.decode_tokens),
+        ("preemptions", "Sequences that gave up their blocks and started over.", counters.preemptions),
+        ("prefix_cache_queries", "Prompt tokens looked for in the prefix cache.", counters.prefix_query_tokens),
+        ("prefix_cache_hits", "Prompt tokens found there.", counters.prefix_hit_tokens),
+        ("read_bytes", "Bytes of KV blocks read from other engines.", counters.read_bytes),
+        ("fence_rejections", "Reads refused because P had reused a block.", counters.fence_rejections),
+        ("local_prefills", "Prompts computed here although P had computed them.", counters.local_prefills),
+        ("hand_offs", "Prefills whose blocks were put under a lease.", counters.hand_offs),
+    ):
+        yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)
+    yield _by("reads", "Block reads ended, by outcome.", "outcome", counters.reads)
+    yield _by("sequences_ended", "Sequences ended, by state.", "state", counters.ended)
+
+
+def _by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family

@@ -1,0 +1,73 @@
+"""The pages every worker has beside the hot endpoints: models, health, load, metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import orjson
+from fastapi import APIRouter, Response
+
+from protocol.errors import NotFoundError, UnavailableError
+from workers.server.error_pages import respond
+from workers.server.metrics import CONTENT_TYPE, WorkerMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.worker import WorkerLoad
+    from workers.server.identity import Identity
+
+_JSON = "application/json"
+
+
+class Health:
+    """Whether the worker takes requests; ``fail`` once its engine is gone."""
+
+    def __init__(self, load: Callable[[], WorkerLoad]) -> None:
+        self._load = load
+        self._failure: str | None = None
+
+    def fail(self, why: str) -> None:
+        """The engine is gone; the process is about to leave."""
+        self._failure = why
+
+    def response(self) -> Response:
+        """200 while requests are taken; 503 ``draining`` or ``engine_dead`` otherwise."""
+        if self._failure is not None:
+            return respond(UnavailableError(self._failure, code="engine_dead"))
+        if self._load().draining:
+            return respond(UnavailableError("The worker is draining.", code="draining"))
+        return Response(b'{"status":"ok"}', media_type=_JSON)
+
+
+def pages(identity: Identity, health: Health, load: Callable[[], WorkerLoad], metrics: WorkerMetrics) -> APIRouter:
+    """``GET /v1/models[/{model}]``, ``/health``, ``/load``, ``/metrics``."""
+    router = APIRouter()
+    card = {"id": identity.model, "object": "model", "created": identity.created, "owned_by": "baton"} | {
+        "max_model_len": identity.max_model_len
+    }
+
+    @router.get("/v1/models")
+    async def models() -> Response:
+        return Response(orjson.dumps({"object": "list", "data": [card]}), media_type=_JSON)
+
+    @router.get("/v1/models/{model:path}")
+    async def model(model: str) -> Response:
+        if model != identity.model:
+            raise NotFoundError(f"The model '{model}' does not exist.", param="model", code="model_not_found")
+        return Response(orjson.dumps(card), media_type=_JSON)
+
+    @router.get("/health")
+    async def health_page() -> Response:
+        return health.response()
+
+    @router.get("/load")
+    async def load_page() -> Response:
+        return Response(msgspec.json.encode(load()), media_type=_JSON)
+
+    @router.get("/metrics")
+    async def metrics_page() -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    return router

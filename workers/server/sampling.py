@@ -1,0 +1,54 @@
+"""From a validated request to what the engine samples with. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import BadRequestError
+from protocol.steps import SamplingParams
+
+if TYPE_CHECKING:
+    from protocol.openai import Request
+
+
+def sampling_params(request: Request, *, seed: int, vocab_size: int, eos_token_ids: frozenset[int]) -> SamplingParams:
+    """Raises BadRequestError for token ids outside the vocabulary."""
+    return SamplingParams(
+        temperature=_number(request.temperature, 1.0),
+        top_p=_number(request.top_p, 1.0),
+        top_k=max(request.top_k or 0, 0),
+        min_p=_number(request.min_p, 0.0),
+        seed=seed,
+        presence_penalty=_number(request.presence_penalty, 0.0),
+        frequency_penalty=_number(request.frequency_penalty, 0.0),
+        repetition_penalty=_number(request.repetition_penalty, 1.0),
+        min_tokens=request.min_tokens or 0,
+        min_tokens_banned=tuple(sorted(eos_token_ids)) if request.min_tokens else (),
+        logit_bias=_logit_bias(request, vocab_size),
+        num_logprobs=request.num_logprobs,
+    )
+
+
+def check_prompt_tokens(tokens: list[int], vocab_size: int) -> None:
+    """Raise BadRequestError for a prompt of token ids that the model does not have."""
+    if tokens and max(tokens) >= vocab_size:
+        raise BadRequestError(
+            f"Token ids of a prompt must be below {vocab_size}, the size of the vocabulary.",
+            param="prompt",
+            code="invalid_value",
+        )
+
+
+def _number(value: float | None, default: float) -> float:
+    return default if value is None else float(value)
+
+
+def _logit_bias(request: Request, vocab_size: int) -> dict[int, float]:
+    bias = {int(token): float(value) for token, value in (request.logit_bias or {}).items()}
+    if bias and max(bias) >= vocab_size:
+        raise BadRequestError(
+            f"Token ids of 'logit_bias' must be below {vocab_size}, the size of the vocabulary.",
+            param="logit_bias",
+            code="invalid_value",
+        )
+    return bias

@@ -1,0 +1,250 @@
+"""Runs jobs on the engine and answers them: the two hot endpoints, as plain ASGI applications.
+
+A request is one of three legs, told apart by ``kv_transfer_params``:
+
+plain    the whole answer, from here
+prefill  one token, blocks pinned under a lease; the answer says how to read them (P)
+decode   blocks read from P, the answer after P's first token (D)
+
+Response headers wait for the first output of the engine, so that a status never hides an error. A client that leaves
+cancels the request where it stands: the engine's stream is closed, the blocks are free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from protocol.errors import ApiError
+from protocol.handoff import KVTransferParams
+from protocol.openai import R, parse_json
+from workers.engine.api import AbortedError, EngineError
+from workers.server.engine_errors import to_api_error
+from workers.server.http import Client, ClientGoneError, header, read_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from workers.engine.api import Engine, HandOff, TokenOutput, TokenStream
+    from workers.server.access import Access
+    from workers.server.identity import Identity
+    from workers.server.job import Job, Jobs
+    from workers.server.metrics import WorkerMetrics
+
+logger = logging.getLogger(__name__)
+
+_REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,128}")
+
+
+class Leases(Protocol):
+    """What the front asks of P's lease keeper."""
+
+    async def grant(self, lease_id: str) -> None:
+        """Hold the lease in the store. Returns also when the store cannot be reached: the keeper tries again."""
+
+    def drop(self, lease_id: str) -> None:
+        """Nobody will ever read it: unpin the blocks now, and end the lease in the store. Never raises."""
+
+
+class Serving:
+    """Runs one job for one client."""
+
+    def __init__(self, engine: Engine, leases: Leases, identity: Identity, metrics: WorkerMetrics) -> None:
+        self._engine = engine
+        self._leases = leases
+        self._identity = identity
+        self._metrics = metrics
+
+    async def answer(self, job: Job, client: Client) -> None:
+        """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know."""
+        try:
+            if job.hand_off:
+                await self._hand_off(job, client)
+            elif job.request.stream:
+                await self._stream(job, client)
+            else:
+                await self._whole(job, client)
+        except EngineError as error:
+            raise to_api_error(error) from error
+        finally:
+            self._metrics.observe(job.transcript)
+
+    async def _stream(self, job: Job, client: Client) -> None:
+        async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
+            async for output in outputs:
+                data = _chunk(job, output)
+                if not client.started:
+                    await client.start_stream()
+                    data = _opening(job) + data
+                if job.transcript.finish_reason is not None:
+                    await client.send_last(data + job.reply.closing(job.transcript.finish_reason, job.transcript.usage))
+                    return
+                if data:
+                    await client.send_part(data)
+        raise AbortedError("the engine ended the sequence early")
+
+    async def _whole(self, job: Job, client: Client) -> None:
+        texts = [job.first_text]
+        async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
+            async for output in outputs:
+                texts.append(job.transcript.add(output))
+                if job.transcript.finish_reason is not None:
+                    break
+        await self._send_whole(job, client, "".join(texts))
+
+    async def _hand_off(self, job: Job, client: Client) -> None:
+        async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
+            output = await self._only(outputs)
+            if output is None:
+                raise AbortedError("the engine ended the sequence early")
+            text = job.transcript.add(output)
+            if output.hand_off is None or job.transcript.finish_reason == "stop":
+                if output.hand_off is not None:  # a stop string in the first token: no D will come
+                    self._leases.drop(output.hand_off.lease_id)
+                await self._send_whole(job, client, text)
+                return
+            with self._held(output.hand_off.lease_id, client):
+                await self._leases.grant(output.hand_off.lease_id)
+                await self._send_whole(job, client, text, output.hand_off)
+
+    async def _only(self, outputs: TokenStream) -> TokenOutput | None:
+        """The token of a hand-off. One that arrives in the very turn in which the client leaves is not overlooked."""
+        try:
+            return await anext(outputs, None)
+        except asyncio.CancelledError:
+            output = _take_now(outputs)
+            if output is not None and output.hand_off is not None:
+                self._leases.drop(output.hand_off.lease_id)
+            raise
+
+    async def _send_whole(self, job: Job, client: Client, text: str, hand_off: HandOff | None = None) -> None:
+        transcript = job.transcript
+        if transcript.finish_reason is None:
+            raise AbortedError("the engine ended the sequence early")
+        logprobs = transcript.take_logprobs()
+        params = None if hand_off is None else self._params(job, hand_off, logprobs)
+        body = job.reply.whole(text, transcript.finish_reason, logprobs, transcript.usage, params)
+        await client.send_json(200, body)
+
+    def _params(self, job: Job, hand_off: HandOff, first_logprobs: dict[str, Any] | None) -> KVTransferParams:
+        """What D needs to read the blocks and to go on exactly here."""
+        request, identity = job.engine_request, self._identity
+        return KVTransferParams(
+            do_remote_prefill=True,
+            do_remote_decode=False,
+            remote_engine_id=identity.engine_id,
+            remote_request_id=request.request_id,
+            remote_host=identity.internal_host,
+            remote_port=identity.internal_port,
+            remote_block_ids=[hand_off.block_ids],
+            remote_num_tokens=len(request.prompt_token_ids),
+            tp_size=identity.num_ranks,
+            lease_id=hand_off.lease_id,
+            block_versions=hand_off.versions,
+            first_token=job.transcript.last_token,
+            first_logprobs=first_logprobs,
+            prompt_token_ids=request.prompt_token_ids,
+            seed=request.sampling.seed,
+            created=job.created,
+            num_cached_tokens=job.transcript.usage.num_cached_tokens,
+        )
+
+    @contextlib.contextmanager
+    def _held(self, lease_id: str, client: Client) -> Iterator[None]:
+        """Drop the lease unless the answer that names it went out to a client that was still there.
+
+        An answer that is lost on the wire after that leaves the lease to expire.
+        """
+        delivered = False
+        try:
+            yield
+            delivered = not client.gone
+        finally:
+            if not delivered:
+                self._leases.drop(lease_id)
+
+
+def _take_now(outputs: TokenStream) -> TokenOutput | None:
+    """The next output if it is there already: one step of the coroutine, which either returns it or would wait."""
+    step = outputs.__anext__()
+    try:
+        step.send(None)
+    except StopIteration as done:
+        output: TokenOutput = done.value
+        return output
+    except (EngineError, StopAsyncIteration):
+        return None
+    step.close()
+    return None
+
+
+def _chunk(job: Job, output: TokenOutput) -> bytes:
+    """One more token as a chunk; empty while its text is held back. Its logprobs wait for the text."""
+    text = job.transcript.add(output)
+    if text:
+        return job.reply.text(text, job.transcript.take_logprobs())
+    if job.transcript.finish_reason is not None:
+        logprobs = job.transcript.take_logprobs()
+        if logprobs is not None and any(logprobs.values()):  # tokens that never became text
+            return job.reply.text("", logprobs)
+    return b""
+
+
+def _opening(job: Job) -> bytes:
+    """The client of a continued stream has seen the beginning."""
+    return b"" if job.continues else job.reply.opening()
+
+
+class GenerateEndpoint(Generic[R]):
+    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``; a plain ASGI application."""
+
+    def __init__(
+        self,
+        kind: type[R],
+        jobs: Jobs,
+        serving: Serving,
+        access: Access,
+        max_body_bytes: int,
+    ) -> None:
+        self._kind: type[R] = kind
+        self._jobs = jobs
+        self._serving = serving
+        self._access = access
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        trusted = self._access.trusts(scope)
+        request_id = _request_id(scope, trusted=trusted)
+        client = Client(receive, send, request_id)
+        try:
+            raw = await read_body(scope, receive, self._max_body_bytes)
+        except ClientGoneError:
+            return
+        except ApiError as error:
+            await client.send_error(error)
+            return
+        async with client:
+            await self._answer(raw, client, request_id, trusted=trusted)
+        if client.gone:
+            logger.info("request %s: the client left", request_id)
+
+    async def _answer(self, raw: bytes, client: Client, request_id: str, *, trusted: bool) -> None:
+        try:
+            job = await self._jobs.make(self._kind, parse_json(raw), request_id, trusted=trusted)
+            await self._serving.answer(job, client)
+        except ApiError as error:
+            if error.status >= 500:
+                logger.warning("request %s: %s", request_id, error.message)
+            await client.send_error(error)
+
+
+def _request_id(scope: Scope, *, trusted: bool) -> str:
+    """The router's id, or one of our own: ids of strangers may collide."""
+    given = header(scope, b"x-request-id") if trusted else None
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)

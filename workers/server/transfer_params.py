@@ -1,0 +1,98 @@
+"""``kv_transfer_params`` as they arrive in a request body: decoded strictly, bounded, checked against themselves.
+
+They make this worker connect to other machines and read their memory, so they are taken from the router only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from protocol.errors import BadRequestError
+from protocol.handoff import KVTransferParams
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PARAM = "kv_transfer_params"
+_ID = re.compile(r"[0-9A-Za-z_.:-]{1,256}")
+_HOST = re.compile(r"[0-9A-Za-z_.:%\[\]-]{1,255}")
+MAX_RANKS = 4096
+T = TypeVar("T")
+
+
+class PrefillAsk(msgspec.Struct):
+    """What a P is asked; vLLM's routers send more fields, all null."""
+
+    do_remote_decode: bool = False
+    do_remote_prefill: bool = False
+
+
+def parse(raw: dict[str, Any]) -> PrefillAsk | KVTransferParams | None:
+    """P's question, D's instructions, or None when neither flag is set. Raises BadRequestError."""
+    ask = _convert(raw, PrefillAsk)
+    if ask.do_remote_decode and ask.do_remote_prefill:
+        raise _bad("do_remote_decode and do_remote_prefill exclude each other")
+    if ask.do_remote_decode:
+        return ask
+    return _checked(_convert(raw, KVTransferParams)) if ask.do_remote_prefill else None
+
+
+def _convert(raw: dict[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(raw, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise _bad(str(error)) from None
+
+
+def _checked(params: KVTransferParams) -> KVTransferParams:
+    for complaint in _complaints(params):
+        raise _bad(complaint)
+    return params
+
+
+def _complaints(params: KVTransferParams) -> Iterable[str]:
+    return itertools.chain(_about_the_engine(params), _about_the_blocks(params), _about_the_request(params))
+
+
+def _about_the_engine(params: KVTransferParams) -> Iterable[str]:
+    for name in ("remote_engine_id", "remote_request_id"):
+        if not _ID.fullmatch(getattr(params, name)):
+            yield f"{name} is not an id"
+    if params.lease_id and not _ID.fullmatch(params.lease_id):
+        yield "lease_id is not an id"
+    if not _HOST.fullmatch(params.remote_host) or not 0 < params.remote_port < 65536:
+        yield "remote_host and remote_port are not an address"
+    if not all(0 < size <= MAX_RANKS for size in (params.tp_size, params.pp_size, params.dcp_size)):
+        yield f"tp_size, pp_size and dcp_size are from 1 to {MAX_RANKS}"
+
+
+def _about_the_blocks(params: KVTransferParams) -> Iterable[str]:
+    if len(params.remote_block_ids) != 1:
+        yield "remote_block_ids must hold the blocks of one KV group"
+    elif not all(0 <= block < 2**31 for block in params.remote_block_ids[0]):
+        yield "remote_block_ids are not block ids"
+    elif len(params.block_versions) != len(params.remote_block_ids[0]):
+        yield "block_versions must have one version for each block"
+    if not all(0 <= version < 2**64 for version in params.block_versions):
+        yield "block_versions are unsigned 64-bit integers"
+    if params.remote_num_tokens < 1:
+        yield "remote_num_tokens must be at least 1"
+    if params.prompt_token_ids and len(params.prompt_token_ids) != params.remote_num_tokens:
+        yield "remote_num_tokens is not the number of prompt_token_ids"
+    if not all(0 <= token < 2**31 for token in params.prompt_token_ids):
+        yield "prompt_token_ids are not token ids"
+
+
+def _about_the_request(params: KVTransferParams) -> Iterable[str]:
+    if not -1 <= params.first_token < 2**31 or params.created < 0 or params.num_cached_tokens < 0:
+        yield "first_token, created and num_cached_tokens must not be negative"
+    if params.seed is not None and not -(2**63) <= params.seed < 2**63:
+        yield "seed is a signed 64-bit integer"
+
+
+def _bad(complaint: str) -> BadRequestError:
+    return BadRequestError(f"Invalid '{PARAM}': {complaint}.", param=PARAM, code="kv_params_invalid")
