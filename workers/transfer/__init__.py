@@ -1,1 +1,18 @@
-"""Block transfer: the NIXL agent, handshakes, reads and the fence."""
+"""Block transfer: the NIXL agent, handshakes, reads and the fence.
+
+In a rank process, in one thread (``rank_transfer``):
+
+``nixl_port``      the only module that imports NIXL, behind a typed port
+``ucx``            the environment UCX needs, to be set before
+``agent_loop``     commands in, results out; owns the agent
+``peers``          remote engines that the agent knows
+``block_read``     one read in flight, carried out; ``read_machine`` decides, ``fence`` compares
+``read_checks``    what must be true of a read before NIXL hears of it
+``plan``           which of P's ranks one of D's ranks reads
+``notification``   what a reader tells P
+
+In the main process, without NIXL:
+
+``handshake_server``  answers for our own ranks
+``handshake_pool``    which remote engines are known; ``handshake_fetch`` asks them
+"""

@@ -1,0 +1,136 @@
+"""Fence, notification, plan, environment, and the mapping of NIXL's exceptions."""
+
+from __future__ import annotations
+
+import msgspec
+import nixl._api as nixl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.handshake import RankMetadata, Shard
+from workers.transfer import nixl_port
+from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError, PlanError
+from workers.transfer.fence import VERSION, expected_versions, stale_positions
+from workers.transfer.nixl_port import ERRORS, TransferState
+from workers.transfer.notification import MAX_NOTIFICATION_BYTES, encode_read, parse_read
+from workers.transfer.plan import plan
+from workers.transfer.ucx import apply_ucx_environment, ucx_environment
+
+
+def metadata() -> RankMetadata:
+    return RankMetadata(
+        engine_id="e",
+        rank=0,
+        num_ranks=1,
+        agent_metadata=b"",
+        agent_name="e-0",
+        cache_address=4096,
+        cache_memory_type="DRAM",
+        cache_device_id=0,
+        num_blocks=4,
+        block_bytes=64,
+        version_address=8192,
+        shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+    )
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=20), st.data())
+def test_the_fence_names_exactly_what_changed(versions: list[int], data: st.DataObject) -> None:
+    found = expected_versions(versions)
+    changed = data.draw(st.sets(st.sampled_from(range(len(versions))))) if versions else set()
+    for position in changed:
+        found[position] ^= np.uint64(1) << np.uint64(data.draw(st.integers(0, 63)))
+    assert stale_positions(expected_versions(versions), found) == sorted(changed)
+
+
+def test_versions_lie_in_memory_as_the_protocol_says() -> None:
+    assert expected_versions([1, 2**64 - 1]).tobytes() == b"\x01" + 7 * b"\0" + 8 * b"\xff"
+    assert VERSION.itemsize == 8
+
+
+@given(st.binary(max_size=300))
+def test_no_notification_makes_the_parser_raise(payload: bytes) -> None:
+    lease_id = parse_read(payload)
+    assert lease_id is None or payload.startswith(lease_id.encode() + b":")
+
+
+def test_notifications_are_understood() -> None:
+    assert encode_read("0f3a") == b"0f3a:1"
+    assert parse_read(encode_read("0f3a")) == "0f3a"
+    assert parse_read(b"a" * 128 + b":1") == "a" * 128
+    assert parse_read(b"a" * MAX_NOTIFICATION_BYTES + b":1") is None
+
+
+def test_equal_shards_pair() -> None:
+    (source,) = plan(metadata(), [metadata()])
+    assert source.remote == metadata()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_ranks": 2}, "2 ranks"),
+        ({"block_bytes": 128}, "64 bytes here, 128 there"),
+        ({"shard": Shard(first_layer=0, last_layer=2, first_head=0, last_head=4)}, "heads 0-4 there"),
+        ({"num_blocks": 0}, "impossible"),
+        ({"num_blocks": 2**31}, "impossible"),
+        ({"cache_address": 2**64 - 64}, "impossible"),
+        ({"version_address": 0}, "impossible"),
+        ({"cache_memory_type": "BLOCK"}, "unknown kind"),
+        ({"cache_device_id": -1}, "unknown kind"),
+    ],
+)
+def test_what_cannot_be_paired_is_refused_by_name(change: dict[str, object], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        plan(metadata(), [msgspec.structs.replace(metadata(), **change)])
+
+
+def test_several_ranks_are_refused_yet() -> None:
+    with pytest.raises(PlanError, match="2 ranks"):
+        plan(metadata(), [metadata(), metadata()])
+    with pytest.raises(PlanError, match="this engine has 2 ranks"):
+        plan(msgspec.structs.replace(metadata(), num_ranks=2), [metadata()])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_on_loopback_ucx_listens_on_loopback_only(host: str) -> None:
+    assert ucx_environment(host)["UCX_NET_DEVICES"] == "lo"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "worker-1"])
+def test_elsewhere_ucx_chooses_itself(host: str) -> None:
+    assert "UCX_NET_DEVICES" not in ucx_environment(host)
+
+
+def test_what_the_user_has_set_stays() -> None:
+    environ = {"UCX_NET_DEVICES": "eth0", "UCX_TLS": "tcp"}
+    apply_ucx_environment("127.0.0.1", environ)
+    assert (environ["UCX_NET_DEVICES"], environ["UCX_TLS"]) == ("eth0", "tcp")
+    assert environ["UCX_LOG_LEVEL"] == "fatal"
+
+
+def test_every_exception_of_nixl_is_mapped() -> None:
+    members = vars(nixl.nixlBind).values()
+    theirs = {member for member in members if isinstance(member, type) and issubclass(member, Exception)}
+    assert len(theirs) >= 12
+    assert theirs <= set(ERRORS)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ERRORS.items(), ids=lambda kind: kind.__name__)
+def test_each_of_them_comes_out_as_ours(theirs: type[Exception], ours: type[NixlError]) -> None:
+    error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x") if theirs is UnicodeDecodeError else theirs("two\nlines")
+    with pytest.raises(ours) as caught, nixl_port._translated():
+        raise error
+    assert type(caught.value) is ours
+    assert "\n" not in str(caught.value)
+
+
+def test_a_disconnect_is_the_peers_death() -> None:
+    assert ERRORS[nixl.nixlBind.nixlRemoteDisconnectError] is PeerLostError
+    assert ERRORS[nixl.nixlBind.nixlBackendError] is BackendFailedError
+
+
+def test_states_are_nixls_words() -> None:
+    assert [TransferState(word) for word in ("DONE", "PROC", "ERR")] == list(TransferState)

@@ -1,0 +1,185 @@
+"""A prefill rank in another process and a decode rank in this one, with real NIXL agents. Not a test."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from protocol.handshake import RankMetadata, Shard
+from protocol.steps import Connect, Connected, Read, ReadResult
+from workers.rank.ports import RankMemory, TransferEvent
+from workers.rank.versions import VersionTable
+from workers.transfer.options import TransferOptions
+from workers.transfer.rank_transfer import RankTransfer
+from workers.transfer.ucx import ucx_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+ROOT = Path(__file__).parents[2]
+#: A bound for what must come; reaching it is a failure.
+PATIENCE_S = 20.0
+NUM_BLOCKS = 64
+BLOCK_BYTES = 65536
+
+
+class PeerProcess:
+    """``transfer_peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time."""
+
+    def __init__(
+        self, *, tls: str | None = None, block_bytes: int = BLOCK_BYTES, base: int = 2**62, engine_id: str = ""
+    ) -> None:
+        self.engine_id = engine_id or secrets.token_hex(8)
+        self.base = base
+        self.block_bytes = block_bytes
+        environ = os.environ | ucx_environment("127.0.0.1") | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        if tls:
+            environ["UCX_TLS"] = tls
+        command = [sys.executable, str(Path(__file__).with_name("transfer_peer_main.py"))]
+        command += [self.engine_id, str(NUM_BLOCKS), str(block_bytes), str(base)]
+        self._process = subprocess.Popen(
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._pump, daemon=True)
+        self._reader.start()
+        self.metadata = msgspec.msgpack.decode(base64.b64decode(self.event("ready")["metadata"]), type=RankMetadata)
+
+    def __enter__(self) -> PeerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._reader.join()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def event(self, kind: str, meanwhile: Callable[[], object] | None = None) -> dict[str, Any]:
+        """The next thing it says, which has to be of this kind. ``meanwhile`` is called over and over until then."""
+        deadline = time.monotonic() + PATIENCE_S
+        while meanwhile is not None and self._events.empty() and time.monotonic() < deadline:
+            meanwhile()
+        event = self._events.get(timeout=max(0.01, deadline - time.monotonic()))
+        assert event["event"] == kind, event
+        return event
+
+    def tell(self, *command: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+
+    def overwrite(self, block: int, version: int, byte: int) -> None:
+        self.tell("overwrite", block, version, byte)
+        self.event("overwritten")
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def versions(self, *blocks: int) -> list[int]:
+        """What it promised at its start."""
+        return [self.base + block for block in blocks]
+
+    def _pump(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._events.put(json.loads(line))
+
+
+class DecodeRank:
+    """A rank that reads, in this process."""
+
+    def __init__(self, options: TransferOptions | None = None, block_bytes: int = BLOCK_BYTES) -> None:
+        self.engine_id = secrets.token_hex(8)
+        self.cache = np.zeros((NUM_BLOCKS, block_bytes), dtype=np.uint8)
+        self.versions = VersionTable(NUM_BLOCKS)
+        self.events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
+        self._num_reads = 0
+        memory = RankMemory(
+            engine_id=self.engine_id,
+            rank=0,
+            num_ranks=1,
+            cache_address=self.cache.ctypes.data,
+            cache_memory_type="DRAM",
+            cache_device_id=0,
+            num_blocks=NUM_BLOCKS,
+            block_bytes=block_bytes,
+            shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+            versions=self.versions,
+        )
+        self.transfer = RankTransfer(memory, self.events.put, options)
+
+    def __enter__(self) -> DecodeRank:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.transfer.close()
+
+    def connect(self, metadata: RankMetadata, engine_id: str = "") -> str:
+        """The error, empty when it worked."""
+        self.transfer.submit(Connect(engine_id or metadata.engine_id, [metadata]))
+        event = self.events.get(timeout=PATIENCE_S)
+        assert isinstance(event, Connected), event
+        return event.error
+
+    def post(
+        self,
+        engine_id: str,
+        remote: list[int],
+        local: list[int],
+        versions: list[int],
+        *,
+        lease_id: str = "ab",
+        fresh: list[tuple[int, int]] | None = None,
+    ) -> int:
+        """Submit a read; its id."""
+        self._num_reads += 1
+        self.transfer.submit(Read(self._num_reads, engine_id, lease_id, remote, local, versions, fresh or []))
+        return self._num_reads
+
+    def result(self) -> ReadResult:
+        """The next read to end."""
+        event = self.events.get(timeout=PATIENCE_S)
+        assert isinstance(event, ReadResult), event
+        return event
+
+    def read(
+        self, peer: PeerProcess, remote: list[int], local: list[int], versions: list[int] | None = None, **rest: Any
+    ) -> ReadResult:
+        """Read, wait, answer."""
+        promised = peer.versions(*remote) if versions is None else versions
+        read_id = self.post(peer.engine_id, remote, local, promised, **rest)
+        result = self.result()
+        assert result.read_id == read_id
+        return result
+
+    def bytes_of(self, *blocks: int) -> list[int]:
+        """The byte each block is full of; fails when a block is mixed."""
+        values = [set(self.cache[block].tolist()) for block in blocks]
+        assert all(len(value) == 1 for value in values), values
+        return [value.pop() for value in values]

@@ -1,0 +1,95 @@
+"""A rank of a prefill engine as a process of its own, told what to do by JSON lines. Not a test."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import threading
+
+import msgspec
+import numpy as np
+
+from protocol.handshake import Shard
+from protocol.steps import PeerRead
+from workers.rank.ports import RankMemory, TransferEvent
+from workers.rank.versions import VersionTable
+from workers.transfer.rank_transfer import RankTransfer
+
+
+def say(**message: object) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def heard(event: TransferEvent) -> None:
+    if isinstance(event, PeerRead):
+        say(event="peer_read", lease_id=event.lease_id)
+
+
+class Prefill:
+    """Blocks full of one byte each; block ``i`` starts as byte ``i % 251``."""
+
+    def __init__(self, engine_id: str, num_blocks: int, block_bytes: int, base: int) -> None:
+        self.base = base
+        self.cache = np.repeat((np.arange(num_blocks) % 251).astype(np.uint8), block_bytes).reshape(num_blocks, -1)
+        self.versions = VersionTable(num_blocks)
+        self.versions.store([(i, base + i) for i in range(num_blocks)])
+        memory = RankMemory(
+            engine_id=engine_id,
+            rank=0,
+            num_ranks=1,
+            cache_address=self.cache.ctypes.data,
+            cache_memory_type="DRAM",
+            cache_device_id=0,
+            num_blocks=num_blocks,
+            block_bytes=block_bytes,
+            shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+            versions=self.versions,
+        )
+        self.transfer = RankTransfer(memory, heard)
+        self.lock = threading.Lock()
+        self.churning = threading.Event()
+
+    def overwrite(self, block: int, version: int, byte: int) -> None:
+        """As an engine does: first the version, then the data."""
+        self.versions.store([(block, version)])
+        self.cache[block] = byte
+
+    def churn(self) -> None:
+        """Overwrite all blocks over and over: block ``b`` of version ``v`` holds byte ``v % 251``."""
+        version = self.base + 1000
+        while self.churning.is_set():
+            with self.lock:
+                for block in range(len(self.cache)):
+                    version += 1
+                    self.overwrite(block, version, version % 251)
+            self.churning.wait(0)
+
+    def promise(self) -> None:
+        with self.lock:
+            say(event="promise", versions=[int(v) for v in self.versions.array])
+
+
+def main() -> None:
+    engine_id, num_blocks, block_bytes, base = sys.argv[1], *map(int, sys.argv[2:5])
+    prefill = Prefill(engine_id, num_blocks, block_bytes, base)
+    say(event="ready", metadata=base64.b64encode(msgspec.msgpack.encode(prefill.transfer.metadata())).decode())
+    for line in sys.stdin:
+        match json.loads(line):
+            case ["overwrite", block, version, byte]:
+                prefill.overwrite(block, version, byte)
+                say(event="overwritten")
+            case ["churn"]:
+                prefill.churning.set()
+                threading.Thread(target=prefill.churn, daemon=True).start()
+            case ["promise"]:
+                prefill.promise()
+            case ["close"]:
+                break
+    prefill.churning.clear()
+    prefill.transfer.close()
+
+
+if __name__ == "__main__":
+    main()

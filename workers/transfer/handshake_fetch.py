@@ -1,0 +1,123 @@
+"""Asks a remote engine for one rank's metadata and checks the answer. Every failure is a HandshakeError."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+import httpx
+import msgspec
+
+from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+from workers.transfer.errors import HandshakeError, HandshakeReason
+
+if TYPE_CHECKING:
+    from protocol.handoff import KVTransferParams
+
+T = TypeVar("T")
+
+#: A real answer has about 1 KB and grows by some for each network device.
+MAX_ANSWER_BYTES = 2**20
+MAX_RANKS = 64
+#: Names as they occur in DNS and in compose files. Nothing that could end a URL's authority part.
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A remote engine to meet."""
+
+    engine_id: str
+    host: str
+    port: int
+    num_ranks: int
+
+
+def target_of(params: KVTransferParams) -> Target:
+    """Check what the router's message says about P; raises HandshakeError.
+
+    The message decides where we send our token, so host and port have to be just that.
+    """
+    if not _is_host(params.remote_host):
+        raise HandshakeError(HandshakeReason.BAD_ADDRESS, "remote_host is neither a host name nor an address")
+    if not 0 < params.remote_port < 65536:
+        raise HandshakeError(HandshakeReason.BAD_ADDRESS, f"remote_port {params.remote_port} is not a port")
+    if not 0 < len(params.remote_engine_id) <= 128:
+        raise HandshakeError(HandshakeReason.WRONG_ENGINE, "remote_engine_id is empty or too long")
+    if not 0 < params.tp_size <= MAX_RANKS or params.pp_size != 1 or params.dcp_size != 1:
+        sizes = f"tp_size {params.tp_size}, pp_size {params.pp_size}, dcp_size {params.dcp_size}"
+        raise HandshakeError(HandshakeReason.INCOMPATIBLE, f"cannot read from an engine of {sizes}")
+    return Target(params.remote_engine_id, params.remote_host, params.remote_port, params.tp_size)
+
+
+class HandshakeFetcher:
+    """Speaks to handshake servers. ``fetch`` has no timeout of its own: wrap it."""
+
+    def __init__(self, token: str | None, compatibility_hash: str) -> None:
+        self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        self._compatibility_hash = compatibility_hash
+        # Straight to the host that was checked: no proxy from the environment, no redirect.
+        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=None, verify=False)
+
+    async def fetch(self, target: Target) -> list[RankMetadata]:
+        """The metadata of all ranks, in order."""
+        return [await self._fetch_rank(target, rank) for rank in range(target.num_ranks)]
+
+    async def close(self) -> None:
+        """Give back connections."""
+        await self._client.aclose()
+
+    async def _fetch_rank(self, target: Target, rank: int) -> RankMetadata:
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        url = f"http://{host}:{target.port}/kv/handshake/{rank}"
+        try:
+            answer = await self._get(url)
+        except httpx.ConnectError as error:
+            raise HandshakeError(HandshakeReason.REFUSED, f"{url}: {error or 'no connection'}") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise HandshakeError(HandshakeReason.GARBAGE, f"{url}: {type(error).__name__} {error}") from error
+        return self._check(target, rank, answer)
+
+    async def _get(self, url: str) -> bytes:
+        async with self._client.stream("GET", url, headers=self._headers) as response:
+            if response.status_code in {401, 403}:
+                raise HandshakeError(HandshakeReason.UNAUTHORIZED, f"{url} does not accept our internal token")
+            if response.status_code != 200:
+                raise HandshakeError(HandshakeReason.REFUSED, f"{url} answers {response.status_code}")
+            answer = b""
+            async for chunk in response.aiter_bytes():
+                answer += chunk
+                if len(answer) > MAX_ANSWER_BYTES:
+                    raise HandshakeError(HandshakeReason.GARBAGE, f"{url} answers more than {MAX_ANSWER_BYTES} bytes")
+            return answer
+
+    def _check(self, target: Target, rank: int, answer: bytes) -> RankMetadata:
+        handshake = _decode(answer, Handshake)
+        if handshake.wire_version != WIRE_VERSION:
+            versions = f"wire version {handshake.wire_version} there, {WIRE_VERSION} here"
+            raise HandshakeError(HandshakeReason.INCOMPATIBLE, versions)
+        if handshake.engine_id != target.engine_id:
+            raise HandshakeError(HandshakeReason.WRONG_ENGINE, f"engine {target.engine_id} is not there any more")
+        if handshake.compatibility_hash != self._compatibility_hash:
+            hashes = f"compatibility hash {handshake.compatibility_hash[:64]} there, {self._compatibility_hash} here"
+            raise HandshakeError(HandshakeReason.INCOMPATIBLE, hashes)
+        metadata = _decode(handshake.metadata, RankMetadata)
+        if (metadata.engine_id, metadata.rank, metadata.num_ranks) != (target.engine_id, rank, target.num_ranks):
+            raise HandshakeError(HandshakeReason.GARBAGE, "the metadata is that of another rank")
+        return metadata
+
+
+def _decode(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise HandshakeError(HandshakeReason.GARBAGE, f"not a {kind.__name__}: {error}") from error
+
+
+def _is_host(host: str) -> bool:
+    if _HOST_NAME.fullmatch(host):
+        return True
+    try:
+        return ipaddress.IPv6Address(host).scope_id is None
+    except ValueError:
+        return False

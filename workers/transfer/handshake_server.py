@@ -1,0 +1,86 @@
+"""Answers ``GET /kv/handshake/{rank}`` on the internal port: how to read one of our ranks. No torch, no NIXL."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/msgpack"
+
+
+def handshake_bytes(metadata: RankMetadata, compatibility_hash: str) -> bytes:
+    """The answer for one rank; constant, so make it once."""
+    handshake = Handshake(
+        wire_version=WIRE_VERSION,
+        engine_id=metadata.engine_id,
+        compatibility_hash=compatibility_hash,
+        metadata=msgspec.msgpack.encode(metadata),
+    )
+    return msgspec.msgpack.encode(handshake)
+
+
+def bearer_matches(header: str | None, token: str | None) -> bool:
+    """Is this ``Authorization`` header ours? Takes equally long for every wrong one; without a token all are."""
+    if token is None:
+        return True
+    return hmac.compare_digest((header or "").encode("utf-8", "surrogateescape"), f"Bearer {token}".encode())
+
+
+def handshake_router(
+    get_answer: Callable[[int], bytes | None],
+    token: str | None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> APIRouter:
+    """A router to include in the internal app.
+
+    ``get_answer`` gives ``handshake_bytes`` for a rank, or None for one that is not served (404). With a ``token``
+    everything else than ``Authorization: Bearer <token>`` is answered 401.
+    """
+    router = APIRouter()
+    strangers = OncePerMinute(clock)
+
+    @router.get("/kv/handshake/{rank}", response_class=Response)
+    async def handshake(rank: int, request: Request) -> Response:
+        if not bearer_matches(request.headers.get("authorization"), token):
+            peer = request.client.host if request.client else "unknown"
+            if strangers.first(peer):
+                logger.warning("a handshake from %s without the internal token was refused", peer)
+            return Response(status_code=401, headers={"WWW-Authenticate": "Bearer"})
+        answer = get_answer(rank)
+        return Response(status_code=404) if answer is None else Response(answer, media_type=MEDIA_TYPE)
+
+    return router
+
+
+class OncePerMinute:
+    """True the first time in a minute for each key, so that a stranger cannot fill the log. Bounded memory."""
+
+    _MAX_KEYS = 1000
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last: dict[str, float] = {}
+
+    def first(self, key: str) -> bool:
+        """Has a minute passed since it was last true for ``key``?"""
+        now = self._clock()
+        if now - self._last.get(key, -60.0 + now) < 60.0:
+            return False
+        self._last.pop(key, None)
+        if len(self._last) >= self._MAX_KEYS:
+            self._last.pop(next(iter(self._last)))
+        self._last[key] = now
+        return True

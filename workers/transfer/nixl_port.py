@@ -1,0 +1,213 @@
+"""The only module that imports NIXL: a typed port, ``TransferAgent``, and its implementation.
+
+What is known of NIXL 1.5.1 over UCX, tried with two processes:
+
+- Not documented as thread-safe: one thread makes the agent and is the only one to call it.
+- ``transfer()`` releases the GIL. Over shared memory it copies inside that call (256 MiB: 20 to 450 ms), over TCP it
+  returns at once and the copying happens inside later calls of either side.
+- With its progress thread an idle agent burns a whole core, so we do without; our own calls make the progress.
+- Releasing a transfer that is in flight answers OK, *and NIXL goes on writing to the local memory*. So does removing
+  the remote agent, after which the state can no longer be asked. Never do either before a transfer has ended.
+- Only a peer's death ends a transfer early: the state then raises ``nixlRemoteDisconnectError``.
+- An index outside a descriptor list is refused; an address outside registered memory too, when the list is prepared.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import nixl._api as nixl
+import numpy as np
+
+from workers.transfer.errors import (
+    BackendFailedError,
+    MisuseError,
+    NixlError,
+    PeerLostError,
+    PeerUnknownError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_bindings = nixl.nixlBind
+
+#: Every exception NIXL defines; a test checks that none is missing.
+ERRORS: dict[type[Exception], type[NixlError]] = {
+    _bindings.nixlRemoteDisconnectError: PeerLostError,
+    _bindings.nixlNotFoundError: PeerUnknownError,
+    _bindings.nixlInvalidParamError: MisuseError,
+    _bindings.nixlMismatchError: MisuseError,
+    _bindings.nixlNotAllowedError: MisuseError,
+    _bindings.nixlNotPostedError: MisuseError,
+    _bindings.nixlRepostActiveError: MisuseError,
+    _bindings.nixlNoTelemetryError: MisuseError,
+    _bindings.nixlNotSupportedError: UnsupportedError,
+    _bindings.nixlBackendError: BackendFailedError,
+    _bindings.nixlCancelledError: BackendFailedError,
+    _bindings.nixlUnknownError: BackendFailedError,
+    # Not NIXL's own: no plugin was found; and a stranger's agent name that is not UTF-8.
+    RuntimeError: BackendFailedError,
+    UnicodeDecodeError: BackendFailedError,
+}
+
+
+class TransferState(StrEnum):
+    """How a posted transfer is doing."""
+
+    DONE = "DONE"
+    IN_PROGRESS = "PROC"
+    FAILED = "ERR"
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """``count`` equal pieces of memory, one behind the other; piece ``i`` starts at ``address + i * num_bytes``."""
+
+    address: int
+    num_bytes: int
+    count: int
+    #: ``DRAM`` or ``VRAM``.
+    memory_type: str = "DRAM"
+    device_id: int = 0
+
+
+#: NIXL's opaque handles.
+PieceList = Any
+Transfer = Any
+
+
+class TransferAgent(Protocol):
+    """What we use of NIXL. Every method raises NixlError, and all are to be called from one thread."""
+
+    @property
+    def name(self) -> str:
+        """The name under which peers know this agent."""
+
+    def register(self, pieces: Pieces) -> None:
+        """Let NIXL read and write this memory, for peers and for ourselves. It must outlive the agent."""
+
+    def metadata(self) -> bytes:
+        """What a peer needs for ``add_remote``; complete once everything is registered."""
+
+    def add_remote(self, metadata: bytes) -> str:
+        """Get to know a peer; its name."""
+
+    def remove_remote(self, name: str) -> None:
+        """Forget a peer. Only when no transfer from it is in flight."""
+
+    def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
+        """A list from which reads choose by index; ``owner`` is a peer, or None for our own memory."""
+
+    def release_list(self, pieces: PieceList) -> None:
+        """Give a list back."""
+
+    def post_read(
+        self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
+    ) -> Transfer:
+        """Start reading ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``. Over shared memory it is then over."""
+
+    def state(self, transfer: Transfer) -> TransferState:
+        """How it is doing; also makes progress. ``FAILED`` and PeerLostError mean that it has ended."""
+
+    def release(self, transfer: Transfer) -> None:
+        """Give back a transfer that has ended."""
+
+    def notify(self, peer: str, payload: bytes) -> None:
+        """Tell a peer something."""
+
+    def notifications(self) -> list[bytes]:
+        """What peers and strangers have told us since the last call; also makes progress."""
+
+    def close(self) -> None:
+        """Deregister the memory and end the agent."""
+
+
+class NixlAgent:
+    """``TransferAgent`` over NIXL's UCX backend."""
+
+    def __init__(self, name: str) -> None:
+        self._registered: list[Any] = []
+        with _translated():
+            config = nixl.nixl_agent_config(enable_prog_thread=False, backends=["UCX"])
+            self._agent = nixl.nixl_agent(name, config)
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def register(self, pieces: Pieces) -> None:
+        region = (pieces.address, pieces.num_bytes * pieces.count, pieces.device_id, "")
+        with _translated():
+            self._registered.append(self._agent.register_memory([region], pieces.memory_type))
+
+    def metadata(self) -> bytes:
+        with _translated():
+            return bytes(self._agent.get_agent_metadata())
+
+    def add_remote(self, metadata: bytes) -> str:
+        with _translated():
+            name = self._agent.add_remote_agent(metadata)
+            return name.decode() if isinstance(name, bytes) else str(name)
+
+    def remove_remote(self, name: str) -> None:
+        with _translated():
+            self._agent.remove_remote_agent(name)
+
+    def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
+        # One strided row instead of a row for each block: address, length, device, stride, count.
+        row = [pieces.address, pieces.num_bytes, pieces.device_id, pieces.num_bytes, pieces.count]
+        rows = np.array([row], dtype=np.uint64)
+        with _translated():
+            return self._agent.prep_xfer_dlist(owner or "NIXL_INIT_AGENT", rows, pieces.memory_type)
+
+    def release_list(self, pieces: PieceList) -> None:
+        with _translated():
+            pieces.release()
+
+    def post_read(
+        self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
+    ) -> Transfer:
+        with _translated():
+            transfer = self._agent.make_prepped_xfer("READ", local, local_ids, remote, remote_ids)
+            self._agent.transfer(transfer)
+            return transfer
+
+    def state(self, transfer: Transfer) -> TransferState:
+        with _translated():
+            return TransferState(self._agent.check_xfer_state(transfer))
+
+    def release(self, transfer: Transfer) -> None:
+        with _translated():
+            self._agent.release_xfer_handle(transfer)
+
+    def notify(self, peer: str, payload: bytes) -> None:
+        with _translated():
+            self._agent.send_notif(peer, payload)
+
+    def notifications(self) -> list[bytes]:
+        with _translated():
+            return [payload for payloads in self._agent.get_new_notifs().values() for payload in payloads]
+
+    def close(self) -> None:
+        with _translated():
+            for region in self._registered:
+                self._agent.deregister_memory(region)
+            self._registered.clear()
+            del self._agent
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what NIXL raises into our error tree."""
+    try:
+        yield
+    except tuple(ERRORS) as error:
+        kind = next(ours for theirs, ours in ERRORS.items() if isinstance(error, theirs))
+        raise kind(" ".join(str(error).split()) or type(error).__name__) from error

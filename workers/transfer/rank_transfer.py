@@ -1,0 +1,98 @@
+"""A rank's end of the block reads: a thread that owns the NIXL agent, and a queue of commands to it.
+
+The forward pass runs in another thread. NIXL releases the GIL while it copies, so neither holds up the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from protocol.steps import RankFailed
+from workers.transfer.agent_loop import AgentLoop
+from workers.transfer.errors import TransferError
+from workers.transfer.nixl_port import NixlAgent, TransferAgent
+from workers.transfer.options import TransferOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.handshake import RankMetadata
+    from workers.rank.ports import Emit, RankMemory, TransferCommand, TransferEvent
+
+logger = logging.getLogger(__name__)
+
+
+class RankTransfer:
+    """``Transfer`` over NIXL; ``workers/rank/ports.py`` has the contract.
+
+    The constructor returns once the agent runs (half a second) and raises TransferError when it cannot. ``emit`` is
+    called from the agent's thread. ``on_thread_start`` runs first in that thread, for example to choose the CUDA
+    device. The process needs the environment of ``ucx.py``.
+    """
+
+    def __init__(
+        self,
+        memory: RankMemory,
+        emit: Emit,
+        options: TransferOptions | None = None,
+        *,
+        make_agent: Callable[[str], TransferAgent] = NixlAgent,
+        on_thread_start: Callable[[], None] | None = None,
+    ) -> None:
+        self._memory = memory
+        self._emit = emit
+        self._options = options or TransferOptions()
+        self._make_agent = make_agent
+        self._on_thread_start = on_thread_start
+        self._commands: queue.SimpleQueue[TransferCommand | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        started: Future[RankMetadata] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="nixl", daemon=True)
+        self._thread.start()
+        self._metadata = started.result()
+
+    def metadata(self) -> RankMetadata:
+        """How others read this rank's blocks."""
+        return self._metadata
+
+    def submit(self, command: TransferCommand) -> None:
+        """Queue a command; from any thread."""
+        self._commands.put(command)
+
+    def close(self) -> None:
+        """Cancel what is in flight, wait for it a moment, forget every peer. Nothing is emitted afterwards."""
+        self._closing.set()
+        self._commands.put(None)
+        self._thread.join()
+
+    def _run(self, started: Future[RankMetadata]) -> None:
+        try:
+            loop = self._start()
+        except (TransferError, RuntimeError, OSError) as error:
+            started.set_exception(error)
+            return
+        started.set_result(loop.metadata)
+        try:
+            loop.run(self._commands, self._closing)
+        except Exception as error:
+            # Everybody would wait for answers for ever: better to lose the rank, which others notice.
+            logger.exception("block transfer cannot go on")
+            self._send(RankFailed(f"block transfer cannot go on: {error!r}"))
+            return
+        loop.close()
+
+    def _start(self) -> AgentLoop:
+        if self._on_thread_start is not None:
+            self._on_thread_start()
+        memory = self._memory
+        # Unique for one start of one rank, as NIXL wants it: engine ids are random.
+        agent = self._make_agent(f"{memory.engine_id}-{memory.rank}")
+        return AgentLoop(agent, memory, self._send, self._options)
+
+    def _send(self, event: TransferEvent) -> None:
+        if not self._closing.is_set():
+            self._emit(event)

@@ -1,0 +1,46 @@
+"""What must be true of a read before NIXL hears of it: no index outside, no block written by two reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workers.transfer.errors import TransferError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from protocol.steps import Read
+
+_VERSIONS = range(2**64)
+
+
+class ReadRefusedError(TransferError):
+    """The read cannot be begun; nothing was posted."""
+
+
+def check_fresh(fresh: Iterable[tuple[int, int]], num_blocks: int) -> None:
+    """New versions of local blocks; raises ReadRefusedError."""
+    for block_id, version in fresh:
+        if not 0 <= block_id < num_blocks or version not in _VERSIONS:
+            raise ReadRefusedError(f"no block {block_id} here, or no version {version}")
+
+
+def check_read(read: Read, num_local: int, num_remote: int, busy: Collection[int]) -> None:
+    """Raises ReadRefusedError. ``busy`` are the local blocks of reads in flight."""
+    local, remote = read.local_block_ids, read.remote_block_ids
+    if not len(local) == len(remote) == len(read.versions):
+        counts = f"{len(remote)} remote blocks, {len(local)} local ones, {len(read.versions)} versions"
+        raise ReadRefusedError(f"lengths differ: {counts}")
+    _check_ids("local", local, num_local)
+    _check_ids("remote", remote, num_remote)
+    if len(set(local)) != len(local):
+        raise ReadRefusedError("a local block is named twice")
+    if not set(local).isdisjoint(busy):
+        raise ReadRefusedError("a local block is under another read")
+    if any(version not in _VERSIONS for version in read.versions):
+        raise ReadRefusedError("a version is not an unsigned 64-bit number")
+
+
+def _check_ids(side: str, ids: list[int], num_blocks: int) -> None:
+    if ids and not 0 <= min(ids) <= max(ids) < num_blocks:
+        raise ReadRefusedError(f"a {side} block id is outside of 0 to {num_blocks - 1}")
