@@ -83,8 +83,7 @@ async def _serve(start: _Start) -> int:
     log_dir = _log_dir(start.settings)
     async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
         plan = start.plan(redis_url)
-        names = [spec.name for stage in plan.stages for spec in stage]
-        display = make_display(names)
+        display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
         stages = [[Child(spec, log_dir / f"{spec.name}.log", display.show) for spec in stage] for stage in plan.stages]
         supervisor = Supervisor(stages, stops, [process_end(redis.pid, "redis")] if redis else [])
         try:

@@ -57,7 +57,7 @@ def welcome(service: Service) -> str:
         [
             "",
             f"Baton serves {service.model or 'no model yet'} on {url}/v1",
-            f"with {service.num_prefill} prefill and {service.num_decode} decode workers",
+            f"with {_count(service.num_prefill, 'prefill worker')} and {_count(service.num_decode, 'decode worker')}",
             "",
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\",
             f"    -d {shlex.quote(body)}",
@@ -68,6 +68,10 @@ def welcome(service: Service) -> str:
             "",
         ]
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _ask_model(url: str, settings: RouterSettings) -> str:

@@ -1,0 +1,74 @@
+"""What is refused before anything is started."""
+
+from __future__ import annotations
+
+import io
+import socket
+from pathlib import Path
+
+import pytest
+
+from baton.display import LineDisplay
+from baton.preflight import PreflightError, check_model, check_port
+from baton.welcome import Service, welcome
+from protocol.status import Failed, Progress, Ready
+from router.settings import RouterSettings
+
+
+def test_ports() -> None:
+    check_port("127.0.0.1", 0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PreflightError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: address already in use"):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+
+
+def test_an_address_that_is_not_ours() -> None:
+    with pytest.raises(PreflightError, match=r"cannot listen on 192\.0\.2\.1"):  # TEST-NET-1, nobody's
+        check_port("192.0.2.1", 0)
+    with pytest.raises(PreflightError, match=r"cannot listen on no\.such\.host\.invalid"):
+        check_port("no.such.host.invalid", 0)
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-0.6B", "gpt2", "meta-llama/Llama-3.2-1B-Instruct"])
+def test_hub_ids_are_left_to_the_workers(model: str) -> None:
+    check_model(model)
+
+
+@pytest.mark.parametrize("model", ["/nowhere", "./nowhere", "../nowhere", "~/nowhere", "a/b/c", "a b", ""])
+def test_what_is_no_model(model: str) -> None:
+    with pytest.raises(PreflightError):
+        check_model(model)
+
+
+def test_folders(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"has no config\.json"):
+        check_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    check_model(str(tmp_path))
+    with pytest.raises(PreflightError, match="is a file"):
+        check_model(str(tmp_path / "config.json"))
+
+
+def test_lines_without_a_terminal() -> None:
+    stream = io.StringIO()
+    display = LineDisplay(stream)
+    display.show("prefill-1", Progress("loading"))
+    display.show("prefill-1", Ready("http://a:1"))
+    display.show("router", Failed("why"))
+    assert stream.getvalue().splitlines() == [
+        "prefill-1  loading",
+        "prefill-1  ready on http://a:1",
+        "router     failed: why",
+    ]
+
+
+def test_the_screen_asks_for_keys_and_tokens_without_showing_them() -> None:
+    router = RouterSettings.model_validate({"api_keys": ["sesame"], "admin_token": "sesame"})
+    screen = welcome(Service("http://h:1", "m", 2, 1, Path("/logs"), router))
+    assert "with 2 prefill workers and 1 decode worker\n" in screen
+    assert '-H "Authorization: Bearer $API_KEY"' in screen
+    assert "sesame" not in screen
+    open_to_all = RouterSettings.model_validate({"host": "0.0.0.0", "allow_anonymous": True})
+    assert "admin  off" in welcome(Service("http://h:1", "m", 1, 1, Path("/logs"), open_to_all))
