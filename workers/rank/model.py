@@ -114,7 +114,9 @@ def _load_config(spec: RankSpec) -> PretrainedConfig:
     try:
         return AutoConfig.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelLoadError(f"cannot load the config of {spec.model}: {one_line(error)}") from error
+        # The sentences after the first are advice for somebody who writes Python.
+        reason = one_line(error).partition(". ")[0]
+        raise ModelLoadError(f"cannot load the config of {spec.model}: {reason}") from error
 
 
 def _model_class(config: PretrainedConfig) -> type[PreTrainedModel] | None:

@@ -1,0 +1,131 @@
+"""Drive a runner as a scheduler would: several sequences at once, odd chunks, blocks in no order."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step
+from workers.rank.kv_cache import KVCache
+from workers.rank.model import Model, load_model
+from workers.rank.runner import Runner
+from workers.rank.spec import RankSpec
+from workers.rank.versions import VersionTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GREEDY = SamplingParams(temperature=0.0)
+NUM_BLOCKS = 256
+
+
+def load(folder: Path, device: str = "cpu", block_size: int = 16) -> Model:
+    return load_model(
+        RankSpec(model=str(folder), engine_id="e", device=device, dtype="float32", block_size=block_size),
+        lambda _: None,
+    )
+
+
+@dataclass
+class Job:
+    """One sequence to run: its chunks are ``chunk`` tokens long until the prompt is through."""
+
+    prompt: list[int]
+    num_new: int
+    sampling: SamplingParams = GREEDY
+    chunk: int = 7
+    outputs: list[int] = field(default_factory=list)
+    sampled: list[Sampled] = field(default_factory=list)
+    done: int = 0
+    blocks: list[int] = field(default_factory=list)
+    started: bool = False
+
+    @property
+    def known(self) -> int:
+        return len(self.prompt) + len(self.outputs)
+
+    @property
+    def finished(self) -> bool:
+        return len(self.sampled) >= self.num_new
+
+
+class Driver:
+    """Owns a runner and a shuffled pool of free blocks."""
+
+    def __init__(self, model: Model, *, num_blocks: int = NUM_BLOCKS, seed: int = 0) -> None:
+        self.cache = KVCache(model.cache_shape, num_blocks, model.device)
+        self.versions = VersionTable(num_blocks)
+        self.runner = Runner(model, self.cache, self.versions)
+        self.free = list(range(num_blocks))
+        random.Random(seed).shuffle(self.free)
+        self.step_id = 0
+
+    def run(self, jobs: list[Job]) -> list[list[int]]:
+        """Run until all are finished; what each sampled."""
+        while any(not job.finished for job in jobs):
+            self.advance(jobs)
+        return [[one.token for one in job.sampled] for job in jobs]
+
+    def advance(self, jobs: list[Job]) -> None:
+        """One step over all jobs that are not finished."""
+        started, rows = [], []
+        for seq, job in enumerate(jobs):
+            if job.finished:
+                continue
+            if not job.started:
+                job.started = True
+                started.append(NewSequence(seq, job.prompt, list(job.outputs), job.sampling, list(job.blocks)))
+            rows.append(self._row(seq, job))
+        self.step_id += 1
+        result = self.runner.execute(Step(self.step_id, [], [], started, rows))
+        assert result.step_id == self.step_id
+        for one in result.sampled:
+            jobs[one.seq].sampled.append(one)
+            jobs[one.seq].outputs.append(one.token)
+
+    def preempt(self, job: Job) -> None:
+        """Take the job's blocks away, as the scheduler does when there are none left; it starts over elsewhere."""
+        self.free = job.blocks + self.free
+        random.Random(self.step_id).shuffle(self.free)
+        job.blocks, job.done, job.started = [], 0, False
+
+    def _row(self, seq: int, job: Job) -> Row:
+        count = min(job.chunk, job.known - job.done)
+        end = job.done + count
+        needed = -(-end // self.cache.shape.block_size) - len(job.blocks)
+        fresh = [self.free.pop() for _ in range(max(0, needed))]
+        job.blocks += fresh
+        row = Row(seq, job.done, count, fresh, end == job.known)
+        job.done = end
+        return row
+
+
+class Reference:
+    """Plain transformers on the same weights."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.model.generation_config.eos_token_id = None
+        self.vocab_size: int = self.model.config.vocab_size
+
+    def generate(self, prompt: list[int], num_new: int) -> list[int]:
+        ids = torch.tensor([prompt])
+        out = self.model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=num_new, pad_token_id=0
+        )
+        tokens: list[int] = out[0, len(prompt) :].tolist()
+        return tokens
+
+    def logprobs(self, tokens: list[int]) -> torch.Tensor:
+        """Of the token after ``tokens``."""
+        with torch.inference_mode():
+            logits: torch.Tensor = self.model(torch.tensor([tokens])).logits[0, -1]
+        return logits.log_softmax(-1)
+
+
+def prompt(length: int, seed: int, vocab_size: int = 384) -> list[int]:
+    return random.Random(f"{length} {seed}").choices(range(2, vocab_size), k=length)

@@ -1,0 +1,225 @@
+"""The rank as a process: start, steps, answers to reads, every kind of end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from protocol.steps import (
+    Connect,
+    Connected,
+    FromRank,
+    NewSequence,
+    Progress,
+    RankReady,
+    Read,
+    ReadResult,
+    Row,
+    SamplingParams,
+    Shutdown,
+    Step,
+    StepResult,
+)
+from workers.rank import frames
+from workers.rank.errors import FrameError, RankDeadError, RankStartError
+from workers.rank.link import RankLink
+from workers.rank.spec import RankSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+STEP = Step(
+    1, [(3, 7)], [], [NewSequence(1, [5, 6, 7], [], SamplingParams(temperature=0.0), [3])], [Row(1, 0, 3, [], True)]
+)
+
+
+def spec_of(folder: Path | str) -> RankSpec:
+    return RankSpec(model=str(folder), engine_id="e1", device="cpu", num_blocks=8, transfer="none")
+
+
+class Listener:
+    """Keeps what a link reports."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[FromRank] = asyncio.Queue()
+        self.progress: list[str] = []
+        self.death: asyncio.Future[RankDeadError] = asyncio.get_running_loop().create_future()
+
+    def on_event(self, event: FromRank) -> None:
+        if isinstance(event, Progress):
+            self.progress.append(event.text)
+        else:
+            self.events.put_nowait(event)
+
+    async def start(self, spec: RankSpec) -> RankLink:
+        return await RankLink.start(spec, self.on_event, self.death.set_result, environ=ENVIRON)
+
+
+async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path]) -> None:
+    listener = Listener()
+    link = await listener.start(spec_of(folder_of("llama")))
+    ready = link.ready
+    assert (ready.rank, ready.num_blocks, ready.max_model_len, ready.vocab_size) == (0, 8, 4096, 384)
+    assert ready.compatibility.layout == "block,kv_head,layer,kv,slot,head_dim"
+    assert link.metadata.engine_id == "e1"
+    assert link.metadata.block_bytes == ready.block_bytes == 2 * 2 * 2 * 16 * 16 * 4
+    assert any("KV cache" in line for line in listener.progress)
+
+    link.send(STEP)
+    result = await listener.events.get()
+    assert isinstance(result, StepResult)
+    assert [one.seq for one in result.sampled] == [1]
+
+    link.send(Connect("e2", []))
+    link.send(Read(5, "e2", "lease", [1], [2], [3], [(2, 9)]))
+    answers = [await listener.events.get(), await listener.events.get()]
+    assert isinstance(answers[0], Connected)
+    assert answers[0].error
+    assert isinstance(answers[1], ReadResult)
+    assert (answers[1].read_id, answers[1].outcome) == (5, "failed")
+
+    await link.stop()
+    await link.stop()
+    assert gone(link.pid)
+    assert not listener.death.done(), "a stopped rank did not die"
+
+
+@pytest.mark.parametrize("how", ["step", "kill"])
+async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Callable[[str], Path]) -> None:
+    listener = Listener()
+    link = await listener.start(spec_of(folder_of("llama")))
+    if how == "step":
+        link.send(Step(1, [], [], [], [Row(9, 0, 1, [], False)]))
+    else:
+        os.kill(link.pid, signal.SIGKILL)
+    error = await listener.death
+    assert (
+        str(error)
+        == {"step": "a row for the unknown sequence 9", "kill": "the rank process was killed by signal 9"}[how]
+    )
+    link.send(STEP)
+    await link.stop()
+    assert gone(link.pid)
+
+
+async def test_a_missing_model_is_one_line() -> None:
+    listener = Listener()
+    with pytest.raises(RankStartError, match="^no model in /nowhere/at/all: no such folder$"):
+        await listener.start(spec_of("/nowhere/at/all"))
+    assert not listener.death.done()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Callable[[str], Path]) -> None:
+    listener = Listener()
+    loading = asyncio.Event()
+    pids: list[int] = []
+
+    def on_event(event: FromRank) -> None:
+        pids.extend(children())
+        loading.set()
+
+    start = asyncio.create_task(
+        RankLink.start(spec_of(folder_of("llama")), on_event, listener.death.set_result, environ=ENVIRON)
+    )
+    await loading.wait()
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert pids
+    assert all(gone(pid) for pid in pids)
+
+
+def test_a_rank_leaves_when_the_other_end_closes(folder_of: Callable[[str], Path]) -> None:
+    process, ours = spawn(spec_of(folder_of("llama")))
+    with ours:
+        while not isinstance(receive(ours), RankReady):
+            pass
+    assert process.wait() == 0
+
+
+def test_a_rank_that_still_loads_leaves_too(folder_of: Callable[[str], Path]) -> None:
+    process, ours = spawn(spec_of(folder_of("llama")))
+    ours.close()
+    assert process.wait() == 0
+
+
+def test_the_link_needs_no_torch() -> None:
+    code = "import sys, workers.rank.link; print(sorted({'torch', 'transformers', 'numpy', 'nixl'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_frames_cross_a_socket_in_any_pieces() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        data = frames.encode(STEP) + frames.encode(Shutdown())
+        sender = threading.Thread(target=lambda: [left.sendall(bytes([byte])) for byte in data] and left.close())
+        sender.start()
+        assert [frames.receive(right), frames.receive(right), frames.receive(right)] == [STEP, Shutdown(), None]
+        sender.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x01", "inside a frame"),
+        (frames.encode(STEP)[:-1], "inside a frame"),
+        (struct.pack("<I", 2**31), "over the limit"),
+        (struct.pack("<I", 1) + b"\xc1", "not one of ours"),
+        (frames.encode(Progress("a message for the other side")), "not one of ours"),
+    ],
+)
+def test_broken_frames_are_told_apart(data: bytes, reason: str) -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        left.sendall(data)
+        left.shutdown(socket.SHUT_WR)
+        with pytest.raises(FrameError, match=reason):
+            frames.receive(right)
+
+
+def spawn(spec: RankSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    import msgspec
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workers.rank.main", *arguments],
+            pass_fds=[theirs.fileno()],
+            cwd=ROOT,
+            env={**os.environ, **ENVIRON},
+        )
+    return process, ours
+
+
+def receive(sock: socket.socket) -> FromRank:
+    import msgspec
+
+    (length,) = struct.unpack("<I", sock.recv(4, socket.MSG_WAITALL))
+    return msgspec.msgpack.decode(sock.recv(length, socket.MSG_WAITALL), type=FromRank)
+
+
+def children() -> list[int]:
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    """Not there, or nothing but an exit status that somebody has yet to collect."""
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
