@@ -116,7 +116,7 @@ async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Callable[[str], 
 
 async def test_a_missing_model_is_one_line() -> None:
     listener = Listener()
-    with pytest.raises(RankStartError, match="^no model in /nowhere/at/all: no such folder$"):
+    with pytest.raises(RankStartError, match=r"^no model in /nowhere/at/all: no such folder$"):
         await listener.start(spec_of("/nowhere/at/all"))
     assert not listener.death.done()
 

@@ -93,7 +93,7 @@ def test_a_missing_folder_and_an_empty_one(tmp_path: Path) -> None:
 
 def test_a_hub_id_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelLoadError, match="^cannot load the config of nobody/has-this-model: ") as caught:
+    with pytest.raises(ModelLoadError, match=r"^cannot load the config of nobody/has-this-model: ") as caught:
         load_model(RankSpec(model="nobody/has-this-model", engine_id="e", device="cpu"), lambda _: None)
     assert "\n" not in str(caught.value)
 
