@@ -54,7 +54,7 @@ class HandshakeFetcher:
     """Speaks to handshake servers. ``fetch`` has no timeout of its own: wrap it."""
 
     def __init__(self, token: str | None, compatibility_hash: str) -> None:
-        self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        self._headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
         self._compatibility_hash = compatibility_hash
         # Straight to the host that was checked: no proxy from the environment, no redirect.
         self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=None, verify=False)

@@ -35,7 +35,8 @@ def bearer_matches(header: str | None, token: str | None) -> bool:
     """Is this ``Authorization`` header ours? Takes equally long for every wrong one; without a token all are."""
     if token is None:
         return True
-    return hmac.compare_digest((header or "").encode("utf-8", "surrogateescape"), f"Bearer {token}".encode())
+    # Starlette reads headers as Latin-1; this gives the bytes back.
+    return hmac.compare_digest((header or "").encode("latin-1"), f"Bearer {token}".encode())
 
 
 def handshake_router(
