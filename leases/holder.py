@@ -3,9 +3,9 @@
 All times are this machine's monotonic clock in ms, passed in. The states are in ``leases.holder_state``.
 
 What the store's silence means. A lease is a promise of retention, so unsure means keep: while the store cannot be
-reached nothing ends before ``redis_grace_ms`` after its last answer. Then whatever is past its own deadline ends. The
-routers could not renew meanwhile either, so once the store is back, leases that ran low are granted again before
-anything is reaped.
+reached nothing ends before ``redis_grace_ms`` after its first missing answer. Then whatever is past its own deadline
+ends. The routers could not renew meanwhile either, so once the store is back, leases that ran low are granted again
+before anything is reaped.
 What the store's ignorance means. A lease that it does not know any more (it came back empty) is granted again, with a
 whole duration. But only a few times without a renewal in between: else a store that keeps losing everything would hold
 the blocks of a dead router's requests for ever.
@@ -76,8 +76,8 @@ class LeaseHolder:
         self._untold: dict[str, _Lease] = {}
         #: When to ask about all: a sync, or not later than the earliest deadline.
         self._sync_at_ms = now_ms + self._sync_ms
-        self._contact_ms = now_ms
-        self._retry_at_ms: int | None = None
+        self._silent_since_ms: int | None = None
+        self._retry_at_ms = now_ms
 
     def __repr__(self) -> str:
         counts = [(state, sum(lease.state is state for lease in self._leases.values())) for state in HolderState]
@@ -95,7 +95,7 @@ class LeaseHolder:
     @property
     def reachable(self) -> bool:
         """Whether the store answered last time."""
-        return self._retry_at_ms is None
+        return self._silent_since_ms is None
 
     def grant(self, lease_id: str, now_ms: int) -> None:
         """Hold from now on. Raises DuplicateLeaseError."""
@@ -133,7 +133,7 @@ class LeaseHolder:
         """When ``take_work`` next has something to do; None: only after the next call from outside."""
         if not self._leases:
             return None
-        if self._retry_at_ms is not None:
+        if not self.reachable:
             return self._retry_at_ms
         return 0 if self._untold else self._sync_at_ms
 
@@ -156,7 +156,7 @@ class LeaseHolder:
 
     def granted(self, lease_ids: Iterable[str], now_ms: int) -> None:
         """The store holds these now."""
-        self._heard(now_ms)
+        self._silent_since_ms = None
         for lease_id in lease_ids:
             lease = self._leases.get(lease_id)
             if lease is not None and lease.state is HolderState.GRANTING:
@@ -166,7 +166,7 @@ class LeaseHolder:
 
     def answered(self, work: Work, answers: Iterable[LeaseStatus], now_ms: int) -> list[Ended]:
         """The store's answers to the reap of ``work``: what ended by them."""
-        self._heard(now_ms)
+        self._silent_since_ms = None
         ended = [self._answer(status, now_ms) for status in answers]
         for lease_id in (*work.release, *work.done):
             self._step(lease_id, HolderEvent.SETTLED)
@@ -174,11 +174,13 @@ class LeaseHolder:
 
     def failed(self, now_ms: int) -> list[Ended]:
         """The store did not answer: what ends because its grace is over."""
+        if self._silent_since_ms is None:
+            self._silent_since_ms = now_ms
         self._retry_at_ms = now_ms + RETRY_MS
         self._sync_at_ms = 0
         for lease_id, lease in list(self._leases.items()):
             self._doubt(lease_id, lease, now_ms)
-        if now_ms < self._contact_ms + self._grace_ms:
+        if now_ms < self._silent_since_ms + self._grace_ms:
             return []
         over = [key for key, lease in self._leases.items() if lease.state in PINNING and lease.deadline_ms <= now_ms]
         for lease_id in over:
@@ -187,10 +189,6 @@ class LeaseHolder:
 
     def _with_state(self, state: HolderState) -> list[str]:
         return [lease_id for lease_id, lease in self._untold.items() if lease.state is state]
-
-    def _heard(self, now_ms: int) -> None:
-        self._contact_ms = now_ms
-        self._retry_at_ms = None
 
     def _withdraw(self, lease_id: str, event: HolderEvent, now_ms: int) -> None:
         self._step(lease_id, event)

@@ -157,12 +157,13 @@ def fail_until(holder: LeaseHolder, start_ms: int, end_ms: int) -> list[Ended]:
 
 def test_silence_keeps_everything_for_the_grace_and_then_ends_what_is_overdue(holder: LeaseHolder) -> None:
     held(holder, "a")
-    assert fail_until(holder, START_MS + SYNC_MS, START_MS + GRACE_MS) == []
+    silent_ms = START_MS + SYNC_MS
+    assert fail_until(holder, silent_ms, silent_ms + GRACE_MS) == []
     assert holder.pinned() == ["a"]
-    holder.grant("young", START_MS + GRACE_MS - 1)
-    assert holder.failed(START_MS + GRACE_MS) == [Ended("a", LeaseState.EXPIRED)]
+    holder.grant("young", silent_ms + GRACE_MS - 1)
+    assert holder.failed(silent_ms + GRACE_MS) == [Ended("a", LeaseState.EXPIRED)]
     assert holder.pinned() == ["young"]
-    overdue_ms = START_MS + GRACE_MS - 1 + DURATION_MS
+    overdue_ms = silent_ms + GRACE_MS - 1 + DURATION_MS
     assert holder.failed(overdue_ms) == [Ended("young", LeaseState.EXPIRED)]
 
 

@@ -1,0 +1,212 @@
+"""The router's side of the leases: one thread that renews and releases, whatever the event loop is busy with.
+
+The loop calls in under a lock that is only ever held for pure code (``leases.renewal``), never over I/O: a slow Redis
+stalls this thread alone. When it does not answer at all, the other engines' renewals of that round are put off instead
+of each waiting for its own timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from leases.ids import check_duration, check_id
+from leases.memory_store import monotonic_ms
+from leases.renewal import RenewalBook
+from leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leases.renewal import EngineWork, Lost
+    from leases.store import LeaseStore
+
+logger = logging.getLogger(__name__)
+
+
+class LeaseSettings(Protocol):
+    """The part of the router's settings that is about leases."""
+
+    @property
+    def lease_duration_s(self) -> float: ...
+
+    @property
+    def lease_renew_interval_s(self) -> float: ...
+
+
+class LeaseClient:
+    """Keeps this router's leases alive. All methods belong to one event loop; none but ``close`` takes time.
+
+    ``store`` is the caller's to close, after ``close``. ``redis_grace_ms`` is what P is configured with.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        settings: LeaseSettings,
+        *,
+        redis_grace_ms: int = 60_000,
+        clock: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        """Raises ValueError for a duration that no store takes."""
+        self._store = store
+        self._duration_ms = check_duration(round(settings.lease_duration_s * 1000))
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._book = RenewalBook(
+            duration_ms=self._duration_ms,
+            renew_interval_ms=max(1, round(settings.lease_renew_interval_s * 1000)),
+            redis_grace_ms=redis_grace_ms,
+        )
+        self._stopping = False
+        self._on_lost: dict[tuple[str, str], Callable[[], None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
+        self._silent = False
+        #: Every key exists from the start and is changed by one thread only, so that reading needs no lock.
+        self._counts = {f"answered_{state}": 0 for state in LeaseState} | {
+            "tracked": 0,
+            "lost": 0,
+            "release_asked": 0,
+            "release_sent": 0,
+            "store_error": 0,
+        }
+
+    def __repr__(self) -> str:
+        return f"<LeaseClient tracked={len(self)} {'silent' if self._silent else 'answered'}>"
+
+    def __len__(self) -> int:
+        """Tracked leases."""
+        with self._changed:
+            return len(self._book)
+
+    def track(self, engine_id: str, lease_id: str, on_lost: Callable[[], None]) -> None:
+        """Renew at once and from now on. P must just have answered with the lease.
+
+        ``on_lost`` is called on the loop, once, when the lease is gone (see ``leases.renewal``), unless it was
+        untracked or released before. Raises AlreadyTrackedError; ValueError for an id that cannot be ours.
+        """
+        check_id(engine_id)
+        check_id(lease_id)
+        with self._changed:
+            self._book.track(engine_id, lease_id, self._clock())
+            self._wake()
+        self._on_lost[engine_id, lease_id] = on_lost
+        self._counts["tracked"] += 1
+
+    def untrack(self, engine_id: str, lease_id: str) -> None:
+        """Renew no longer: D has read. Unknown ones are ignored: it may just have been lost."""
+        self._on_lost.pop((engine_id, lease_id), None)
+        with self._changed:
+            self._book.untrack(engine_id, lease_id)
+
+    def release(self, engine_id: str, lease_id: str) -> None:
+        """Renew no longer and have P free the blocks now. Tried until the lease has run out by itself.
+
+        Raises ValueError for an id that cannot be ours.
+        """
+        check_id(engine_id)
+        check_id(lease_id)
+        self._on_lost.pop((engine_id, lease_id), None)
+        with self._changed:
+            self._book.release(engine_id, lease_id, self._clock())
+            self._wake()
+        self._counts["release_asked"] += 1
+
+    def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
+        """Until the deadline that the last renewal confirmed; None if the lease is not tracked."""
+        with self._changed:
+            return self._book.remaining_ms(engine_id, lease_id, self._clock())
+
+    def counters(self) -> Mapping[str, int]:
+        """What happened so far: answers to renewals by state, leases tracked and lost, releases, failed calls."""
+        return dict(self._counts)
+
+    async def close(self) -> None:
+        """Send what releases are left (once), stop the thread. Leases still tracked run out by themselves."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._on_lost.clear()
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _wake(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
+        self._changed.notify_all()
+
+    # The renewing thread.
+
+    def _run(self) -> None:
+        while (works := self._next_works()) is not None:
+            self._do(works)
+        with self._changed:
+            last = self._book.take_releases()
+        self._do(last)
+
+    def _next_works(self) -> list[EngineWork] | None:
+        """Wait for work; None to stop."""
+        with self._changed:
+            while not self._stopping:
+                now_ms = self._clock()
+                if works := self._book.take_work(now_ms):
+                    return works
+                next_ms = self._book.next_work_ms()
+                self._changed.wait(None if next_ms is None else max(0, next_ms - now_ms) / 1000)
+        return None
+
+    def _do(self, works: list[EngineWork]) -> None:
+        for index, work in enumerate(works):
+            try:
+                self._ask(work)
+            except LeaseStoreUnreachableError as error:
+                self._note_failure(works[index:], error)
+                return
+            except LeaseStoreError as error:  # this engine's keys are broken, another's may not be
+                self._note_failure([work], error)
+
+    def _ask(self, work: EngineWork) -> None:
+        if work.release:
+            self._store.release(work.engine_id, work.release)
+            with self._changed:
+                self._book.released(work.engine_id, work.release)
+            self._counts["release_sent"] += len(work.release)
+        if work.renew:
+            sent_ms = self._clock()
+            answers = self._store.renew(work.engine_id, work.renew, self._duration_ms)
+            for status in answers:
+                self._counts[f"answered_{status.state}"] += 1
+            with self._changed:
+                lost = self._book.answered(work.engine_id, answers, sent_ms, self._clock())
+            self._tell(lost)
+        self._silent = False
+
+    def _note_failure(self, works: list[EngineWork], error: LeaseStoreError) -> None:
+        with self._changed:
+            now_ms = self._clock()
+            lost = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]
+        self._tell(lost)
+        self._counts["store_error"] += 1
+        if not self._silent:
+            logger.warning("the lease store does not answer, leases cannot be renewed: %s", error)
+        self._silent = True
+
+    def _tell(self, lost: list[Lost]) -> None:
+        assert self._loop is not None
+        for one in lost:
+            self._counts["lost"] += 1
+            logger.info("lease %s of engine %s is lost: %s", one.lease_id, one.engine_id, one.state)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who could be told
+                self._loop.call_soon_threadsafe(self._lose, one)
+
+    # On the loop again.
+
+    def _lose(self, lost: Lost) -> None:
+        on_lost = self._on_lost.pop((lost.engine_id, lost.lease_id), None)
+        if on_lost is not None:  # else it was untracked while this was on its way
+            on_lost()

@@ -1,0 +1,216 @@
+"""The router's shell: renews while the event loop is blocked, releases at once, outlives a Redis that dies or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from leases.memory_store import MemoryLeaseStore
+from leases.redis_store import RedisLeaseStore, leases_key
+from leases.renewal import AlreadyTrackedError
+from leases.store import LeaseState, LeaseStoreError
+from router.lease_client import LeaseClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from baton.embedded_redis import EmbeddedRedis
+    from leases.store import LeaseStatus, LeaseStore
+
+ENGINE = "e0"
+
+
+@dataclass(frozen=True)
+class Settings:
+    lease_duration_s: float = 60.0
+    lease_renew_interval_s: float = 0.02
+
+
+class WatchedStore(MemoryLeaseStore):
+    """Tells a test when the n-th renewal happened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewals: list[Sequence[str]] = []
+        self._renewed = threading.Condition()
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        answers = super().renew(engine_id, lease_ids, duration_ms)
+        with self._renewed:
+            self.renewals.append(lease_ids)
+            self._renewed.notify_all()
+        return answers
+
+    def wait_for(self, count: int) -> bool:
+        """Blocks the calling thread until ``count`` more renewals."""
+        with self._renewed:
+            target = len(self.renewals) + count
+            return self._renewed.wait_for(lambda: len(self.renewals) >= target, 20)
+
+
+@asynccontextmanager
+async def renewing(
+    store: LeaseStore, settings: Settings | None = None, redis_grace_ms: int = 60_000
+) -> AsyncIterator[LeaseClient]:
+    client = LeaseClient(store, settings or Settings(), redis_grace_ms=redis_grace_ms)
+    try:
+        yield client
+    finally:
+        await client.close()
+        store.close()
+
+
+def never() -> None:
+    raise AssertionError("the lease was lost")
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  (what is asked for has no event that a test could see)
+            await asyncio.sleep(0.005)
+
+
+async def test_renewal_goes_on_while_the_event_loop_is_blocked() -> None:
+    store = WatchedStore()
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        assert store.wait_for(5), "this call blocks the loop"
+        client.untrack(ENGINE, "a")
+        assert len(client) == 0
+
+
+async def test_a_lease_that_ended_is_lost_at_once_and_once(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a"], 60_000)
+    lost = asyncio.Event()
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", lost.set)
+        store.reap(ENGINE, [], ["a"])
+        await asyncio.wait_for(lost.wait(), 20)
+        assert client.counters()["lost"] == 1
+        assert client.counters()["answered_done"] == 1
+        assert client.remaining_ms(ENGINE, "a") is None
+
+
+async def test_a_lease_untracked_while_its_loss_is_on_its_way_is_not_reported() -> None:
+    store = WatchedStore()
+    async with renewing(store, Settings(lease_duration_s=60)) as client:
+        store.reap(ENGINE, [], ["a"])
+        client.track(ENGINE, "a", never)
+        while not client.counters()["lost"]:
+            assert len(store.renewals) or store.wait_for(1)
+        client.untrack(ENGINE, "a")
+        await asyncio.sleep(0)
+
+
+async def test_the_first_renewal_extends_what_p_granted(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a"], 1_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        await eventually(lambda: store.held(ENGINE)[0].remaining_ms > 30_000)
+        assert (client.remaining_ms(ENGINE, "a") or 0) > 30_000
+        with pytest.raises(AlreadyTrackedError):
+            client.track(ENGINE, "a", never)
+        with pytest.raises(ValueError, match="not an engine or lease id"):
+            client.track(ENGINE, "a b", never)
+
+
+async def test_a_release_wakes_p(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a"], 60_000)
+    ear = store.wakeups(ENGINE)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        client.release(ENGINE, "a")
+        assert await asyncio.to_thread(ear.wait, 20)
+        assert store.reap(ENGINE, ["a"], [])[0].state is LeaseState.RELEASED
+        await eventually(lambda: client.counters()["release_sent"] == 1)
+        assert client.counters()["release_asked"] == 1
+    ear.close()
+
+
+async def test_closing_sends_the_releases_that_are_left(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a", "b"], 60_000)
+    client = LeaseClient(store, Settings())
+    client.release(ENGINE, "a")
+    client.release(ENGINE, "b")
+    await client.close()
+    assert [status.state for status in store.held(ENGINE)] == [LeaseState.RELEASED] * 2
+    store.close()
+
+
+async def test_a_client_that_had_nothing_to_do_closes() -> None:
+    async with renewing(MemoryLeaseStore()) as client:
+        client.untrack(ENGINE, "never")
+        assert client.remaining_ms(ENGINE, "never") is None
+
+
+async def test_a_hung_redis_loses_nothing_and_releases_arrive_when_it_goes_on(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url, socket_timeout_s=0.1)
+    store.grant(ENGINE, ["a", "b"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        client.track(ENGINE, "b", never)
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        await eventually(lambda: client.counters()["store_error"] >= 2)
+        client.release(ENGINE, "b")
+        assert len(client) == 1
+        os.kill(own_redis.pid, signal.SIGCONT)
+        await eventually(lambda: client.counters()["release_sent"] == 1)
+        renewed = client.counters()["answered_held"]
+        await eventually(lambda: client.counters()["answered_held"] > renewed)
+
+
+async def test_an_emptied_redis_is_survived_when_p_grants_again(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        own_redis.kill()
+        own_redis.start()
+        await eventually(lambda: client.counters()["answered_unknown"] >= 2)
+        store.grant(ENGINE, ["a"], 1_000)
+        await eventually(lambda: store.held(ENGINE)[0].remaining_ms > 30_000)
+
+
+async def test_an_emptied_redis_and_a_p_that_is_gone_lose_the_lease(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    lost = asyncio.Event()
+    async with renewing(store, Settings(lease_duration_s=0.4)) as client:
+        client.track(ENGINE, "a", lost.set)
+        await asyncio.wait_for(lost.wait(), 20)
+        assert client.counters()["answered_unknown"] >= 2
+
+
+async def test_without_redis_a_lease_is_lost_after_the_grace(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    own_redis.kill()
+    lost = asyncio.Event()
+    async with renewing(store, Settings(lease_duration_s=0.1), redis_grace_ms=500) as client:
+        client.track(ENGINE, "a", lost.set)
+        await asyncio.wait_for(lost.wait(), 20)
+        assert client.counters()["store_error"] > 1
+
+
+async def test_one_engines_broken_keys_do_not_stop_another(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant("good", ["a"], 60_000)
+    with redis.Redis.from_url(redis_url) as foreign:
+        foreign.set(leases_key("broken"), "x")
+    async with renewing(store) as client:
+        client.track("broken", "b", never)
+        client.track("good", "a", never)
+        await eventually(lambda: client.counters()["answered_held"] >= 3 and client.counters()["store_error"] >= 1)
+    with pytest.raises(LeaseStoreError):
+        RedisLeaseStore(redis_url).held("broken")

@@ -1,0 +1,158 @@
+"""A router's view of its leases: when it renews, and when it believes that one is lost. No store, no time."""
+
+from __future__ import annotations
+
+import pytest
+
+from leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, Lost, RenewalBook
+from leases.store import LeaseState, LeaseStatus
+
+DURATION_MS = 6_000
+INTERVAL_MS = 1_500
+GRACE_MS = 60_000
+NOW_MS = 1_000_000
+
+HELD, UNKNOWN = LeaseState.HELD, LeaseState.UNKNOWN
+
+
+@pytest.fixture
+def book() -> RenewalBook:
+    return RenewalBook(duration_ms=DURATION_MS, renew_interval_ms=INTERVAL_MS, redis_grace_ms=GRACE_MS)
+
+
+def answer(book: RenewalBook, now_ms: int, state: LeaseState, remaining_ms: int = 0, lease_id: str = "a") -> list[Lost]:
+    return book.answered("e", [LeaseStatus(lease_id, state, remaining_ms)], now_ms, now_ms)
+
+
+def test_a_tracked_lease_is_renewed_at_once_and_then_every_interval(book: RenewalBook) -> None:
+    assert book.next_work_ms() is None
+    book.track("e", "a", NOW_MS)
+    assert book.take_work(NOW_MS) == [EngineWork("e", [], ["a"])]
+    assert answer(book, NOW_MS, HELD, DURATION_MS) == []
+    assert book.next_work_ms() == NOW_MS + INTERVAL_MS
+    assert book.take_work(NOW_MS + INTERVAL_MS - 1) == []
+    assert book.take_work(NOW_MS + INTERVAL_MS) == [EngineWork("e", [], ["a"])]
+
+
+def test_leases_of_one_engine_that_are_due_soon_go_together(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    book.take_work(NOW_MS)
+    book.track("e", "b", NOW_MS + INTERVAL_MS // 5)
+    book.track("f", "c", NOW_MS + INTERVAL_MS // 5)
+    book.take_work(NOW_MS + INTERVAL_MS // 5)
+    works = book.take_work(NOW_MS + INTERVAL_MS)
+    assert works == [EngineWork("e", [], ["a", "b"])]
+    assert len(book) == 3
+
+
+def test_the_time_left_counts_from_when_the_renewal_was_sent(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    assert book.remaining_ms("e", "a", NOW_MS + 1000) == DURATION_MS - 1000
+    book.take_work(NOW_MS + 1000)
+    book.answered("e", [LeaseStatus("a", HELD, DURATION_MS)], NOW_MS + 1000, NOW_MS + 1900)
+    assert book.remaining_ms("e", "a", NOW_MS + 2000) == DURATION_MS - 1000
+    assert book.remaining_ms("e", "a", NOW_MS + 99_000) == 0
+    assert book.remaining_ms("e", "b", NOW_MS) is None
+    assert book.remaining_ms("f", "a", NOW_MS) is None
+
+
+@pytest.mark.parametrize("state", [LeaseState.DONE, LeaseState.RELEASED, LeaseState.EXPIRED])
+def test_an_ended_lease_is_lost_at_once(book: RenewalBook, state: LeaseState) -> None:
+    book.track("e", "a", NOW_MS)
+    book.take_work(NOW_MS)
+    assert answer(book, NOW_MS, state) == [Lost("e", "a", state)]
+    assert book.next_work_ms() is None
+    assert answer(book, NOW_MS, state) == []
+
+
+def test_an_unknown_lease_is_lost_only_after_the_deadline_it_was_promised(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    book.take_work(NOW_MS)
+    assert answer(book, NOW_MS, UNKNOWN) == []
+    assert book.next_work_ms() == NOW_MS + RETRY_MS, "P grants again soon: ask more often"
+    assert answer(book, NOW_MS + DURATION_MS - 1, UNKNOWN) == []
+    assert answer(book, NOW_MS + DURATION_MS, UNKNOWN) == [Lost("e", "a", UNKNOWN)]
+
+
+def test_an_unknown_lease_that_is_held_again_is_not_lost(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    book.take_work(NOW_MS)
+    assert answer(book, NOW_MS + DURATION_MS - 1, UNKNOWN) == []
+    assert answer(book, NOW_MS + DURATION_MS, HELD, DURATION_MS) == []
+    assert answer(book, NOW_MS + 2 * DURATION_MS, UNKNOWN) == []
+
+
+def test_after_a_long_silence_p_has_time_to_grant_again(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    for second in range(1, 30):
+        assert book.failed("e", NOW_MS + second * 1000) == []
+    back_ms = NOW_MS + 30_000
+    assert answer(book, back_ms, UNKNOWN) == []
+    assert answer(book, back_ms + DURATION_MS // 2 - 1, UNKNOWN) == []
+    assert answer(book, back_ms + DURATION_MS // 2, UNKNOWN) == [Lost("e", "a", UNKNOWN)]
+
+
+def test_silence_loses_nothing_before_the_grace_and_then_what_is_overdue(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    assert book.failed("e", NOW_MS) == []
+    assert book.failed("e", NOW_MS + GRACE_MS - 1) == []
+    book.track("e", "young", NOW_MS + GRACE_MS - 1)
+    assert book.failed("e", NOW_MS + GRACE_MS) == [Lost("e", "a", UNKNOWN)]
+    young_ms = NOW_MS + GRACE_MS - 1 + DURATION_MS
+    assert book.failed("e", young_ms - 1) == []
+    assert book.failed("e", young_ms) == [Lost("e", "young", UNKNOWN)]
+    assert book.failed("e", young_ms) == []
+
+
+def test_attempts_are_spaced_while_the_store_is_silent_and_all_leases_are_tried(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    book.take_work(NOW_MS)
+    book.failed("e", NOW_MS)
+    book.track("e", "b", NOW_MS)
+    book.release("e", "c", NOW_MS)
+    assert book.next_work_ms() == NOW_MS + RETRY_MS
+    assert book.take_work(NOW_MS + RETRY_MS - 1) == []
+    assert book.take_work(NOW_MS + RETRY_MS) == [EngineWork("e", ["c"], ["a", "b"])]
+
+
+def test_one_engines_silence_does_not_delay_another(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    book.track("f", "b", NOW_MS)
+    book.failed("e", NOW_MS)
+    assert book.take_work(NOW_MS) == [EngineWork("f", [], ["b"])]
+
+
+def test_a_release_is_sent_at_once_and_forgotten_when_the_store_knows(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    book.release("e", "a", NOW_MS)
+    assert len(book) == 0
+    [work] = book.take_work(NOW_MS)
+    assert work == EngineWork("e", ["a"], [])
+    assert book.take_releases() == [work]
+    book.released("e", work.release)
+    assert book.next_work_ms() is None
+
+
+def test_a_release_is_tried_for_a_duration(book: RenewalBook) -> None:
+    book.release("e", "a", NOW_MS)
+    book.failed("e", NOW_MS + DURATION_MS - 1)
+    assert [work.release for work in book.take_releases()] == [["a"]]
+    book.failed("e", NOW_MS + DURATION_MS)
+    assert book.take_releases() == []
+
+
+def test_an_untracked_lease_is_not_lost_by_a_late_answer(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    book.take_work(NOW_MS)
+    assert book.untrack("e", "a")
+    assert not book.untrack("e", "a")
+    assert not book.untrack("f", "a")
+    assert answer(book, NOW_MS, LeaseState.EXPIRED) == []
+    assert book.next_work_ms() is None
+
+
+def test_tracking_twice_is_refused(book: RenewalBook) -> None:
+    book.track("e", "a", NOW_MS)
+    with pytest.raises(AlreadyTrackedError):
+        book.track("e", "a", NOW_MS + 5)
+    assert book.remaining_ms("e", "a", NOW_MS) == DURATION_MS
