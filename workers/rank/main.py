@@ -141,10 +141,11 @@ def _compatibility(model: Model) -> Compatibility:
 def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
     if spec.transfer == "none":
         return NullTransfer(memory, emit)
-    from workers.transfer.rank_transfer import RankTransfer
     from workers.transfer.ucx import apply_ucx_environment
 
+    # NIXL reads its part of the environment when it is imported.
     apply_ucx_environment(spec.internal_host)
+    from workers.transfer.rank_transfer import RankTransfer
 
     def choose_device() -> None:
         if memory.cache_memory_type == "VRAM":
