@@ -37,13 +37,17 @@ def create_public_app(
     health: Health,
     metrics: WorkerMetrics,
     max_body_bytes: int,
+    on_change: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """What clients and the router talk to. The two hot endpoints are plain ASGI: a token costs no framework."""
+    """What clients and the router talk to. The two hot endpoints are plain ASGI: a token costs no framework.
+
+    ``on_change`` is called whenever a request begins or ends.
+    """
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
     app.include_router(pages(identity, health, engine.load, metrics))
     jobs = Jobs(identity, tokenizer)
-    serving = Serving(engine, leases, identity, metrics)
+    serving = Serving(engine, leases, identity, metrics, on_change)
     chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_body_bytes)
     completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_body_bytes)
     app.router.routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))

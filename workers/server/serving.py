@@ -27,7 +27,7 @@ from workers.server.engine_errors import to_api_error
 from workers.server.http import Client, ClientGoneError, header, read_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.types import Receive, Scope, Send
 
@@ -55,14 +55,18 @@ class Leases(Protocol):
 class Serving:
     """Runs one job for one client."""
 
-    def __init__(self, engine: Engine, leases: Leases, identity: Identity, metrics: WorkerMetrics) -> None:
+    def __init__(
+        self, engine: Engine, leases: Leases, identity: Identity, metrics: WorkerMetrics, on_change: Callable[[], None]
+    ) -> None:
         self._engine = engine
         self._leases = leases
         self._identity = identity
         self._metrics = metrics
+        self._on_change = on_change
 
     async def answer(self, job: Job, client: Client) -> None:
         """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know."""
+        self._on_change()
         try:
             if job.hand_off:
                 await self._hand_off(job, client)
@@ -74,6 +78,7 @@ class Serving:
             raise to_api_error(error) from error
         finally:
             self._metrics.observe(job.transcript)
+            self._on_change()
 
     async def _stream(self, job: Job, client: Client) -> None:
         async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:

@@ -1,0 +1,31 @@
+"""What the HTTP front asks about leases, answered by keeper and engine together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workers.engine.api import Engine
+    from workers.lease_keeper import LeaseKeeper
+
+
+class KeptLeases:
+    """Implements ``serving.Leases``. The keeper unpins through ``on_end``; what it never heard of is unpinned here."""
+
+    def __init__(self, keeper: LeaseKeeper, engine: Engine) -> None:
+        self._keeper = keeper
+        self._engine = engine
+
+    async def grant(self, lease_id: str) -> None:
+        """Hold the lease in the store, or at least here."""
+        await self._keeper.grant(lease_id)
+
+    def drop(self, lease_id: str) -> None:
+        """Unpin now; the keeper tells the store."""
+        if not self._keeper.drop(lease_id):
+            self._engine.end_lease(lease_id)
+
+    def read_by_peer(self, lease_id: str) -> None:
+        """D's notification: it has what it needs."""
+        if not self._keeper.done(lease_id):
+            self._engine.end_lease(lease_id)

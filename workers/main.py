@@ -1,0 +1,141 @@
+"""``run(settings)``: one worker process, from sockets to exit code.
+
+SIGTERM drains: new requests are refused, running ones and leases are waited for, at most ``drain_timeout_s``; then the
+worker stops. SIGINT, or a second SIGTERM, stops at once. A rank that dies ends the process with status 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from protocol.status import Failed, Ready
+from workers.rank.errors import RankError, one_line
+from workers.server.listener import ListenError, bind
+from workers.server.log import set_up_logging
+from workers.server.status_pipe import StatusPipe
+from workers.server.tokenizer import TokenizerError
+from workers.stores import connect
+from workers.worker import Worker
+
+if TYPE_CHECKING:
+    import socket
+
+    from workers.settings import WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: WorkerSettings) -> int:
+    """Serve until told to stop. 0: stopped in order; 1: could not start or go on, one line on stderr says why."""
+    set_up_logging(settings.log_level, settings.log_format)
+    _keep_torch_out()
+    pipe = StatusPipe(settings.status_fd)
+    try:
+        public = bind(settings.host, settings.port)
+        try:
+            internal = bind(settings.bound_internal_host, settings.internal_port)
+        except ListenError:
+            public.close()
+            raise
+    except ListenError as error:
+        return _give_up(pipe, str(error))
+    with public, internal:
+        why = uvloop.run(serve(settings, (public, internal), pipe))
+    return 0 if why is None else _give_up(pipe, why)
+
+
+async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.socket], pipe: StatusPipe) -> str | None:
+    """Serve on bound sockets until told to stop; what went wrong, in one line, or None."""
+    signals = _Signals()
+    stores = connect(settings.redis_url)
+    worker = Worker(settings, sockets, stores, pipe.tell)
+    try:
+        if not await _start(worker, signals):
+            return None
+        pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url))
+        logger.info("serving %s as %s on %s", settings.model_name, settings.role, worker.url)
+        return await _until_told(worker, signals, settings.drain_timeout_s)
+    except (RankError, TokenizerError) as error:
+        return one_line(error)
+    finally:
+        await worker.stop()
+        await stores.close()
+
+
+async def _start(worker: Worker, signals: _Signals) -> bool:
+    """False when a signal came first. Raises what ``Worker.start`` raises."""
+    starting = asyncio.create_task(worker.start(), name="start")
+    leave = asyncio.create_task(signals.leave.wait())
+    try:
+        await asyncio.wait({starting, leave}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return False
+        await starting
+        return True
+    finally:
+        for task in (starting, leave):
+            task.cancel()
+        await asyncio.gather(starting, leave, return_exceptions=True)
+
+
+async def _until_told(worker: Worker, signals: _Signals, drain_timeout_s: float) -> str | None:
+    leave = asyncio.create_task(signals.leave.wait())
+    news: set[asyncio.Future[Any]] = {leave, worker.failed}
+    await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
+    leave.cancel()
+    if signals.leave.is_set() and not worker.failed.done():
+        await _drain(worker, signals, drain_timeout_s)
+    return worker.failed.result() if worker.failed.done() else None
+
+
+async def _drain(worker: Worker, signals: _Signals, timeout_s: float) -> None:
+    """Wait for what runs, unless somebody is in a hurry."""
+    if signals.hurry.is_set():
+        return
+    logger.info("draining, for at most %g s", timeout_s)
+    draining = asyncio.create_task(worker.drain(), name="drain")
+    hurry = asyncio.create_task(signals.hurry.wait())
+    news: set[asyncio.Future[Any]] = {draining, hurry, worker.failed}
+    await asyncio.wait(news, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    if not draining.done():
+        logger.warning("leaving before everything was over")
+    for task in (draining, hurry):
+        task.cancel()
+    await asyncio.gather(draining, hurry, return_exceptions=True)
+
+
+class _Signals:
+    """SIGTERM sets ``leave``; SIGINT, or SIGTERM again, also ``hurry``."""
+
+    def __init__(self) -> None:
+        self.leave = asyncio.Event()
+        self.hurry = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+
+    def _terminate(self) -> None:
+        if self.leave.is_set():
+            self.hurry.set()
+        self.leave.set()
+
+    def _interrupt(self) -> None:
+        self.hurry.set()
+        self.leave.set()
+
+
+def _keep_torch_out() -> None:
+    """Tell imports that there is no torch: transformers would take it for a tokenizer (2 s, 300 MB). Ranks have it."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+
+
+def _give_up(pipe: StatusPipe, why: str) -> int:
+    pipe.tell(Failed(error=why))
+    print(f"worker: {why}", file=sys.stderr)
+    return 1

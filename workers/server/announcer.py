@@ -1,0 +1,79 @@
+"""Keeps the registry's entry of this worker fresh: at an interval, and at once when something changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from protocol.worker import WorkerStatus
+from registry.store import RegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.worker import WorkerLoad, WorkerRecord
+    from registry.store import Registry
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two announcements at least, however fast the load changes.
+MIN_GAP_S = 0.02
+
+
+class Announcer:
+    """``start``, then ``changed`` whenever the load may have changed, then ``stop``."""
+
+    def __init__(
+        self, registry: Registry, record: WorkerRecord, load: Callable[[], WorkerLoad], *, interval_ms: int, ttl_ms: int
+    ) -> None:
+        self._registry = registry
+        self._record = record
+        self._load = load
+        self._interval_s = interval_ms / 1000
+        self._ttl_ms = ttl_ms
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._reachable = True
+
+    def start(self) -> None:
+        """Announce from now on."""
+        self._task = asyncio.create_task(self._run(), name="announcer")
+
+    def changed(self) -> None:
+        """The load may differ from what was announced."""
+        self._changed.set()
+
+    async def stop(self) -> None:
+        """Take the entry back, so that routers forget this worker now and not when its time is over."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await self._registry.withdraw(self._record.worker_id)
+        except RegistryError as error:
+            logger.warning("the registry does not answer, our entry runs out by itself: %s", error)
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            await self._announce()
+            await asyncio.sleep(min(MIN_GAP_S, self._interval_s))
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _announce(self) -> None:
+        try:
+            await self._registry.announce(WorkerStatus(record=self._record, load=self._load()), self._ttl_ms)
+        except RegistryError as error:
+            if self._reachable:
+                logger.warning("the registry does not answer, routers will not see this worker: %s", error)
+            self._reachable = False
+        else:
+            if not self._reachable:
+                logger.info("the registry answers again")
+            self._reachable = True

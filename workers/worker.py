@@ -1,0 +1,332 @@
+"""One worker, assembled: rank, engine, leases, handshakes, two HTTP ports, the registry entry.
+
+Starting, in this order: the rank loads the model while the tokenizer loads here; the engine; the lease threads; the
+two ports; the registry entry last, because it says "send me work".
+Stopping, in this order and for these reasons:
+
+1. registry entry   nobody new comes
+2. leases           routers are told, and prefill elsewhere at once instead of renewing what is about to vanish
+3. engine           what still runs gets an error that says so
+4. ports            after the engine, so that those errors are still sent
+5. handshakes, rank, stores   nothing uses them any more
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from leases.ids import new_id
+from protocol.status import Progress as ProgressStatus
+from protocol.steps import Progress
+from protocol.worker import WorkerRecord
+from workers.app import create_internal_app, create_public_app
+from workers.engine.config import EngineConfig
+from workers.engine.engine import AsyncEngine
+from workers.engine.ports import EngineHooks
+from workers.kept_leases import KeptLeases
+from workers.lease_keeper import LeaseKeeper
+from workers.rank.errors import RankStartError
+from workers.rank.link import RankLink
+from workers.rank.spec import RankSpec
+from workers.server import tokenizer as tokenizers
+from workers.server.access import Access
+from workers.server.announcer import Announcer
+from workers.server.identity import Identity
+from workers.server.listener import HttpPort, base_url, port_of
+from workers.server.metrics import WorkerMetrics
+from workers.server.pages import Health
+from workers.traffic import RankTraffic
+from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
+from workers.transfer.handshake_server import handshake_bytes, handshake_router
+from workers.transfer.options import TransferOptions
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from fastapi import APIRouter
+
+    from protocol.steps import FromRank, RankReady
+    from workers.rank.errors import RankDeadError
+    from workers.server.tokenizer import Tokenizer
+    from workers.settings import WorkerSettings
+    from workers.stores import Stores
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that requests get to hear of the end when the ports close.
+PORT_GRACE_S = 2.0
+
+
+class Worker:
+    """``start``, then ``failed`` and ``drain`` as wanted, then ``stop`` (also after a ``start`` that raised)."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        sockets: tuple[socket.socket, socket.socket],
+        stores: Stores,
+        tell: Callable[[ProgressStatus], None],
+    ) -> None:
+        self._settings = settings
+        self._bound, self._internal_bound = sockets
+        self._stores = stores
+        self._tell = tell
+        self._engine_id = new_id()
+        self._parts = AsyncExitStack()
+        # Built by ``start``; what is told of a rank that dies before looks for these two.
+        self._traffic: RankTraffic | None = None
+        self._health: Health | None = None
+        self._engine: WatchedEngine
+        self._keeper: LeaseKeeper
+        self._leases: KeptLeases
+        self._metrics: WorkerMetrics
+        self._announcer: Announcer
+        #: Done, with the reason, when the worker cannot go on.
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def url(self) -> str:
+        """Base URL of the public port, as others reach it."""
+        return base_url(self._settings.advertised(self._settings.host), port_of(self._bound))
+
+    @property
+    def internal_url(self) -> str:
+        """Base URL of the internal port."""
+        host = self._settings.advertised(self._settings.bound_internal_host)
+        return base_url(host, port_of(self._internal_bound))
+
+    async def start(self) -> None:
+        """Serve. Raises RankStartError, TokenizerError; ``stop`` then cleans up."""
+        link, tokenizer = await self._load()
+        engine = self._build_engine(link)
+        public, internal = self._build_ports(engine, link.ready, tokenizer)
+        # What is pushed last is stopped first.
+        self._parts.push_async_callback(_stop_ports, public, internal)
+        self._parts.push_async_callback(engine.close)
+        self._keeper.start()
+        self._parts.push_async_callback(self._keeper.stop)
+        await internal.start()
+        await public.start()
+        self._announcer.start()
+        self._parts.push_async_callback(self._announcer.stop)
+
+    async def drain(self) -> None:
+        """Take nothing new; return when nothing runs and nothing is leased. Cancelling it goes on refusing."""
+        self._begin_drain()
+        await self._engine.drain()
+
+    async def stop(self) -> None:
+        """Stop in the documented order. Safe after a failed start."""
+        await self._parts.aclose()
+
+    def _begin_drain(self) -> None:
+        self._engine.begin_drain()
+        self._announcer.changed()
+
+    async def _load(self) -> tuple[RankLink, Tokenizer]:
+        """The rank's model and our tokenizer, at once; what fails first ends the other."""
+        settings = self._settings
+        spec = rank_spec(settings, self._engine_id)
+        rank = asyncio.create_task(RankLink.start(spec, self._hear, self._on_death), name="start rank")
+        text = asyncio.create_task(asyncio.to_thread(tokenizers.load, settings.model, settings.revision), name="load")
+        try:
+            await asyncio.wait({rank, text}, timeout=settings.start_timeout_s, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            if not rank.done():
+                rank.cancel()
+            text.cancel()
+            await asyncio.gather(rank, text, return_exceptions=True)
+            if not rank.cancelled() and rank.exception() is None:
+                self._parts.push_async_callback(rank.result().stop)
+        for task in (text, rank):
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        if rank.cancelled() or text.cancelled():
+            raise RankStartError(f"the model was not loaded after start_timeout_s = {settings.start_timeout_s:g} s")
+        self._parts.callback(text.result().close)
+        return rank.result(), text.result()
+
+    def _build_engine(self, link: RankLink) -> WatchedEngine:
+        settings, token = self._settings, self._settings.internal_token
+        pool = HandshakePool(
+            link.send,
+            num_ranks=1,
+            token=None if token is None else token.get_secret_value(),
+            compatibility_hash=link.ready.compatibility.hash,
+            options=HandshakeOptions(
+                timeout_s=settings.handshake_timeout_s, concurrency=settings.handshake_concurrency
+            ),
+        )
+        self._parts.push_async_callback(pool.close)
+        self._keeper = keeper = LeaseKeeper(
+            self._stores.leases,
+            self._engine_id,
+            on_end=lambda lease_id, how: self._engine.end_lease(lease_id),
+            duration_ms=settings.lease_duration_ms,
+            redis_grace_ms=settings.redis_grace_ms,
+        )
+        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict)
+        hooks = EngineHooks(
+            on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
+            on_pressure=self._make_room,
+            on_step=self._metrics.on_step,
+            on_read=self._metrics.on_read,
+        )
+        self._traffic = traffic = RankTraffic(link, pool)
+        self._engine = WatchedEngine(engine_config(settings, link.ready), traffic, pool, hooks, on_death=self._fail)
+        traffic.on_event = self._engine.on_rank_event
+        self._leases = KeptLeases(keeper, self._engine)
+        return self._engine
+
+    def _build_ports(self, engine: WatchedEngine, ready: RankReady, tokenizer: Tokenizer) -> tuple[HttpPort, HttpPort]:
+        settings = self._settings
+        access = Access(settings.internal_token)
+        self._health = Health(engine.load)
+        max_model_len = engine_config(settings, ready).max_total_tokens
+        self._announcer = Announcer(
+            self._stores.registry,
+            self._record(ready, max_model_len),
+            engine.load,
+            interval_ms=settings.announce_interval_ms,
+            ttl_ms=settings.registry_ttl_ms,
+        )
+        public = create_public_app(
+            engine=engine,
+            leases=self._leases,
+            tokenizer=tokenizer,
+            identity=self._identity(ready, max_model_len),
+            access=access,
+            health=self._health,
+            metrics=self._metrics,
+            max_body_bytes=settings.request_body_max_bytes,
+            on_change=self._announcer.changed,
+        )
+        internal = create_internal_app(
+            engine=engine,
+            access=access,
+            health=self._health,
+            drain=self._begin_drain,
+            routers=[self._handshakes(ready)],
+        )
+        return HttpPort(public, self._bound), HttpPort(internal, self._internal_bound)
+
+    def _handshakes(self, ready: RankReady) -> APIRouter:
+        token = self._settings.internal_token
+        answers = {ready.rank: handshake_bytes(ready.metadata, ready.compatibility.hash)}
+        return handshake_router(answers.get, None if token is None else token.get_secret_value())
+
+    def _identity(self, ready: RankReady, max_model_len: int) -> Identity:
+        settings = self._settings
+        return Identity(
+            engine_id=self._engine_id,
+            model=settings.model_name,
+            created=int(time.time()),
+            fingerprint=f"fp_{ready.compatibility.hash[:12]}",
+            vocab_size=ready.vocab_size,
+            max_model_len=max_model_len,
+            internal_host=settings.advertised(settings.bound_internal_host),
+            internal_port=port_of(self._internal_bound),
+        )
+
+    def _record(self, ready: RankReady, max_model_len: int) -> WorkerRecord:
+        settings = self._settings
+        return WorkerRecord(
+            worker_id=self._engine_id,
+            engine_id=self._engine_id,
+            role=settings.role,
+            model=settings.model_name,
+            url=self.url,
+            internal_url=self.internal_url,
+            compatibility_hash=ready.compatibility.hash,
+            max_model_len=max_model_len,
+            block_size=settings.block_size,
+            num_blocks=ready.num_blocks,
+            max_num_seqs=settings.max_num_seqs,
+        )
+
+    def _hear(self, event: FromRank) -> None:
+        if isinstance(event, Progress):
+            logger.info("%s", event.text)
+            self._tell(ProgressStatus(text=event.text))
+        elif self._traffic is not None:
+            self._traffic.hear(event)
+
+    def _on_death(self, error: RankDeadError) -> None:
+        """The rank is gone: requests are told at once, the process leaves."""
+        if self._traffic is None:
+            self._fail(str(error))
+        else:
+            self._engine.dead(str(error))
+
+    def _fail(self, why: str) -> None:
+        if self._health is not None:
+            self._health.fail(why)
+        if not self.failed.done():
+            self.failed.set_result(why)
+
+    def _make_room(self) -> None:
+        """Somebody waits for blocks that leases hold: give up one that only a silent store keeps alive."""
+        lease_id = self._keeper.give_up_oldest()
+        if lease_id is not None:
+            logger.warning("gave up lease %s: its blocks are needed and Redis is silent", lease_id)
+
+
+class WatchedEngine(AsyncEngine):
+    """Says so when it is dead, whoever noticed first."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        link: RankTraffic,
+        connector: HandshakePool,
+        hooks: EngineHooks,
+        *,
+        on_death: Callable[[str], None],
+    ) -> None:
+        super().__init__(config, link, connector, hooks)
+        self._on_death = on_death
+
+    def dead(self, error: str) -> None:
+        """As ``AsyncEngine.dead``."""
+        super().dead(error)
+        self._on_death(error)
+
+
+def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
+    """What the rank process is started with."""
+    return RankSpec(
+        model=settings.model,
+        revision=settings.revision,
+        engine_id=engine_id,
+        device=settings.device,
+        dtype=settings.dtype,
+        block_size=settings.block_size,
+        num_blocks=settings.num_blocks,
+        kv_cache_bytes=settings.kv_cache_bytes,
+        gpu_memory_fraction=settings.gpu_memory_fraction,
+        max_model_len=settings.max_model_len,
+        num_threads=settings.torch_threads,
+        transfer_options=TransferOptions(unsafe_disable_fence=settings.unsafe_disable_fence),
+        internal_host=settings.bound_internal_host,
+    )
+
+
+def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
+    """The engine's sizes, from the rank's and the settings."""
+    return EngineConfig(
+        num_blocks=ready.num_blocks,
+        block_size=settings.block_size,
+        max_model_len=ready.max_model_len,
+        vocab_size=ready.vocab_size,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+    )
+
+
+async def _stop_ports(*ports: HttpPort) -> None:
+    await asyncio.gather(*(port.stop(PORT_GRACE_S) for port in ports))
