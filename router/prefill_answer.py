@@ -43,10 +43,11 @@ _summary_decoder = msgspec.json.Decoder(HandOffSummary)
 class PrefillAnswer:
     """A decoded answer of P. Raises ValueError (msgspec.DecodeError is one) when it is not one."""
 
-    __slots__ = ("_answer", "_body", "_choice", "kv_transfer_params", "summary")
+    __slots__ = ("_answer", "_body", "_choice", "_hand_off", "kv_transfer_params", "summary")
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, *, hand_off: bool) -> None:
         self._body = body
+        self._hand_off = hand_off
         self._answer = _answer_decoder.decode(body)
         if not self._answer.choices:
             raise ValueError("no choices")
@@ -63,7 +64,7 @@ class PrefillAnswer:
 
     def is_whole(self, ask: Ask, max_model_len: int) -> bool:
         """Nothing is left for a D: the first token ended the sequence, or no second one is allowed."""
-        if self._choice.finish_reason == "stop":
+        if not self._hand_off or self._choice.finish_reason == "stop":
             return True
         if not self.has_first_token:
             return False

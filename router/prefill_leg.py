@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from router.attempt import TryAnother, api_error, wait_for_room
 from router.placement import Prompt, available
@@ -78,7 +79,8 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     timeout_s = services.settings.prefill_timeout_s
     # One token in all needs no D. Our own workers then keep no blocks; what others do is not known.
     ours = bool(worker.compatibility_hash)
-    body = x.bodies.prefill(hand_off=not (ours and x.ask.max_new_tokens == 1), ours=ours)
+    hand_off = not (ours and x.ask.max_new_tokens == 1)
+    body = x.bodies.prefill(hand_off=hand_off, ours=ours)
     answer = x.answer = await services.upstream.request(
         "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.worker_headers), body, timeout_s
     )
@@ -87,7 +89,11 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
         error = from_worker(answer.status, data, answer.retry_after)
         raise TryAnother(error) if may_try_another(answer.status) else error
     try:
-        return PrefillAnswer(data)
+        prefilled = PrefillAnswer(data, hand_off=hand_off)
+        if prefilled.summary.lease_id:
+            check_id(prefilled.summary.lease_id)
+            check_id(prefilled.summary.remote_engine_id)
+        return prefilled
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
 

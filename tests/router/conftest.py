@@ -1,0 +1,33 @@
+"""Fixtures: a router without workers, its settings to be overridden."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from router_cluster import Cluster, make_settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from router.settings import RouterSettings
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    """Override in a module or class to change them."""
+    return make_settings()
+
+
+@pytest_asyncio.fixture
+async def cluster(settings: RouterSettings) -> AsyncIterator[Cluster]:
+    """A router without workers."""
+    made = Cluster(settings)
+    await made.start()
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(ConnectionError):
+            await made.close()

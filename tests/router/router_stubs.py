@@ -1,0 +1,210 @@
+"""Scripted workers over real HTTP: they speak our ``kv_transfer_params`` (or a plain engine's) and fail on request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from leases.store import LeaseStore
+
+FIRST_TOKEN = 7
+
+
+def word(i: int) -> str:
+    return f" t{i}"
+
+
+class Hang:
+    """Read the request, never answer. ``release`` lets it go on as usual."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+
+
+class Refuse:
+    """Answer with this status and body."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        self.status = status
+        self.body = body
+
+
+class Reset:
+    """Close the connection: ``before`` any byte, or inside the headers."""
+
+    def __init__(self, sent: bytes = b"") -> None:
+        self.sent = sent
+
+
+class StreamThen:
+    """Stream so many tokens, then ``die`` (reset), ``hang``, ``error`` (an SSE error event) or ``stop`` (clean end)."""
+
+    def __init__(self, num_tokens: int, then: str) -> None:
+        self.num_tokens = num_tokens
+        self.then = then
+        #: Set: it breaks off at once.
+        self.go = asyncio.Event()
+
+
+class StubWorker:
+    """One worker. ``script`` says what the next requests meet; empty: as usual."""
+
+    def __init__(self, role: str, *, ours: bool = True, store: LeaseStore | None = None, name: str = "w") -> None:
+        self.role = role
+        self.ours = ours
+        self.store = store
+        self.name = name
+        self.engine_id = f"engine{name}"
+        self.model = "m"
+        self.first_token = FIRST_TOKEN
+        self.finish_reason = "length"
+        self.first_text = word(0)
+        self.script: deque[Any] = deque()
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        #: Requests whose client went away.
+        self.num_disconnects = 0
+        self.num_leases = 0
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, port: int = 0) -> StubWorker:
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_post("/v1/chat/completions", self._serve)
+        app.router.add_post("/v1/completions", self._serve)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/v1/models", self._models)
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        self.bodies.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        act = self.script.popleft() if self.script else None
+        try:
+            if isinstance(act, Hang):
+                await act.release.wait()
+            if isinstance(act, Refuse):
+                return web.json_response(act.body, status=act.status)
+            if isinstance(act, Reset):
+                assert request.transport is not None
+                if act.sent:
+                    request.transport.write(act.sent)
+                    await asyncio.sleep(0)
+                request.transport.abort()
+                return web.Response()
+            chat = request.path.endswith("/chat/completions")
+            if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
+                return web.json_response(self._prefilled(chat, request.headers["x-request-id"]))
+            return await self._decode(request, body, chat, act)
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.num_disconnects += 1
+            raise
+
+    def _head(self, chat: bool, kind: str) -> dict[str, Any]:
+        return {"id": f"{'chat' if chat else ''}cmpl-x", "object": kind, "created": 5, "model": self.model}
+
+    def _whole(self, chat: bool, text: str, num_tokens: int, finish: str) -> dict[str, Any]:
+        content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        return {
+            **self._head(chat, "chat.completion" if chat else "text_completion"),
+            "choices": [{"index": 0, **content, "logprobs": None, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": num_tokens, "total_tokens": 3 + num_tokens},
+        }
+
+    def _prefilled(self, chat: bool, request_id: str) -> dict[str, Any]:
+        answer = self._whole(chat, self.first_text, 1, self.finish_reason)
+        if self.finish_reason == "stop":
+            return {**answer, "kv_transfer_params": None}
+        self.num_leases += 1
+        params: dict[str, Any] = {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": self.engine_id,
+            "remote_request_id": request_id,
+            "remote_host": "127.0.0.1",
+            "remote_port": 1,
+            "remote_block_ids": [[1, 2, 3]],
+            "remote_num_tokens": 3,
+            "tp_size": 1,
+        }
+        if self.ours:
+            lease_id = f"lease{self.name}{self.num_leases}"
+            params |= {"lease_id": lease_id, "block_versions": [2**64 - 1, 2, 3], "first_token": self.first_token}
+            if self.store is not None:
+                self.store.grant(self.engine_id, [lease_id], 6000)
+        return {**answer, "kv_transfer_params": params}
+
+    async def _decode(self, request: web.Request, body: dict[str, Any], chat: bool, act: Any) -> web.StreamResponse:
+        params = body.get("kv_transfer_params") or {}
+        if self.store is not None and params.get("lease_id"):
+            self.store.reap(params["remote_engine_id"], [params["lease_id"]], [params["lease_id"]])
+        wanted = body.get("max_completion_tokens") or body.get("max_tokens") or 4
+        if not body.get("stream"):
+            return web.json_response(self._whole(chat, "".join(map(word, range(wanted))), wanted, "length"))
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        begin = 1 if params.get("first_token", -1) >= 0 else 0
+        if chat and not begin:
+            await self._event(response, chat, {"delta": {"role": "assistant", "content": ""}})
+        for i in range(begin, wanted):
+            if isinstance(act, StreamThen) and i - begin == act.num_tokens:
+                return await self._break_off(request, response, act)
+            await self._event(response, chat, {"delta": {"content": word(i)}} if chat else {"text": word(i)})
+        await self._event(response, chat, {"delta": {}} if chat else {"text": ""}, finish="length")
+        if (body.get("stream_options") or {}).get("include_usage"):
+            usage = self._whole(chat, "", wanted, "length")["usage"]
+            await self._send(response, {**self._head(chat, "chunk"), "choices": [], "usage": usage})
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _break_off(
+        self, request: web.Request, response: web.StreamResponse, act: StreamThen
+    ) -> web.StreamResponse:
+        assert request.transport is not None
+        if act.num_tokens:
+            await act.go.wait()
+        if act.then == "die":
+            request.transport.abort()
+        elif act.then == "hang":
+            await asyncio.Event().wait()
+        elif act.then == "error":
+            await self._send(response, {"error": {"message": "broke", "type": "server_error", "code": 500}})
+        return response
+
+    async def _event(
+        self, response: web.StreamResponse, chat: bool, content: dict[str, Any], finish: str | None = None
+    ) -> None:
+        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish}
+        kind = "chat.completion.chunk" if chat else "text_completion"
+        await self._send(response, {**self._head(chat, kind), "choices": [choice]})
+
+    @staticmethod
+    async def _send(response: web.StreamResponse, event: dict[str, Any]) -> None:
+        await response.write(b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n")
