@@ -7,7 +7,7 @@ trust what reaches it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import (
@@ -22,6 +22,9 @@ from pydantic import (
 )
 
 from protocol.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 #: OpenAI's own bounds.
 MAX_STOP_STRINGS = 4
@@ -247,25 +250,42 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
     return request
 
 
+#: What pydantic calls a wrong type, in JSON's words.
+_EXPECTED = {
+    "string_type": "a string",
+    "bool_type": "a boolean",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
 _JSON_NAMES = {
     str: "a string",
     bool: "a boolean",
     int: "an integer",
-    float: "a number",
+    float: "a decimal",
     list: "an array",
     dict: "an object",
 }
+#: OpenAI's codes for values out of bounds; the prefix is the kind of number.
+_BOUNDS = {
+    "greater_than": "below_min_value",
+    "greater_than_equal": "below_min_value",
+    "less_than": "above_max_value",
+    "less_than_equal": "above_max_value",
+}
+_CODES = {"string_too_long": "string_above_max_length", "too_short": "empty_array"}
 
 
 def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
-    """The first complaint of pydantic in OpenAI's words."""
-    first = error.errors(include_url=False, include_context=True)[0]
-    path = [
-        part
-        for part in first["loc"]
-        if isinstance(part, int) or part in body or len(first["loc"]) == 1 or _is_key(part)
-    ]
-    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    """The most specific complaint of pydantic in OpenAI's words.
+
+    Of a union, pydantic complains about every branch; the branch that got furthest is what the client meant.
+    """
+    complaints = [(_path(details, body), details) for details in error.errors(include_url=False)]
+    path, first = max(complaints, key=lambda complaint: len(complaint[0]))
+    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
     kind = first["type"]
     if kind == "missing":
         return BadRequestError(
@@ -273,16 +293,29 @@ def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
         )
     if kind == "extra_forbidden":
         return BadRequestError(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")
-    got = _JSON_NAMES.get(type(first["input"]), "null")
-    if kind.endswith("_type"):
-        return BadRequestError(
-            f"Invalid type for '{param}': {first['msg'].lower()}, but got {got} instead.",
-            param=param,
-            code="invalid_type",
+    value = first["input"]
+    if kind in _EXPECTED:
+        wanted = " or ".join(
+            dict.fromkeys(_EXPECTED[d["type"]] for p, d in complaints if p == path and d["type"] in _EXPECTED)
         )
-    return BadRequestError(f"Invalid value for '{param}': {first['msg'].lower()}.", param=param, code="invalid_value")
+        got = _JSON_NAMES.get(type(value), "null")
+        message = f"Invalid type for '{param}': expected {wanted}, but got {got} instead."
+        return BadRequestError(message, param=param, code="invalid_type")
+    code = _CODES.get(kind, "invalid_value")
+    if kind in _BOUNDS:
+        code = f"{'integer' if isinstance(value, int) else 'decimal'}_{_BOUNDS[kind]}"
+    return BadRequestError(f"Invalid value for '{param}': {first['msg'].lower()}.", param=param, code=code)
 
 
-def _is_key(part: int | str) -> bool:
-    """Leave out what pydantic adds for unions (``str``, ``list[...]``, class names)."""
-    return part in {"role", "content", "name", "type", "text", "include_usage"}
+def _path(details: ErrorDetails, body: dict[str, Any]) -> list[int | str]:
+    """Where in the body: pydantic's path without the names it gives to the branches of unions."""
+    path: list[int | str] = []
+    here: Any = body
+    for part in details["loc"]:
+        inside = isinstance(here, list) and isinstance(part, int) and part < len(here)
+        if inside or (isinstance(here, dict) and part in here):
+            here = here[part]
+            path.append(part)
+        elif details["type"] == "missing" and part == details["loc"][-1]:
+            path.append(part)
+    return path

@@ -143,7 +143,7 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
     port = d.port
     await d.stop()
     writer = await cluster.open(chat())
-    await eventually(lambda: not [w for w in cluster.services.pool if w.worker_id == "d1"][0].healthy)
+    await eventually(lambda: not next(w for w in cluster.services.pool if w.worker_id == "d1").healthy)
     await cluster.until_state("held")
     await d.start(port)
     await cluster.until_state("held", 0)
@@ -185,7 +185,7 @@ class TestShortTimeouts:
 
 class TestLostLeases:
     async def _hold(self, cluster: Cluster) -> tuple[Any, Any, Any]:
-        p, d = await trio(cluster, "prefill", "decode")
+        p, _ = await trio(cluster, "prefill", "decode")
         worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
         worker.limit = 0
         writer = await cluster.open(chat(stream=True))
