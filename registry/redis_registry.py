@@ -1,0 +1,198 @@
+"""The registry in Redis: one key per worker that expires by itself, and a channel that carries every change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from registry.announcement import Announcement, NotAnAnnouncementError, check_worker_id, decode, encode
+from registry.memory_registry import monotonic_ms
+from registry.store import RegistryError
+from registry.view import RegistryView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+
+    from redis.asyncio.client import PubSub
+
+    from protocol.worker import WorkerStatus
+
+logger = logging.getLogger(__name__)
+
+KEY_PREFIX = "baton:worker:"
+CHANNEL = "baton:workers"
+#: Longest wait for one answer, and for a connection.
+DEFAULT_SOCKET_TIMEOUT_S = 2.0
+#: The time between two attempts to reach a Redis that is away.
+RECONNECT_S = 0.5
+#: Without workers nothing runs out and nothing is heard; a watcher looks this often whether it still hears at all.
+QUIET_RESYNC_MS = 30_000
+#: Keys read at once.
+SCAN_COUNT = 1000
+#: So many foreign values are complained about; more would only fill the log.
+MAX_COMPLAINTS = 100
+
+
+class RedisRegistry:
+    """A ``Registry`` of one event loop."""
+
+    def __init__(self, url: str, *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
+        """Connects with the first call only. Raises ValueError for a URL that is none."""
+        self._socket_timeout_s = socket_timeout_s
+        self._redis = _connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
+        # A subscription must not be repaired silently: what was published in the gap would be missed unnoticed.
+        self._ears = _connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        self._complained: set[bytes] = set()
+
+    async def announce(self, status: WorkerStatus, ttl_ms: int) -> None:
+        """Raises RegistryError; ValueError for an id that cannot be part of a key."""
+        worker_id = check_worker_id(status.record.worker_id)
+        data = encode(Announcement(worker_id=worker_id, ttl_ms=ttl_ms, status=status))
+        with _registry_errors():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.set(KEY_PREFIX + worker_id, data, px=ttl_ms)
+                pipe.publish(CHANNEL, data)
+                await pipe.execute()
+
+    async def withdraw(self, worker_id: str) -> None:
+        data = encode(Announcement(worker_id=check_worker_id(worker_id)))
+        with _registry_errors():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.delete(KEY_PREFIX + worker_id)
+                pipe.publish(CHANNEL, data)
+                await pipe.execute()
+
+    async def snapshot(self) -> list[WorkerStatus]:
+        view = RegistryView()
+        view.merge(await self._read(), monotonic_ms())
+        return view.alive()
+
+    async def watch(self) -> AsyncIterator[list[WorkerStatus]]:
+        """See the port. A worker that fell silent is looked up before it counts as gone.
+
+        After Redis was away, workers that it does not know stay for one ttl: they announce themselves again.
+        """
+        view = RegistryView()
+        told: list[WorkerStatus] | None = None
+        while True:
+            try:
+                async with aclosing(self._follow(view)) as changes:
+                    async for alive in changes:
+                        if alive != told:
+                            told = alive
+                            yield alive
+            except RegistryError as error:
+                logger.warning("the registry does not answer, the known workers stay: %s", error)
+                await self._until_back()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+        await self._ears.aclose()
+
+    async def _follow(self, view: RegistryView) -> AsyncGenerator[list[WorkerStatus], None]:
+        """The list after everything that may have changed it, until RegistryError."""
+        async with self._subscription() as pubsub:
+            view.be_patient(monotonic_ms())
+            view.merge(await self._read(), monotonic_ms())
+            yield view.alive()
+            while True:
+                data = await _next_message(pubsub, view.next_expiry_ms())
+                if data is None:
+                    view.merge(await self._read(), monotonic_ms())
+                elif (announcement := self._decode(data, CHANNEL.encode())) is not None:
+                    view.apply(announcement, monotonic_ms())
+                yield view.alive()
+
+    @asynccontextmanager
+    async def _subscription(self) -> AsyncIterator[PubSub]:
+        pubsub = self._ears.pubsub()
+        try:
+            with _registry_errors():
+                await pubsub.subscribe(CHANNEL)
+                if await pubsub.get_message(timeout=self._socket_timeout_s) is None:
+                    raise redis.TimeoutError("no answer to SUBSCRIBE")
+            yield pubsub
+        finally:
+            await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _until_back(self) -> None:
+        """Wait until Redis answers again."""
+        while True:
+            await asyncio.sleep(RECONNECT_S)
+            try:
+                with _registry_errors():
+                    await self._redis.ping()
+            except RegistryError:
+                continue
+            return
+
+    async def _read(self) -> list[tuple[Announcement, int]]:
+        """Every worker's announcement with the time left of it in ms."""
+        with _registry_errors():
+            keys = [key async for key in self._redis.scan_iter(match=KEY_PREFIX + "*", count=SCAN_COUNT)]
+            if not keys:
+                return []
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.mget(keys)  # answers nothing for a value of another type, where GET would fail
+                for key in keys:
+                    pipe.pttl(key)
+                values, *left = await pipe.execute()
+        rows = zip(keys, values, left, strict=True)
+        return [row for key, value, left_ms in rows if (row := self._row(key, value, left_ms)) is not None]
+
+    def _row(self, key: bytes, value: bytes | None, left_ms: int) -> tuple[Announcement, int] | None:
+        if value is None:
+            return None  # ran out since the scan
+        announcement = self._decode(value, key)
+        if announcement is None:
+            return None
+        if key != (KEY_PREFIX + announcement.worker_id).encode() or left_ms <= 0:
+            self._complain(key, "it has another worker's name, or no expiry")
+            return None
+        return announcement, left_ms
+
+    def _decode(self, data: bytes, place: bytes) -> Announcement | None:
+        try:
+            return decode(data)
+        except NotAnAnnouncementError as error:
+            self._complain(place, str(error))
+            return None
+
+    def _complain(self, place: bytes, why: str) -> None:
+        """Once for each place: a foreign value is read again and again."""
+        if place not in self._complained and len(self._complained) < MAX_COMPLAINTS:
+            self._complained.add(place)
+            logger.warning("ignored a foreign value in the registry at %r: %s", place, why)
+
+
+def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:
+    return redis.asyncio.Redis.from_url(
+        url, socket_timeout=socket_timeout_s, socket_connect_timeout=socket_timeout_s, retry=retry, protocol=2
+    )
+
+
+async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
+    """The next published value; None when ``until_ms`` has come."""
+    end_ms = monotonic_ms() + QUIET_RESYNC_MS if until_ms is None else until_ms
+    while (left_ms := end_ms - monotonic_ms()) > 0:
+        with _registry_errors():
+            message: dict[str, Any] | None = await pubsub.get_message(timeout=left_ms / 1000)
+        if message is not None and message["type"] == "message":
+            return bytes(message["data"])
+    return None
+
+
+@contextmanager
+def _registry_errors() -> Iterator[None]:
+    """Raise RegistryError, and nothing of the library's, for whatever goes wrong with Redis inside the block."""
+    try:
+        yield
+    except (redis.RedisError, OSError) as error:
+        raise RegistryError(" ".join(str(error).split()) or type(error).__name__) from error
