@@ -1,0 +1,176 @@
+"""A rank whose cache is a model of the real one: each slot holds a value that depends on the whole prefix up to it.
+
+So a wrong block table, a block reused too early, or a prefix shared wrongly changes what a row "attends" to, and is seen
+at the row that does it. What is about to be written is poisoned from the moment the message arrives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from protocol.steps import CancelRead, NewSequence, Read, ReadResult, Sampled, Step, StepResult, ToRank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workers.engine.block_pool import BlockPool
+
+POISON = -1
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
+
+
+def values(tokens: Sequence[int]) -> list[int]:
+    """The cache's value at each position: a function of all tokens up to there."""
+    out, value = [], 0
+    for token in tokens:
+        value = hash((value, token)) & 0xFFFF_FFFF
+        out.append(value)
+    return out
+
+
+def next_token(value: int, vocab_size: int) -> int:
+    """What is "sampled" after a position."""
+    return value % vocab_size
+
+
+def remote_blocks(prompt: Sequence[int], block_size: int) -> tuple[list[int], list[int]]:
+    """Ids and versions of a made-up P: block ``i`` of the prompt is ``1000 + i`` at version ``7000 + i``."""
+    count = -(-len(prompt) // block_size)
+    return [1000 + index for index in range(count)], [7000 + index for index in range(count)]
+
+
+@dataclass
+class Record:
+    """What a rank keeps of a sequence."""
+
+    tokens: list[int]
+    blocks: list[int]
+
+
+class FakeRank:
+    """Executes ``Step`` and ``Read`` in two halves: the message arrives, the result is made."""
+
+    def __init__(self, pool: BlockPool, vocab_size: int) -> None:
+        self.pool = pool
+        self.vocab_size = vocab_size
+        self.slots = [[POISON] * pool.block_size for _ in range(pool.num_blocks)]
+        self.versions = [0] * pool.num_blocks
+        self.records: dict[int, Record] = {}
+        self.step: Step | None = None
+        self.reads: dict[int, Read] = {}
+        self.prompts: dict[int, list[int]] = {}
+        self.cancelled: set[int] = set()
+
+    def receive(self, message: ToRank) -> None:
+        """A message arrives, through the wire format."""
+        message = _DECODER.decode(_ENCODER.encode(message))
+        if isinstance(message, Step):
+            self._begin_step(message)
+        elif isinstance(message, Read):
+            self._begin_read(message)
+        else:
+            assert isinstance(message, CancelRead)
+            assert message.read_id in self.reads, "cancelled a read that is not under way"
+            self.cancelled.add(message.read_id)
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def _begin_step(self, step: Step) -> None:
+        assert self.step is None, "two steps under way"
+        self.step = step
+        self._store(step.fresh)
+        for seq in step.dropped:
+            del self.records[seq]
+        for new in step.started:
+            self._start(new)
+        written: set[int] = set()
+        for row in step.rows:
+            written |= self._poison_row(row.seq, row.start, row.num_tokens, row.new_block_ids, written)
+
+    def _store(self, fresh: list[tuple[int, int]]) -> None:
+        for block, version in fresh:
+            assert self.pool.is_writable(block)
+            self.versions[block] = version
+
+    def _start(self, new: NewSequence) -> None:
+        self.records[new.seq] = Record([*new.prompt_token_ids, *new.output_token_ids], list(new.block_ids))
+
+    def _poison_row(self, seq: int, start: int, num_tokens: int, new_blocks: list[int], written: set[int]) -> set[int]:
+        record = self.records[seq]
+        record.blocks += new_blocks
+        assert num_tokens > 0
+        assert start + num_tokens <= len(record.tokens)
+        assert len(set(record.blocks)) == len(record.blocks)
+        size = self.pool.block_size
+        mine = {record.blocks[position // size] for position in range(start, start + num_tokens)}
+        assert not mine & written, "two rows of one step write one block"
+        for block in mine:
+            assert self.pool.is_writable(block), f"block {block} is written, but is shared, leased or nobody's"
+        for position in range(start, start + num_tokens):
+            self.slots[record.blocks[position // size]][position % size] = POISON
+        return mine
+
+    def finish_step(self) -> StepResult:
+        """Compute the step."""
+        step = self.step
+        assert step is not None
+        self.step = None
+        for row in step.rows:
+            record = self.records[row.seq]
+            assert self.content(record.blocks, row.start) == values(record.tokens[: row.start]), (
+                f"sequence {row.seq} attends to something else than its own prefix"
+            )
+        sampled = []
+        for row in step.rows:
+            record = self.records[row.seq]
+            end = row.start + row.num_tokens
+            computed = values(record.tokens[:end])
+            self.write(record.blocks, row.start, computed)
+            if row.sample:
+                assert end == len(record.tokens), "sampled in the middle of the record"
+                record.tokens.append(next_token(computed[-1], self.vocab_size))
+                sampled.append(Sampled(row.seq, record.tokens[-1]))
+        return StepResult(step.step_id, sampled, 0.25)
+
+    def content(self, blocks: Sequence[int], num_tokens: int) -> list[int]:
+        """What the cache holds for a block table's first positions."""
+        size = self.pool.block_size
+        return [self.slots[blocks[position // size]][position % size] for position in range(num_tokens)]
+
+    def write(self, blocks: Sequence[int], start: int, computed: Sequence[int]) -> None:
+        """Fill the slots from ``start`` on with what belongs there."""
+        size = self.pool.block_size
+        for position in range(start, len(computed)):
+            self.slots[blocks[position // size]][position % size] = computed[position]
+
+    # --- reads --------------------------------------------------------------------------------------------------
+
+    def _begin_read(self, read: Read) -> None:
+        assert len(read.remote_block_ids) == len(read.local_block_ids) == len(read.versions)
+        assert [block - 1000 for block in read.remote_block_ids] == [version - 7000 for version in read.versions]
+        self._store(read.fresh)
+        assert set(read.local_block_ids) <= {block for block, _ in read.fresh}
+        self.reads[read.read_id] = read
+        self._poison_read(read)
+
+    def _poison_read(self, read: Read) -> None:
+        for block in read.local_block_ids:
+            assert self.pool.is_writable(block), f"block {block} went to somebody else while a read may write it"
+            self.slots[block] = [POISON] * self.pool.block_size
+
+    def finish_read(self, read_id: int, outcome: str, prompt: Sequence[int]) -> ReadResult:
+        """NIXL wrote to the very end, and P's data are there if the outcome is ``done``."""
+        read = self.reads.pop(read_id)
+        self._poison_read(read)
+        if outcome == "done":
+            computed = values(prompt)
+            size = self.pool.block_size
+            for remote, local in zip(read.remote_block_ids, read.local_block_ids, strict=True):
+                start = (remote - 1000) * size
+                self.write([-1] * (remote - 1000) + [local], start, computed[: start + size])
+        num_bytes = 100 * len(read.local_block_ids) if outcome == "done" else 0
+        return ReadResult(read_id, outcome, num_bytes, 0.5, "" if outcome == "done" else f"it was {outcome}")

@@ -1,0 +1,229 @@
+"""The block pool: a stateful test against a plain model, and the rules one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from workers.engine.block_pool import BlockPool
+from workers.engine.content import ROOT, content_hash
+from workers.engine.errors import LedgerError, OutOfBlocksError
+
+SIZE = 4
+
+
+def name(number: int) -> bytes:
+    return content_hash(ROOT, [number])
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Owners are lists of blocks; contents are small numbers so that duplicates are common."""
+
+    @initialize(num_blocks=st.integers(1, 8))
+    def start(self, num_blocks: int) -> None:
+        self.pool = BlockPool(num_blocks, SIZE, version_base=100)
+        self.owners: list[list[int]] = []
+        self.leases: dict[str, list[int]] = {}
+        self.ended: list[tuple[list[int], list[int]]] = []
+        self.promised: dict[str, list[int]] = {}
+        self.data: dict[int, int] = {}
+        self.seen_versions: set[int] = set()
+        self.number = 0
+
+    def held(self) -> set[int]:
+        return {block for blocks in [*self.owners, *self.leases.values()] for block in blocks}
+
+    @rule(count=st.integers(0, 9))
+    def allocate(self, count: int) -> None:
+        available = self.pool.num_available
+        assert available == self.pool.num_blocks - len(self.held())
+        if count > available:
+            with pytest.raises(OutOfBlocksError):
+                self.pool.allocate(count)
+            assert self.pool.num_available == available
+            return
+        blocks = self.pool.allocate(count)
+        assert len(set(blocks)) == count
+        assert not set(blocks) & self.held()
+        for block in blocks:
+            assert self.pool.version_of(block) not in self.seen_versions
+            assert self.pool.is_writable(block)
+            self.seen_versions.add(self.pool.version_of(block))
+            self.data.pop(block, None)
+        if blocks:
+            self.owners.append(blocks)
+
+    @precondition(lambda self: self.owners)
+    @rule(data=st.data(), content=st.integers(0, 3))
+    def fill(self, data: st.DataObject, content: int) -> None:
+        block = data.draw(st.sampled_from(data.draw(st.sampled_from(self.owners))))
+        if self.pool.is_writable(block):
+            self.data[block] = content
+            self.pool.register(block, name(content))
+
+    @rule(contents=st.lists(st.integers(0, 3), max_size=4, unique=True))
+    def share(self, contents: list[int]) -> None:
+        found = self.pool.lookup([name(content) for content in contents])
+        assert [self.data[block] for block in found] == contents[: len(found)]
+        available, idle = self.pool.num_available, self.pool.num_idle(found)
+        self.pool.share(found)
+        assert self.pool.num_available == available - idle
+        assert not any(self.pool.is_writable(block) for block in found)
+        if found:
+            self.owners.append(found)
+
+    @precondition(lambda self: self.owners)
+    @rule(data=st.data())
+    def free(self, data: st.DataObject) -> None:
+        self.pool.free(self.owners.pop(data.draw(st.integers(0, len(self.owners) - 1))))
+
+    @precondition(lambda self: self.owners)
+    @rule(data=st.data())
+    def lease(self, data: st.DataObject) -> None:
+        blocks = self.owners.pop(data.draw(st.integers(0, len(self.owners) - 1)))
+        self.number += 1
+        lease_id = f"lease-{self.number}"
+        self.promised[lease_id] = self.pool.lease(lease_id, blocks)
+        self.leases[lease_id] = blocks
+        with pytest.raises(LedgerError):
+            self.pool.lease(lease_id, blocks)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def end_lease(self, data: st.DataObject) -> None:
+        lease_id = data.draw(st.sampled_from(sorted(self.leases)))
+        del self.leases[lease_id]
+        assert self.pool.end_lease(lease_id)
+        assert not self.pool.end_lease(lease_id)
+
+    @invariant()
+    def balances(self) -> None:
+        if not hasattr(self, "pool"):
+            return
+        self.pool.check(Counter(block for blocks in self.owners for block in blocks))
+        stats = self.pool.stats()
+        leased = {block for blocks in self.leases.values() for block in blocks}
+        pinned = {block for blocks in self.owners for block in blocks} - leased
+        assert (stats.leased, stats.pinned, stats.leases) == (len(leased), len(pinned), len(self.leases))
+        assert self.pool.oldest_lease() == next(iter(self.leases), None)
+
+    @invariant()
+    def leased_blocks_keep_their_versions(self) -> None:
+        for lease_id, blocks in getattr(self, "leases", {}).items():
+            assert [self.pool.version_of(block) for block in blocks] == self.promised[lease_id]
+
+
+PoolMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestPoolMachine = PoolMachine.TestCase
+
+
+@pytest.fixture
+def pool() -> BlockPool:
+    return BlockPool(4, SIZE, version_base=2**64 - 2)
+
+
+def test_versions_change_when_blocks_are_taken_not_when_given_back(pool: BlockPool) -> None:
+    blocks = pool.allocate(4)
+    versions = [pool.version_of(block) for block in blocks]
+    assert versions == [2**64 - 2, 2**64 - 1, 0, 1]
+    pool.free(blocks)
+    assert [pool.version_of(block) for block in blocks] == versions
+    pool.allocate(4)
+    assert not {pool.version_of(block) for block in blocks} & set(versions)
+
+
+def test_free_blocks_are_taken_before_cached_ones_and_the_oldest_cached_first(pool: BlockPool) -> None:
+    first, second, third, fourth = pool.allocate(4)
+    for block in (first, second, third):
+        pool.register(block, name(block))
+    pool.free([second])
+    pool.free([first, third])  # the end of a sequence goes before its beginning
+    pool.free([fourth])
+    assert [pool.allocate(1)[0] for _ in range(4)] == [fourth, second, third, first]
+
+
+def test_using_a_cached_block_makes_it_recent(pool: BlockPool) -> None:
+    first, second, *others = pool.allocate(4)
+    pool.register(first, name(1))
+    pool.register(second, name(2))
+    pool.free([first])
+    pool.free([second])
+    assert pool.lookup([name(1)]) == [first]
+    pool.share([first])
+    pool.free([first])
+    assert pool.allocate(2) == [second, first]
+    pool.free(others)
+
+
+def test_a_second_block_of_one_content_stays_unnamed_and_goes_free(pool: BlockPool) -> None:
+    first, second = pool.allocate(2)
+    pool.register(first, name(1))
+    pool.register(second, name(1))
+    assert pool.lookup([name(1)]) == [first]
+    pool.free([first, second])
+    assert (pool.stats().cached, pool.stats().free) == (1, 3)
+    pool.check({})
+
+
+def test_lookup_stops_at_the_first_gap(pool: BlockPool) -> None:
+    first, second = pool.allocate(2)
+    pool.register(first, name(1))
+    pool.register(second, name(3))
+    assert pool.lookup([name(1), name(2), name(3)]) == [first]
+
+
+def test_a_leased_block_may_be_shared_and_outlives_its_lease(pool: BlockPool) -> None:
+    (block,) = pool.allocate(1)
+    pool.register(block, name(1))
+    pool.lease("a", [block])
+    assert pool.num_idle([block]) == 0
+    pool.share([block])
+    assert pool.stats().leased == 1
+    pool.end_lease("a")
+    assert (pool.stats().leased, pool.stats().pinned) == (0, 1)
+    pool.free([block])
+    assert pool.stats().cached == 1
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda pool, block: pool.free([block, block]),
+        lambda pool, block: pool.free([block, block + 1]),
+        lambda pool, block: pool.share([block]),
+        lambda pool, block: pool.lease("a", [block + 1]),
+        lambda pool, block: pool.register(block + 1, name(1)),
+    ],
+)
+def test_misuse_raises_and_changes_nothing(pool: BlockPool, misuse) -> None:
+    (block,) = pool.allocate(1)
+    before = pool.stats()
+    with pytest.raises(LedgerError):
+        misuse(pool, block)
+    assert pool.stats() == before
+    pool.check({block: 1})
+
+
+def test_a_named_block_cannot_be_renamed(pool: BlockPool) -> None:
+    (block,) = pool.allocate(1)
+    pool.register(block, name(1))
+    with pytest.raises(LedgerError):
+        pool.register(block, name(2))
+
+
+def test_check_tells_all_counts(pool: BlockPool) -> None:
+    pool.allocate(1)
+    with pytest.raises(LedgerError, match=r"4 blocks: 3 free \+ 0 cached \+ 1 pinned \+ 0 leased by 0 leases"):
+        pool.check({})
+
+
+def test_content_names_depend_on_everything_before() -> None:
+    left, right = content_hash(ROOT, [1, 2]), content_hash(ROOT, [2, 1])
+    assert left != right
+    assert content_hash(left, [3]) != content_hash(right, [3])
+    assert content_hash(left, [3]) == content_hash(content_hash(ROOT, [1, 2]), [3])
+    assert len(left) == 16

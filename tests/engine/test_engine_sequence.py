@@ -1,0 +1,100 @@
+"""The table of states, the queue, the sequence."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.steps import SamplingParams
+from workers.engine.api import EngineRequest
+from workers.engine.errors import IllegalTransitionError
+from workers.engine.sequence import Sequence
+from workers.engine.sequence_state import ENDED, TABLE, Event, State, next_state
+from workers.engine.wait_queue import WaitQueue
+
+
+def sequence(seq_id: int, *, prompt: list[int] | None = None, priority: int = 0) -> Sequence:
+    request = EngineRequest(
+        request_id=str(seq_id),
+        prompt_token_ids=prompt or [1],
+        sampling=SamplingParams(),
+        max_tokens=4,
+        priority=priority,
+    )
+    return Sequence(seq_id, request, block_size=4)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", Event)
+def test_every_pair_is_in_the_table_or_refused(state: State, event: Event) -> None:
+    seq = sequence(1)
+    seq.state = state
+    if event in TABLE[state]:
+        assert next_state(state, event) is TABLE[state][event]
+        return
+    with pytest.raises(IllegalTransitionError, match=f"{state} cannot {event}"):
+        seq.advance(event)
+    assert seq.state is state
+
+
+def test_every_state_leads_to_an_end_and_can_be_aborted() -> None:
+    for state in set(State) - ENDED:
+        reachable, frontier = {state}, [state]
+        while frontier:
+            following = set(TABLE[frontier.pop()].values()) - reachable
+            reachable |= following
+            frontier += following
+        assert reachable & ENDED, state
+        if state is not State.CLOSING:
+            assert {Event.ABORT, Event.ABORT_BUSY} & TABLE[state].keys(), state
+    assert {State.FINISHED, State.HANDED_OFF, State.ABORTED, State.FAILED} == ENDED
+
+
+def test_every_state_but_the_first_two_is_reached_by_an_event() -> None:
+    reached = {after for events in TABLE.values() for after in events.values()}
+    assert set(State) - reached == {State.WAITING, State.CONNECTING}
+
+
+@given(st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=20))
+def test_the_queue_gives_higher_priority_then_older(entries: list[tuple[int, bool]]) -> None:
+    queue, stay = WaitQueue(), []
+    seqs = [sequence(number, priority=priority) for number, (priority, _) in enumerate(entries)]
+    for seq in seqs:
+        queue.push(seq)
+    for seq, (_, leaves) in zip(seqs, entries, strict=True):
+        if leaves:
+            queue.discard(seq)
+        else:
+            stay.append(seq)
+    assert len(queue) == len(stay)
+    popped = []
+    while (head := queue.peek()) is not None:
+        popped.append(queue.pop())
+        assert popped[-1] is head
+    assert [seq.id for seq in popped] == [seq.id for seq in sorted(stay, key=lambda s: (-s.request.priority, s.id))]
+
+
+def test_the_queue_takes_back_who_was_popped() -> None:
+    queue, old, young = WaitQueue(), sequence(1), sequence(2)
+    queue.push(old)
+    queue.push(young)
+    queue.discard(sequence(3))
+    assert queue.pop() is old
+    queue.push(old)
+    assert queue.peek() is old
+    assert young in queue
+
+
+@pytest.mark.parametrize(("num_tokens", "matchable", "needed"), [(1, 0, 1), (4, 0, 1), (5, 1, 2), (8, 1, 2), (9, 2, 3)])
+def test_the_block_of_the_last_token_is_never_matched(num_tokens: int, matchable: int, needed: int) -> None:
+    seq = sequence(1, prompt=list(range(num_tokens)))
+    assert (seq.num_matchable, seq.num_blocks_needed) == (matchable, needed)
+
+
+def test_contents_grow_with_the_tokens() -> None:
+    seq = sequence(1, prompt=[1, 2, 3, 4])
+    (first,) = seq.contents(1)
+    seq.tokens += [5, 6, 7, 8]
+    assert seq.contents(2)[0] == first
+    assert seq.contents(2) == sequence(2, prompt=[1, 2, 3, 4, 5, 6, 7, 8]).contents(2)

@@ -1,0 +1,317 @@
+"""The scheduler against a rank that notices every wrong block: random arrivals, aborts, reads, leases, tiny caches."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+from engine_fake_rank import FakeRank, next_token, remote_blocks, values
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from protocol.handoff import KVTransferParams
+from protocol.steps import SamplingParams, Step
+from workers.engine.api import (
+    EngineRequest,
+    FinishReason,
+    HandOff,
+    PromptTooLongError,
+    ReadFailedError,
+    TokenOutput,
+)
+from workers.engine.config import EngineConfig
+from workers.engine.scheduler import Scheduler
+from workers.engine.sequence_state import State
+
+VOCAB = 5
+#: Prompts are pieces of these two, so that prefixes are often shared and often differ late.
+BASES = ([1, 2, 3, 4] * 16, [1, 2, 3, 4, 1, 2, 3, 4, 1, 2] + [0, 4, 2] * 18)
+
+prompts = st.tuples(st.sampled_from(BASES), st.integers(1, 40)).map(lambda pick: pick[0][: pick[1]])
+
+
+@dataclass
+class Caller:
+    """What a caller asked for and got."""
+
+    request: EngineRequest
+    given: list[int]
+    outputs: list[TokenOutput] = field(default_factory=list)
+    error: Exception | None = None
+    aborted: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.aborted or self.error is not None or bool(self.outputs and self.outputs[-1].finish)
+
+
+@dataclass
+class Promise:
+    """What P promised with a lease."""
+
+    hand_off: HandOff
+    prompt: list[int]
+    held: bool = True
+
+
+def reference(request: EngineRequest, given: list[int], max_total: int) -> tuple[list[int], FinishReason]:
+    """Tokens a caller must get, and why they end."""
+    tokens, out = request.prompt_token_ids + given, []
+    while True:
+        token = next_token(values(tokens)[-1], VOCAB)
+        tokens = [*tokens, token]
+        out.append(token)
+        if token in request.stop_token_ids:
+            return out, FinishReason.STOP
+        if request.hand_off or len(given) + len(out) >= request.max_tokens or len(tokens) >= max_total:
+            return out, FinishReason.LENGTH
+
+
+class Simulation(RuleBasedStateMachine):
+    """Rules are what may happen to an engine, in any order."""
+
+    @initialize(
+        num_blocks=st.integers(4, 20),
+        block_size=st.sampled_from([1, 3, 4]),
+        max_num_seqs=st.integers(1, 5),
+        more_tokens=st.integers(0, 8),
+        prefix_cache=st.sampled_from([True, True, True, False]),
+    )
+    def start(self, num_blocks: int, block_size: int, max_num_seqs: int, more_tokens: int, prefix_cache: bool) -> None:
+        self.config = EngineConfig(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_model_len=48,
+            vocab_size=VOCAB,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_seqs + more_tokens,
+            prefix_cache=prefix_cache,
+        )
+        lease_ids = (f"lease-{number}" for number in itertools.count())
+        self.scheduler = Scheduler(self.config, version_base=2**64 - 20, new_lease_id=lambda: next(lease_ids))
+        self.rank = FakeRank(self.scheduler.pool, VOCAB)
+        self.callers: dict[int, Caller] = {}
+        self.promises: list[Promise] = []
+        self.number = 0
+
+    # --- arrivals -----------------------------------------------------------------------------------------------
+
+    def request(self, prompt: list[int], **fields: object) -> EngineRequest:
+        self.number += 1
+        return EngineRequest(
+            request_id=f"request-{self.number}", prompt_token_ids=prompt, sampling=SamplingParams(), **fields
+        )
+
+    def submit(self, request: EngineRequest, given: list[int]) -> None:
+        needed = len(request.prompt_token_ids) + len(given) + 1
+        if needed > self.config.max_total_tokens:
+            with pytest.raises(PromptTooLongError):
+                self.scheduler.add(request)
+        else:
+            self.callers[self.scheduler.add(request)] = Caller(request, given)
+
+    @rule(
+        prompt=prompts,
+        max_tokens=st.integers(1, 20),
+        stops=st.frozensets(st.integers(0, VOCAB - 1), max_size=1),
+        priority=st.integers(0, 2),
+    )
+    def submit_local(self, prompt: list[int], max_tokens: int, stops: frozenset[int], priority: int) -> None:
+        self.submit(self.request(prompt, max_tokens=max_tokens, stop_token_ids=stops, priority=priority), [])
+
+    @rule(prompt=prompts, stops=st.frozensets(st.integers(0, VOCAB - 1), max_size=1))
+    def submit_hand_off(self, prompt: list[int], stops: frozenset[int]) -> None:
+        self.submit(self.request(prompt, max_tokens=1, stop_token_ids=stops, hand_off=True), [])
+
+    @precondition(lambda self: self.promises)
+    @rule(data=st.data(), more=st.lists(st.integers(0, VOCAB - 1), max_size=6), hand_off=st.booleans())
+    def submit_the_next_turn(self, data: st.DataObject, more: list[int], hand_off: bool) -> None:
+        """The same prompt again, or a longer one, perhaps while the blocks are still leased."""
+        prompt = data.draw(st.sampled_from(self.promises)).prompt + more
+        self.submit(self.request(prompt, max_tokens=1 if hand_off else 8, hand_off=hand_off), [])
+
+    @rule(prompt=prompts, max_tokens=st.integers(2, 20), has_first=st.booleans(), priority=st.integers(0, 2))
+    def submit_remote(self, prompt: list[int], max_tokens: int, has_first: bool, priority: int) -> None:
+        first = next_token(values(prompt)[-1], VOCAB) if has_first else -1
+        blocks, versions = remote_blocks(prompt, self.config.block_size)
+        params = KVTransferParams(
+            do_remote_prefill=True,
+            do_remote_decode=False,
+            remote_engine_id="p",
+            remote_request_id="r",
+            remote_host="127.0.0.1",
+            remote_port=1,
+            remote_block_ids=[blocks],
+            remote_num_tokens=len(prompt),
+            lease_id="theirs",
+            block_versions=versions,
+            first_token=first,
+            prompt_token_ids=prompt,
+        )
+        request = self.request(prompt, max_tokens=max_tokens, remote=params, priority=priority)
+        self.submit(request, [first] if has_first else [])
+
+    # --- what goes on -------------------------------------------------------------------------------------------
+
+    def in_state(self, state: State) -> list[int]:
+        return [seq.id for seq in self.scheduler.board.roster.by_id.values() if seq.state is state]
+
+    @precondition(lambda self: self.in_state(State.CONNECTING))
+    @rule(data=st.data(), ok=st.sampled_from([True, True, True, False]))
+    def end_handshake(self, data: st.DataObject, ok: bool) -> None:
+        seq_id = data.draw(st.sampled_from(self.in_state(State.CONNECTING)))
+        if ok:
+            self.scheduler.connected(seq_id)
+        else:
+            self.deliver(self.scheduler.connect_failed(seq_id, "refused"))
+
+    @rule()
+    def pump(self) -> None:
+        for command in self.scheduler.schedule():
+            self.rank.receive(command)
+            if isinstance(command, Step):
+                assert sum(row.num_tokens for row in command.rows) <= self.config.max_num_batched_tokens
+                assert len(command.rows) <= self.config.max_num_seqs
+
+    @precondition(lambda self: self.rank.step)
+    @rule(pump=st.booleans())
+    def finish_step(self, pump: bool) -> None:
+        for output in self.scheduler.apply_step(self.rank.finish_step()):
+            self.deliver(output)
+        if pump:
+            self.pump()
+
+    @precondition(lambda self: self.rank.reads)
+    @rule(data=st.data(), outcome=st.sampled_from(["done", "done", "stale", "failed"]))
+    def finish_read(self, data: st.DataObject, outcome: str) -> None:
+        read_id = data.draw(st.sampled_from(sorted(self.rank.reads)))
+        self.end_read(read_id, "cancelled" if read_id in self.rank.cancelled and outcome == "failed" else outcome)
+
+    def end_read(self, read_id: int, outcome: str) -> None:
+        seq = self.scheduler.board.roster.reads[read_id]
+        result = self.rank.finish_read(read_id, outcome, seq.request.prompt_token_ids)
+        self.deliver(self.scheduler.apply_read(result))
+
+    def deliver(self, output: tuple[int, TokenOutput | Exception] | None) -> None:
+        if output is None:
+            return
+        seq_id, item = output
+        caller = self.callers[seq_id]
+        assert not caller.is_over, "something came after the end"
+        if isinstance(item, Exception):
+            assert isinstance(item, ReadFailedError)
+            assert caller.request.remote is not None
+            assert not caller.outputs
+            caller.error = item
+            return
+        caller.outputs.append(item)
+        if item.hand_off is not None:
+            self.promises.append(Promise(item.hand_off, caller.request.prompt_token_ids))
+            self.read_as_peer(self.promises[-1])
+
+    @precondition(lambda self: any(not caller.is_over for caller in self.callers.values()))
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        seq_id = data.draw(st.sampled_from([key for key, caller in self.callers.items() if not caller.is_over]))
+        caller = self.callers[seq_id]
+        caller.aborted = True
+        assert self.scheduler.abort(caller.request.request_id) == seq_id
+        assert self.scheduler.abort(caller.request.request_id) is None
+
+    # --- leases -------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: any(promise.held for promise in self.promises))
+    @rule(data=st.data())
+    def end_lease(self, data: st.DataObject) -> None:
+        self.end(data.draw(st.sampled_from([promise for promise in self.promises if promise.held])))
+
+    def end(self, promise: Promise) -> None:
+        promise.held = False
+        assert self.scheduler.end_lease(promise.hand_off.lease_id)
+        assert not self.scheduler.end_lease(promise.hand_off.lease_id)
+
+    @precondition(lambda self: self.promises)
+    @rule(data=st.data())
+    def peer_reads(self, data: st.DataObject) -> None:
+        self.read_as_peer(data.draw(st.sampled_from(self.promises)))
+
+    def read_as_peer(self, promise: Promise) -> None:
+        """The fence: equal versions mean equal data, lease or no lease. The lease: the versions stay equal."""
+        blocks = promise.hand_off.block_ids
+        is_good = [self.rank.versions[block] for block in blocks] == promise.hand_off.versions
+        assert is_good or not promise.held, "a leased block was overwritten"
+        if is_good:
+            assert self.rank.content(blocks, len(promise.prompt)) == values(promise.prompt)
+
+    # --- what always holds --------------------------------------------------------------------------------------
+
+    @invariant()
+    def ledger_balances(self) -> None:
+        if hasattr(self, "scheduler"):
+            self.scheduler.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        for _ in range(10_000):
+            if not self.move_on():
+                break
+        assert not self.scheduler.board.roster.by_id, "somebody waits for ever"
+        for promise in self.promises:
+            self.read_as_peer(promise)
+            if promise.held:
+                self.end(promise)
+        self.check_answers()
+        self.check_end()
+
+    def move_on(self) -> bool:
+        """Let everything go right from here on; False once nothing moves."""
+        self.pump()
+        for seq_id in self.in_state(State.CONNECTING):
+            self.scheduler.connected(seq_id)
+            return True
+        for read_id in list(self.rank.reads):
+            self.end_read(read_id, "done")
+            return True
+        if self.rank.step is not None:
+            self.finish_step(pump=False)
+            return True
+        if self.scheduler.is_starved:
+            oldest = self.scheduler.oldest_lease()
+            self.end(next(promise for promise in self.promises if promise.hand_off.lease_id == oldest))
+            return True
+        return False
+
+    def check_answers(self) -> None:
+        for caller in self.callers.values():
+            expected, finish = reference(caller.request, caller.given, self.config.max_total_tokens)
+            tokens = [output.token for output in caller.outputs]
+            assert caller.is_over
+            if caller.aborted or caller.error:
+                assert tokens == expected[: len(tokens)]
+                continue
+            assert tokens == expected
+            assert caller.outputs[-1].finish is finish
+            is_cut = len(caller.request.prompt_token_ids) + len(tokens) >= self.config.max_total_tokens
+            is_handed_off = caller.request.hand_off and finish is not FinishReason.STOP and not is_cut
+            assert (caller.outputs[-1].hand_off is not None) == is_handed_off
+
+    def check_end(self) -> None:
+        stats = self.scheduler.pool.stats()
+        assert stats.free + stats.cached == stats.total
+        assert not self.rank.records, "the rank was never told to forget"
+        assert not self.rank.reads
+        assert self.scheduler.is_quiet
+        assert sum(self.scheduler.counters.ended.values()) == len(self.callers)
+        self.scheduler.check()
+
+
+Simulation.TestCase.settings = settings(
+    max_examples=150,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestSimulation = Simulation.TestCase
