@@ -8,9 +8,21 @@ from baton.sections import MODELS, settings_model
 from protocol.settings import HIDDEN, Settings
 
 
+HEADER = """# Settings
+
+Written by `baton settings > docs/settings.md`; change the models it is generated from instead.
+
+A flag wins over its environment variable, that over the YAML file given with `--config FILE` or `BATON_CONFIG`, that
+over the default. In the file a setting is a key, with underscores, in the section of its process; what has a variable
+without the name of a process may also be in the section `shared`. Unknown keys and variables are refused. A secret may
+be given as a file: `BATON_INTERNAL_TOKEN_FILE` and the like name one. Lists are comma-separated in flags and variables.
+"""
+
+
 def markdown() -> str:
-    """One table per section."""
-    return "\n\n".join(f"### `{section}`\n\n{_table(settings_model(section))}" for section in MODELS)
+    """The whole page: one table per section."""
+    tables = (f"## `baton {section}`\n\n{_table(settings_model(section))}" for section in MODELS)
+    return "\n\n".join([HEADER.strip(), *tables])
 
 
 def _table(model: type[Settings]) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from baton.cli import main
 from baton.sections import MODELS, settings_model
 from protocol.settings import HIDDEN
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +75,12 @@ def test_the_reference_has_every_setting(capsys: pytest.CaptureFixture[str]) -> 
     for section in MODELS:
         for name in settings_model(section).model_fields:
             assert name in HIDDEN or f"`--{name.replace('_', '-')}`" in shown
+
+
+def test_the_page_of_settings_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings"]) == 0
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert capsys.readouterr().out == page, "run: .venv/bin/baton settings > docs/settings.md"
 
 
 def test_python_minus_m() -> None:

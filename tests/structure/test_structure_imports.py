@@ -131,6 +131,10 @@ def test_starts_without_heavy_libraries(statement: str) -> None:
     assert loaded_after(statement) & HEAVY == set()
 
 
+def test_a_workers_main_process_starts_without_torch() -> None:
+    assert "torch" not in loaded_after("import workers.main")
+
+
 def test_help_starts_without_frameworks() -> None:
     assert loaded_after(LIGHT_STARTS[0]) & FRAMEWORKS == set()
 
