@@ -123,6 +123,13 @@ def test_done_wins_over_a_release_and_a_passed_deadline(harness: Harness) -> Non
     assert states(store.reap(ENGINE, ["released", "late"], ["released", "late"])) == [DONE, DONE]
 
 
+def test_an_outcome_that_was_told_is_final(harness: Harness) -> None:
+    harness.store.grant(ENGINE, ["a"], DURATION_MS)
+    harness.store.release(ENGINE, ["a"])
+    assert states(harness.store.reap(ENGINE, ["a"], [])) == [RELEASED]
+    assert states(harness.store.reap(ENGINE, ["a"], ["a"])) == [RELEASED]
+
+
 def test_done_is_remembered_even_if_the_store_had_lost_the_lease(harness: Harness) -> None:
     harness.store.grant(ENGINE, ["a"], DURATION_MS)
     harness.lose_everything()
