@@ -7,7 +7,6 @@ from baton.options import default_text
 from baton.sections import MODELS, settings_model
 from protocol.settings import HIDDEN, Settings
 
-
 HEADER = """# Settings
 
 Written by `baton settings > docs/settings.md`; change the models it is generated from instead.
