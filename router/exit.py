@@ -41,10 +41,16 @@ def settle(x: Exchange, error: ApiError | None) -> None:
     x.services.active.remove(x)
     x.services.metrics.ended(x, state, error)
     if x.services.settings.log_requests or x.progress.state is State.FAILED:
-        log.info(
-            "request %s %s in state %s%s",
-            x.request_id,
-            x.progress.state,
-            state,
-            f": {error.code or error.type}: {error.message}" if error else "",
-        )
+        _log(x, state, error)
+
+
+def _log(x: Exchange, state: State, error: ApiError | None) -> None:
+    log.info(
+        "request %s %s after %.1f ms on %s and %s%s",
+        x.request_id,
+        x.progress.state,
+        x.age_s() * 1e3,
+        x.prefill_worker.worker_id if x.prefill_worker else "-",
+        x.decode_worker.worker_id if x.decode_worker else "-",
+        f", {state}: {error.code or error.type}: {error.message!r}" if error else "",
+    )

@@ -9,12 +9,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import uvloop
-from registry.memory_registry import MemoryRegistry
-from registry.redis_registry import RedisRegistry
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
 from protocol.status import Failed, Progress, Ready, encode
+from registry.memory_registry import MemoryRegistry
+from registry.redis_registry import RedisRegistry
 from router.app import create_app
 from router.build import build_services
 from router.health import HealthProbes

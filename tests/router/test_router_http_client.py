@@ -1,0 +1,186 @@
+"""The HTTP client to workers, against servers that are scripted byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from router.http_client import HttpUpstream
+from router.upstream import ConnectError, ConnectionLost, LegTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
+
+
+class Server:
+    """Answers the n-th request with the n-th list of pieces; None closes the connection there."""
+
+    def __init__(self) -> None:
+        self.answers: list[list[bytes | None]] = []
+        self.requests: list[bytes] = []
+        self.num_connections = 0
+        self.num_lost = 0
+        self.lost = asyncio.Event()
+        self.go = asyncio.Event()
+        self.go.set()
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                self.requests.append(head + await reader.readexactly(length))
+                for piece in self.answers.pop(0):
+                    if piece is None:
+                        writer.close()
+                        return
+                    writer.write(piece)
+                    await writer.drain()
+                    await self.go.wait()
+        self.num_lost += 1
+        self.lost.set()
+        writer.close()
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    listening = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/base"
+    yield made
+    listening.close()
+
+
+@pytest_asyncio.fixture
+async def upstream() -> AsyncIterator[HttpUpstream]:
+    made = HttpUpstream(connect_timeout_s=5)
+    yield made
+    await made.close()
+
+
+async def ask(upstream: HttpUpstream, server: Server, timeout_s: float = 10) -> bytes:
+    answer = await upstream.request("POST", server.url, "/v1/x", (("x-a", "b"),), b"body", timeout_s)
+    return await answer.read(1000, timeout_s)
+
+
+async def test_a_connection_is_kept_and_used_again(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK], [OK]]
+    for _ in range(2):
+        answer = await upstream.request("POST", server.url, "/v1/x", (("x-a", "b"),), b"body", 10)
+        assert (answer.status, answer.content_type) == (200, b"a/b")
+        assert await answer.read(1000, 10) == b"hi"
+    assert server.num_connections == 1
+    assert server.requests[0].startswith(b"POST /base/v1/x HTTP/1.1\r\nhost: 127.0.0.1:")
+    assert b"\r\nx-a: b\r\n" in server.requests[0]
+    assert server.requests[0].endswith(b"\r\n\r\nbody")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nh\r\n", b"1\r\ni\r\n0\r\n\r\n"],
+        [b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"h", b"i", None],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", OK],
+        [OK[:10], OK[10:30], OK[30:]],
+    ],
+    ids=["chunked", "until close", "continue", "in pieces"],
+)
+async def test_ways_to_end_a_body(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
+    server.answers = [pieces, [OK]]
+    assert await ask(upstream, server) == b"hi"
+    assert await ask(upstream, server) == b"hi"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[None], [b"HTTP/1.1 200 O", None], [OK[:-1], None], [b"SSH-2.0\r\n\r\n"]],
+    ids=["nothing", "half a head", "half a body", "not HTTP"],
+)
+async def test_broken_answers(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
+    server.answers = [pieces, [OK]]
+    with pytest.raises(ConnectionLost):
+        await ask(upstream, server)
+    assert await ask(upstream, server) == b"hi"
+
+
+async def test_a_kept_connection_that_the_worker_dropped_is_replaced(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK], [None], [OK]]
+    await ask(upstream, server)
+    assert await ask(upstream, server) == b"hi"
+    assert (server.num_connections, len(server.requests)) == (2, 3)
+
+
+async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK], [b"HTTP/1.1 200 OK\r\n", None], [OK]]
+    await ask(upstream, server)
+    with pytest.raises(ConnectionLost):
+        await ask(upstream, server)
+    assert len(server.requests) == 2
+
+
+async def test_no_answer_in_time_closes_the_connection(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[b""]]
+    server.go.clear()
+    with pytest.raises(LegTimeout):
+        await ask(upstream, server, timeout_s=0.02)
+    server.go.set()
+    await asyncio.wait_for(server.lost.wait(), 10)
+
+
+async def test_a_slow_body_is_timed_too(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1], b""]]
+    server.go.clear()
+    with pytest.raises(LegTimeout):
+        await ask(upstream, server, timeout_s=0.05)
+
+
+async def test_cancelling_closes_the_connection(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[b""]]
+    task = asyncio.create_task(ask(upstream, server))
+    while not server.requests:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(server.lost.wait(), 10)
+
+
+async def test_an_answer_over_the_limit(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n" + b"x" * 5000]]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    with pytest.raises(ConnectionLost, match="larger"):
+        await answer.read(1000, 10)
+
+
+async def test_a_client_that_does_not_read_stops_the_worker(server: Server, upstream: HttpUpstream) -> None:
+    total = 8 << 20
+    server.answers = [[b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % total] + [b"x" * 65536] * (total // 65536)]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert answer._num_bytes < 2 << 20, "paused near the high water mark"
+    received = 0
+    while part := await answer.chunk(10):
+        received += len(part)
+    assert received == total
+
+
+async def test_nobody_listens(free_port: int, upstream: HttpUpstream) -> None:
+    with pytest.raises(ConnectError):
+        await upstream.request("GET", f"http://127.0.0.1:{free_port}", "/", (), b"", 10)
+
+
+async def test_closing_an_open_answer_is_seen_by_the_worker(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1]]]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    answer.close()
+    answer.close()
+    await asyncio.wait_for(server.lost.wait(), 10)

@@ -1,0 +1,194 @@
+"""The router as a process: real Redis, real signals, status lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from router_cluster import chat, eventually, spoken
+from router_stubs import Hang, StubWorker, word
+
+from leases.redis_store import RedisLeaseStore
+from protocol.status import Failed, Ready, decode
+from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from registry.redis_registry import RedisRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+START = """
+import json, sys
+from router.main import run
+from router.settings import RouterSettings
+sys.exit(run(RouterSettings.model_validate(json.loads(sys.argv[1]))))
+"""
+
+
+class RouterProcess:
+    def __init__(self) -> None:
+        self.process: asyncio.subprocess.Process
+        self.statuses: list[Any] = []
+        self.url = ""
+
+    async def start(self, **settings: Any) -> RouterProcess:
+        receive, send = os.pipe()
+        arguments = json.dumps({"port": 0, "status_fd": send, "drain_timeout_s": 0, **settings})
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", START, arguments, pass_fds=(send,), stderr=asyncio.subprocess.PIPE
+        )
+        os.close(send)
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(receive, "rb")
+        )
+        async with asyncio.timeout(60):
+            while line := await reader.readline():
+                self.statuses.append(decode(line))
+                if isinstance(self.statuses[-1], Ready):
+                    self.url = self.statuses[-1].url
+                    break
+        return self
+
+    async def stop(self) -> tuple[int, str]:
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        _, stderr = await asyncio.wait_for(self.process.communicate(), 30)
+        assert self.process.returncode is not None
+        return self.process.returncode, stderr.decode()
+
+
+class Announced:
+    """A P and a D that announce themselves in Redis, as workers do."""
+
+    def __init__(self, redis_url: str) -> None:
+        self.store = RedisLeaseStore(redis_url)
+        self.registry = RedisRegistry(redis_url)
+        self.p = StubWorker("prefill", store=self.store, name="p")
+        self.d = StubWorker("decode", store=self.store, name="d")
+
+    async def announce(self) -> None:
+        for worker in (self.p, self.d):
+            record = WorkerRecord(
+                worker_id=worker.name,
+                engine_id=worker.engine_id,
+                role=Role(worker.role),
+                model=worker.model,
+                url=worker.url,
+                internal_url="",
+                compatibility_hash="hash",
+                max_model_len=100,
+                block_size=16,
+                num_blocks=10,
+                max_num_seqs=4,
+            )
+            await self.registry.announce(WorkerStatus(record=record, load=WorkerLoad()), 60_000)
+
+    def held(self) -> list[str]:
+        return [lease.lease_id for lease in self.store.held(self.p.engine_id) if lease.remaining_ms > 0]
+
+
+@pytest_asyncio.fixture
+async def announced(redis_url: str) -> AsyncIterator[Announced]:
+    made = Announced(redis_url)
+    await made.p.start()
+    await made.d.start()
+    await made.announce()
+    yield made
+    await made.p.stop()
+    await made.d.stop()
+    await made.registry.close()
+    made.store.close()
+
+
+async def until_workers(url: str, count: int) -> None:
+    async with httpx.AsyncClient(base_url=url) as client, asyncio.timeout(20):
+        while (await client.get("/health")).json()["reachable_workers"] != count:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.01)
+
+
+async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announced) -> None:
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_s=0.6, lease_renew_interval_s=0.1)
+    await until_workers(router.url, 2)
+    hang = Hang()
+    announced.d.script.append(hang)
+    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+        request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: len(announced.d.bodies) == 1)
+        assert announced.held() == ["leasep1"]
+        leases = (await client.get("/admin/leases")).json()["leases"]
+        assert [(lease["lease_id"], lease["engine_id"]) for lease in leases] == [("leasep1", "enginep")]
+        hang.release.set()
+        assert spoken((await request).text) == "".join(map(word, range(4)))
+        assert announced.held() == []
+        # A client that leaves: the lease is gone at once, although its 6 s (as P granted it) are not.
+        announced.d.script.append(Hang())
+        leaving = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: len(announced.d.bodies) == 2)
+        leaving.cancel()
+        await eventually(lambda: announced.held() == [])
+        await eventually(lambda: announced.d.num_disconnects == 1)
+        # SIGTERM while D reads: aborted, released, exit code 0.
+        announced.d.script.append(Hang())
+        last = asyncio.create_task(client.post("/v1/chat/completions", json=chat()))
+        await eventually(lambda: len(announced.d.bodies) == 3)
+        code, _ = await router.stop()
+        response = await last
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "shutting_down")
+    assert code == 0
+    assert announced.held() == []
+
+
+async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, announced: Announced) -> None:
+    """The lease is unknown then; the blocks are prefilled again and the answer is the same."""
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_s=0.6, lease_renew_interval_s=0.1)
+    await until_workers(router.url, 2)
+    await announced.d.stop()
+    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+        request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: announced.p.num_leases == 1)
+        announced.store.release("enginep", ["leasep1"])
+        announced.store.reap("enginep", ["leasep1"], [])
+        await eventually(lambda: announced.p.num_leases == 2)
+        await announced.d.start(announced.d.port)
+        assert spoken((await request).text) == "".join(map(word, range(4)))
+    assert (await router.stop())[0] == 0
+
+
+async def test_a_port_in_use_is_one_line(redis_url: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        router = await RouterProcess().start(redis_url=redis_url, port=taken.getsockname()[1])
+        code, stderr = await router.stop()
+    assert code == 1
+    assert len(stderr.strip().splitlines()) == 1
+    assert "cannot listen on 127.0.0.1 port" in stderr
+    assert isinstance(router.statuses[-1], Failed)
+
+
+async def test_without_redis(announced: Announced) -> None:
+    router = await RouterProcess().start(redis_url="", prefill=[announced.p.url], decode=[announced.d.url])
+    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+        response = await client.post("/v1/completions", json={"model": "m", "prompt": "x", "max_tokens": 3})
+    assert response.json()["choices"][0]["text"] == "".join(map(word, range(3)))
+    assert (await router.stop())[0] == 0
+
+
+@pytest.mark.parametrize("shape", ["text", "json"])
+async def test_log_lines(announced: Announced, shape: str) -> None:
+    router = await RouterProcess().start(
+        redis_url="", prefill=[announced.p.url], decode=[announced.d.url], log_requests=True, log_format=shape
+    )
+    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+        await client.post("/v1/completions", json={"model": "m", "prompt": "x"}, headers={"x-request-id": "a\x1bb"})
+    _, stderr = await router.stop()
+    (line,) = [line for line in stderr.splitlines() if " done after " in line]
+    assert (json.loads(line)["level"] == "info") if shape == "json" else " I baton.router: " in line
