@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,7 @@ class _Signals:
 def _keep_torch_out() -> None:
     """Tell imports that there is no torch: transformers would take it for a tokenizer (2 s, 300 MB). Ranks have it."""
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # or it would advise to install torch
 
 
 def _give_up(pipe: StatusPipe, why: str) -> int:

@@ -22,15 +22,24 @@ if TYPE_CHECKING:
 
 PREFIX = "baton_worker"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: What a keeper counts beside the ends of leases, which are everything else.
+_LEASE_COUNTS = {
+    "leases_granted": "Leases granted.",
+    "leases_late_done": "Reads reported after their lease had ended.",
+    "leases_store_errors": "Times that the lease store did not answer.",
+}
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class WorkerMetrics:
-    """One worker's registry. The engine calls ``on_step`` and ``on_read``, the front ``observe``."""
+    """One worker's registry. The engine calls ``on_step`` and ``on_read``, the front ``observe``.
 
-    def __init__(self, engine_stats: EngineLook, lease_outcomes: LeaseLook) -> None:
+    ``lease_counts`` are the keeper's: by outcome, and those of ``_LEASE_COUNTS``.
+    """
+
+    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(engine_stats, lease_outcomes))
+        self._registry.register(_EngineCollector(engine_stats, lease_counts))
         self._requests = Counter(
             f"{PREFIX}_requests", "Requests answered, by why they ended.", ["finish_reason"], registry=self._registry
         )
@@ -74,9 +83,9 @@ class WorkerMetrics:
 class _EngineCollector(Collector):
     """Turns one look at the engine into metrics."""
 
-    def __init__(self, engine_stats: EngineLook, lease_outcomes: LeaseLook) -> None:
+    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook) -> None:
         self._engine_stats = engine_stats
-        self._lease_outcomes = lease_outcomes
+        self._lease_counts = lease_counts
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: registering must not look at an engine that does not run yet."""
@@ -86,8 +95,10 @@ class _EngineCollector(Collector):
         stats = self._engine_stats()
         yield from _gauges(stats)
         yield from _counters(stats)
-        outcomes = self._lease_outcomes()
-        yield _by("lease_outcomes", "Leases ended, by outcome.", "outcome", outcomes)
+        leases = dict(self._lease_counts())
+        for name, text in _LEASE_COUNTS.items():
+            yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=leases.pop(name.removeprefix("leases_"), 0))
+        yield _by("lease_outcomes", "Leases ended, by outcome.", "outcome", leases)
 
 
 def _gauges(stats: EngineStats) -> Iterable[Metric]:

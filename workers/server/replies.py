@@ -62,9 +62,12 @@ class Reply:
         logprobs: dict[str, Any] | None,
         usage: Usage,
         params: KVTransferParams | None = None,
+        token_ids: list[int] | None = None,
     ) -> bytes:
         """The body of an answer that is not streamed."""
         choice = {"index": 0, **self._content(text), "logprobs": logprobs, "finish_reason": finish_reason}
+        if token_ids is not None:
+            choice["token_ids"] = token_ids
         body = {"object": self.whole_object, **self._same, "choices": [choice], "usage": usage.body()}
         if params is not None:
             body["kv_transfer_params"] = msgspec.to_builtins(params)

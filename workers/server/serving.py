@@ -134,7 +134,8 @@ class Serving:
             raise AbortedError("the engine ended the sequence early")
         logprobs = transcript.take_logprobs()
         params = None if hand_off is None else self._params(job, hand_off, logprobs)
-        body = job.reply.whole(text, transcript.finish_reason, logprobs, transcript.usage, params)
+        tokens = transcript.tokens if job.request.return_token_ids else None
+        body = job.reply.whole(text, transcript.finish_reason, logprobs, transcript.usage, params, tokens)
         await client.send_json(200, body)
 
     def _params(self, job: Job, hand_off: HandOff, first_logprobs: dict[str, Any] | None) -> KVTransferParams:
@@ -152,7 +153,7 @@ class Serving:
             tp_size=identity.num_ranks,
             lease_id=hand_off.lease_id,
             block_versions=hand_off.versions,
-            first_token=job.transcript.last_token,
+            first_token=job.transcript.tokens[-1],
             first_logprobs=first_logprobs,
             prompt_token_ids=request.prompt_token_ids,
             seed=request.sampling.seed,

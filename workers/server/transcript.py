@@ -24,8 +24,8 @@ class Transcript:
         self._logprobs = logprobs
         self._num_prompt_tokens = num_prompt_tokens
         self._num_cached_tokens: int | None = None
-        #: The token sampled last; -1 before the first one.
-        self.last_token = -1
+        #: The sampled tokens, a first token from P included.
+        self.tokens: list[int] = []
         #: OpenAI's ``stop`` or ``length``; None while it goes on.
         self.finish_reason: str | None = None
 
@@ -34,7 +34,7 @@ class Transcript:
         self._num_cached_tokens = num_cached_tokens
         if self._logprobs is not None:
             self._logprobs.resume(first_token, first_logprobs)
-        self.last_token = first_token
+        self.tokens.append(first_token)
         return self._text.push(first_token)
 
     def add(self, output: TokenOutput) -> str:
@@ -46,7 +46,7 @@ class Transcript:
             raise AbortedError("the sequence was aborted")
         if self._num_cached_tokens is None:
             self._num_cached_tokens = output.num_cached_tokens
-        self.last_token = output.token
+        self.tokens.append(output.token)
         ends = output.finish is FinishReason.STOP
         delta = self._text.push(output.token, ends=ends)
         if self._logprobs is not None and not ends:
