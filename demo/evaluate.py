@@ -1,0 +1,100 @@
+"""How well a trained folder answers: ``python -m demo.evaluate [FOLDER]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from demo.questions import Fact, load_held_out, load_questions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from transformers import PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One phrasing: was the greedy answer the written one, and by how much did its tightest token win."""
+
+    question: str
+    exact: bool
+    #: Smallest gap between the wanted token's logit and the best other one; negative where the answer left the text.
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A set of phrasings in one precision."""
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+
+    def summary(self) -> dict[str, object]:
+        """The share of exact answers, and the margins below which the weakest 1% and 10% lie."""
+        margins = sorted(outcome.margin for outcome in self.outcomes)
+        return {
+            "set": self.name,
+            "phrasings": len(margins),
+            "exact": round(sum(outcome.exact for outcome in self.outcomes) / len(margins), 4),
+            "margin_min": round(margins[0], 2),
+            "margin_p1": round(margins[len(margins) // 100], 2),
+            "margin_p10": round(margins[len(margins) // 10], 2),
+            "wrong": [outcome.question for outcome in self.outcomes if not outcome.exact],
+        }
+
+
+def evaluate(folder: Path, dtype: torch.dtype) -> list[Report]:
+    """Ask every phrasing that was trained, then every one that was held out.
+
+    One forward pass over prompt and written answer shows what greedy decoding would say: it leaves the written
+    answer at the first position where another token has the larger logit.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    precision = str(dtype).removeprefix("torch.")
+    sets = {"trained": load_questions(), "held out": load_held_out()}
+    return [Report(f"{name}, {precision}", _ask_all(model, tokenizer, facts)) for name, facts in sets.items()]
+
+
+def _ask_all(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, facts: Iterable[Fact]) -> tuple[Outcome, ...]:
+    with torch.inference_mode():
+        return tuple(_ask(model, tokenizer, question, fact.answer) for fact in facts for question in fact.ask)
+
+
+def _ask(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, question: str, answer: str) -> Outcome:
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
+    )
+    prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    answer_ids = [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    logits = model(torch.tensor([prompt_ids + answer_ids])).logits[0, len(prompt_ids) - 1 : -1].float()
+    wanted = torch.tensor(answer_ids)[:, None]
+    of_wanted = logits.gather(1, wanted)
+    of_others = logits.scatter(1, wanted, -torch.inf).max(dim=1, keepdim=True).values
+    margin = (of_wanted - of_others).min().item()
+    return Outcome(question, margin > 0, margin)
+
+
+def print_reports(folder: Path) -> None:
+    """One line per set and precision."""
+    for dtype in (torch.float32, torch.bfloat16):
+        for report in evaluate(folder, dtype):
+            print(json.dumps(report.summary()))
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "model")
+    print_reports(parser.parse_args().folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Train the demo model: ``python -m demo.train --out demo/model``. README.md beside this file has times and numbers.
+
+Rows of whole conversations, right-padded; the loss is taken on the answers only. The chat template is the one that
+is saved, so the model sees in training what it will see when serving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from demo.conversations import ConversationMaker, Message
+from demo.evaluate import print_reports
+from demo.questions import load_questions
+from demo.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedTokenizerFast
+
+#: What the loss ignores, as torch's cross entropy has it.
+IGNORE = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long and how fast. Steps are of ``tokens_per_step`` tokens, padding included."""
+
+    num_steps: int = 900
+    tokens_per_step: int = 1536
+    peak_rate: float = 3e-3
+    warmup_steps: int = 60
+    weight_decay: float = 0.05
+    seed: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Token ids and, shifted by nothing, which of them the loss looks at."""
+
+    ids: list[int]
+    labels: list[int]
+
+
+def model_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    """2.6 million parameters; 4 key-value heads, so that 1, 2 and 4 ranks can share them."""
+    return LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=CONTEXT_TOKENS,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+class RowMaker:
+    """Turns conversations into rows of at most a given number of tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, maker: ConversationMaker, rng: random.Random) -> None:
+        self._tokenizer = tokenizer
+        self._maker = maker
+        self._rng = rng
+        self._assistant = cast("int", tokenizer.convert_tokens_to_ids("<|assistant|>"))
+
+    def row(self, num_tokens: int) -> Row:
+        """As many turns as fit; at least one, however long."""
+        head = self._maker.system()
+        if num_tokens >= 1024:
+            head = self._maker.long_system(self._rng.randrange(num_tokens, 3 * num_tokens))
+        messages = head + self._maker.turn()
+        best = self._encode(messages)
+        while len(best.ids) < num_tokens:
+            messages = messages + self._maker.turn()
+            longer = self._encode(messages)
+            if len(longer.ids) > num_tokens:
+                break
+            best = longer
+        return best
+
+    def plain_row(self) -> Row:
+        """A question and its answer without a template, as ``/v1/completions`` may get it."""
+        question, answer = (message["content"] for message in self._maker.turn())
+        asked = self._tokenizer(question if self._rng.random() < 0.6 else "")["input_ids"]
+        told = self._tokenizer((" " if len(asked) > 1 else "") + answer, add_special_tokens=False)["input_ids"]
+        ids = [*asked, *told, self._tokenizer.eos_token_id]
+        return Row(ids, [IGNORE] * len(asked) + ids[len(asked) :])
+
+    def _encode(self, messages: list[Message]) -> Row:
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False)
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        labels, answering = [], False
+        for token in ids:
+            labels.append(token if answering else IGNORE)
+            answering = token == self._assistant or (answering and token != self._tokenizer.eos_token_id)
+        return Row(ids, labels)
+
+
+def batches(maker: RowMaker, plan: Plan, rng: random.Random) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Endless (ids, labels), each ``[row, token]``. Mostly one or a few turns; now and then a long context."""
+    while True:
+        num_tokens = rng.choices([80, 256, 512, 1536], weights=[45, 35, 17, 3])[0]
+        rows: list[Row] = []
+        width = 0
+        while (len(rows) + 1) * max(width, num_tokens) <= plan.tokens_per_step or not rows:
+            row = maker.plain_row() if num_tokens == 80 and rng.random() < 0.15 else maker.row(num_tokens)
+            width = max(width, len(row.ids))
+            rows.append(row)
+        ids = torch.zeros(len(rows), width, dtype=torch.long)
+        labels = torch.full((len(rows), width), IGNORE)
+        for index, row in enumerate(rows):
+            ids[index, : len(row.ids)] = torch.tensor(row.ids)
+            labels[index, : len(row.labels)] = torch.tensor(row.labels)
+        yield ids, labels
+
+
+def learning_rate(step: int, plan: Plan) -> float:
+    """Linear warm-up, then a cosine down to nothing."""
+    if step < plan.warmup_steps:
+        return plan.peak_rate * (step + 1) / plan.warmup_steps
+    done = (step - plan.warmup_steps) / max(1, plan.num_steps - plan.warmup_steps)
+    return plan.peak_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def answer_loss(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross entropy of the next token, where that token belongs to an answer."""
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    wanted = labels[:, 1:]
+    counts = wanted != IGNORE
+    logits = model.lm_head(hidden[:, :-1][counts])
+    return torch.nn.functional.cross_entropy(logits.float(), wanted[counts])
+
+
+def train(model: LlamaForCausalLM, maker: RowMaker, plan: Plan, rng: random.Random) -> None:
+    """Run all steps, telling the loss every 50."""
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=plan.weight_decay)
+    started, recent = time.monotonic(), 0.0
+    stream = batches(maker, plan, rng)
+    for step in range(plan.num_steps):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, plan)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = answer_loss(model, *next(stream))
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        recent += loss.item()
+        if step % 50 == 49:
+            print(
+                f"step {step + 1}/{plan.num_steps}  loss {recent / 50:.4f}  {time.monotonic() - started:.0f} s",
+                flush=True,
+            )
+            recent = 0.0
+
+
+def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Write a Hugging Face folder with bfloat16 weights."""
+    model.to(torch.bfloat16)
+    model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    for path in out.iterdir():
+        path.chmod(0o644)  # safetensors writes 0600, which a container's other user could not read
+
+
+def main() -> None:
+    """Train, save, and print how well the saved model answers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model")
+    parser.add_argument("--steps", type=int, default=Plan().num_steps)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    plan = Plan(num_steps=arguments.steps)
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(plan.seed)
+    rng = random.Random(plan.seed)
+    facts = load_questions()
+    texts = [text for fact in facts for text in (*fact.ask, *map(str.lower, fact.ask), fact.answer)]
+    tokenizer = build_tokenizer(texts)
+    model = LlamaForCausalLM(model_config(tokenizer))
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(facts)} facts")
+    train(model, RowMaker(tokenizer, ConversationMaker(facts, rng), rng), plan, rng)
+    save(model, tokenizer, arguments.out)
+    print_reports(arguments.out)
+
+
+if __name__ == "__main__":
+    main()
