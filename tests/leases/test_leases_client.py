@@ -61,11 +61,14 @@ async def renewing(
     store: LeaseStore, settings: Settings | None = None, redis_grace_ms: int = 60_000
 ) -> AsyncIterator[LeaseClient]:
     client = LeaseClient(store, settings or Settings(), redis_grace_ms=redis_grace_ms)
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     try:
         yield client
     finally:
         await client.close()
         store.close()
+    assert errors == [], "a callback failed (``never`` does when it is called)"
 
 
 def never() -> None:
