@@ -247,9 +247,10 @@ async def test_a_restarted_engine_is_another_engine() -> None:
 
 
 def lying(**changes: object) -> bytes:
-    fields = {"wire_version": 1, "engine_id": "e1", "compatibility_hash": HASH}
-    fields["metadata"] = msgspec.msgpack.encode(metadata())
-    return msgspec.msgpack.encode(Handshake(**(fields | changes)))
+    true = Handshake(
+        wire_version=1, engine_id="e1", compatibility_hash=HASH, metadata=msgspec.msgpack.encode(metadata())
+    )
+    return msgspec.msgpack.encode(msgspec.structs.replace(true, **changes))
 
 
 @pytest.mark.parametrize(
@@ -424,7 +425,7 @@ async def test_strangers_get_401_and_one_log_line_a_minute(caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING, handshake_server.__name__):
         async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
             for header in ({}, {"Authorization": "Bearer no"}, {"Authorization": TOKEN}, {"Authorization": "é"}):
-                raw = {name: value.encode("utf-8") for name, value in header.items()}
+                raw = [(name.encode(), value.encode()) for name, value in header.items()]
                 response = await client.get("/kv/handshake/0", headers=raw)
                 assert (response.status_code, response.content) == (401, b"")
             assert len(caplog.records) == 1

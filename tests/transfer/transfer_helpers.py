@@ -22,6 +22,7 @@ from protocol.handshake import RankMetadata, Shard
 from protocol.steps import Connect, Connected, Read, ReadResult
 from workers.rank.ports import RankMemory, TransferEvent
 from workers.rank.versions import VersionTable
+from workers.transfer.nixl_port import NixlAgent, TransferAgent
 from workers.transfer.options import TransferOptions
 from workers.transfer.rank_transfer import RankTransfer
 from workers.transfer.ucx import ucx_environment
@@ -40,17 +41,14 @@ BLOCK_BYTES = 65536
 class PeerProcess:
     """``transfer_peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time."""
 
-    def __init__(
-        self, *, tls: str | None = None, block_bytes: int = BLOCK_BYTES, base: int = 2**62, engine_id: str = ""
-    ) -> None:
+    def __init__(self, *, tls: str | None = None, base: int = 2**62, engine_id: str = "") -> None:
         self.engine_id = engine_id or secrets.token_hex(8)
         self.base = base
-        self.block_bytes = block_bytes
         environ = os.environ | ucx_environment("127.0.0.1") | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         if tls:
             environ["UCX_TLS"] = tls
         command = [sys.executable, str(Path(__file__).with_name("transfer_peer_main.py"))]
-        command += [self.engine_id, str(NUM_BLOCKS), str(block_bytes), str(base)]
+        command += [self.engine_id, str(NUM_BLOCKS), str(BLOCK_BYTES), str(base)]
         self._process = subprocess.Popen(
             command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -112,9 +110,11 @@ class PeerProcess:
 class DecodeRank:
     """A rank that reads, in this process."""
 
-    def __init__(self, options: TransferOptions | None = None, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self, options: TransferOptions | None = None, make_agent: Callable[[str], TransferAgent] = NixlAgent
+    ) -> None:
         self.engine_id = secrets.token_hex(8)
-        self.cache = np.zeros((NUM_BLOCKS, block_bytes), dtype=np.uint8)
+        self.cache = np.zeros((NUM_BLOCKS, BLOCK_BYTES), dtype=np.uint8)
         self.versions = VersionTable(NUM_BLOCKS)
         self.events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
         self._num_reads = 0
@@ -126,11 +126,11 @@ class DecodeRank:
             cache_memory_type="DRAM",
             cache_device_id=0,
             num_blocks=NUM_BLOCKS,
-            block_bytes=block_bytes,
+            block_bytes=BLOCK_BYTES,
             shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
             versions=self.versions,
         )
-        self.transfer = RankTransfer(memory, self.events.put, options)
+        self.transfer = RankTransfer(memory, self.events.put, options, make_agent=make_agent)
 
     def __enter__(self) -> DecodeRank:
         return self

@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 import threading
+import time
 
 import msgspec
 import numpy as np
@@ -64,7 +65,7 @@ class Prefill:
                 for block in range(len(self.cache)):
                     version += 1
                     self.overwrite(block, version, version % 251)
-            self.churning.wait(0)
+            time.sleep(0.002)  # let some reads through
 
     def promise(self) -> None:
         with self.lock:

@@ -46,6 +46,7 @@ class AgentLoop:
         #: Local blocks that NIXL may write to.
         self._busy_blocks: set[int] = set()
         self._backoff_s = 0.0
+        self._num_dropped = 0
         self._last_activity = self._next_look = time.monotonic()
 
     def run(self, commands: queue.SimpleQueue[TransferCommand | None], closing: threading.Event) -> None:
@@ -178,10 +179,12 @@ class AgentLoop:
 
     def _hear(self, payload: bytes) -> None:
         lease_id = parse_read(payload)
-        if lease_id is None:
-            logger.warning("a notification that is none of ours was dropped: %d bytes", len(payload))
-        else:
+        if lease_id is not None:
             self._emit(PeerRead(lease_id))
+            return
+        self._num_dropped += 1
+        if self._num_dropped.bit_count() == 1:  # the 1st, 2nd, 4th, 8th...: whoever sends many shall not fill the log
+            logger.warning("%d notifications that are none of ours were dropped so far", self._num_dropped)
 
     def _patience(self) -> float:
         """Seconds to wait for a command before there is something else to do."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from protocol.steps import ReadResult
-from workers.transfer.errors import NixlError, PeerLostError
+from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions
 from workers.transfer.nixl_port import PieceList, Transfer, TransferAgent, TransferState
 from workers.transfer.read_machine import VERSIONS, ReadMachine
@@ -102,10 +102,14 @@ class BlockRead:
         return len(self._in_flight) < len(before)
 
     def _land(self, piece: int, transfer: Transfer) -> bool:
-        """Take note if the transfer has ended; False while NIXL may still write."""
+        """Take note if the transfer has ended; False while NIXL may still write.
+
+        After any other error than these two nobody knows whether it has ended. That takes a bug (a peer removed or
+        added again during its reads), and then losing the rank is better than blocks that change under their owner.
+        """
         try:
             state = self._agent.state(transfer)
-        except NixlError as error:
+        except (PeerLostError, BackendFailedError) as error:
             self._broke(error)
             self._release(transfer)
             return True

@@ -113,7 +113,7 @@ class TransferAgent(Protocol):
         """Start reading ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``. Over shared memory it is then over."""
 
     def state(self, transfer: Transfer) -> TransferState:
-        """How it is doing; also makes progress. ``FAILED`` and PeerLostError mean that it has ended."""
+        """How it is doing; also makes progress. ``FAILED``, PeerLostError and BackendFailedError: it has ended."""
 
     def release(self, transfer: Transfer) -> None:
         """Give back a transfer that has ended."""

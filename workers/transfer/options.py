@@ -17,7 +17,7 @@ class TransferOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Pieces of one read in flight at once, where the transport does not copy inside the call.
     window: int = 4
     #: Seconds between two looks for notifications: NIXL cannot wake us. A look each millisecond costs 2.9% of one
-    #: core, every 5 ms 0.7%, so we look often while things happen and less when nothing has for ``quiet_after_s``.
+    #: core, every 5 ms about 1%, so we look often while things happen and less when nothing has for ``quiet_after_s``.
     poll_s: float = 0.001
     quiet_poll_s: float = 0.005
     quiet_after_s: float = 1.0

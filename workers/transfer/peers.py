@@ -92,6 +92,9 @@ class PeerTable:
     def _add(self, remote: RankMetadata) -> Peer:
         if remote.engine_id == self._local.engine_id:
             return Peer(self._agent, remote, self._agent.name)
+        if any(remote.agent_name == name for name in (self._agent.name, *(p.name for p in self._peers.values()))):
+            # Adding a name again replaces it under the reads in flight, whose ends then cannot be known any more.
+            raise PlanError(f"agent {remote.agent_name!r} belongs to another engine")
         name = self._agent.add_remote(remote.agent_metadata)
         try:
             if name != remote.agent_name:

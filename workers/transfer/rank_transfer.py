@@ -72,10 +72,14 @@ class RankTransfer:
     def _run(self, started: Future[RankMetadata]) -> None:
         try:
             loop = self._start()
+            started.set_result(loop.metadata)
         except (TransferError, RuntimeError, OSError) as error:
             started.set_exception(error)
             return
-        started.set_result(loop.metadata)
+        finally:
+            # Another exception ends the thread, which says why; the constructor must not wait for ever.
+            if not started.done():
+                started.set_exception(TransferError("the agent's thread ended before it was ready"))
         try:
             loop.run(self._commands, self._closing)
         except Exception as error:

@@ -1,0 +1,173 @@
+"""How fast are block reads on this machine? Two processes, two NIXL agents, host memory.
+
+    python -m bench.block_read [--blocks 256] [--block-kib 64,256,1024] [--tls tcp]
+
+Prints for each block size: memcpy, the read with its fence, the fence's share, and how long a thread that wants to wake
+every 200 microseconds had to wait for the GIL at worst. Then the CPU time of an idle agent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import secrets
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+import msgspec
+import numpy as np
+
+from protocol.handshake import RankMetadata, Shard
+from protocol.steps import Connect, Connected, Read, ReadResult
+from workers.rank.ports import RankMemory, TransferEvent
+from workers.rank.versions import VersionTable
+from workers.transfer.options import TransferOptions
+from workers.transfer.ucx import apply_ucx_environment
+
+#: Reads of each size.
+REPEATS = 7
+
+
+class Rank:
+    """A rank with ``num_blocks`` blocks of its own."""
+
+    def __init__(self, num_blocks: int, block_bytes: int, options: TransferOptions | None = None) -> None:
+        from workers.transfer.rank_transfer import RankTransfer
+
+        self.engine_id = secrets.token_hex(8)
+        self.cache = np.ones((num_blocks, block_bytes), dtype=np.uint8)
+        self.versions = VersionTable(num_blocks)
+        self.events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
+        memory = RankMemory(
+            engine_id=self.engine_id,
+            rank=0,
+            num_ranks=1,
+            cache_address=self.cache.ctypes.data,
+            cache_memory_type="DRAM",
+            cache_device_id=0,
+            num_blocks=num_blocks,
+            block_bytes=block_bytes,
+            shard=Shard(first_layer=0, last_layer=1, first_head=0, last_head=1),
+            versions=self.versions,
+        )
+        self.transfer = RankTransfer(memory, self.events.put, options)
+
+    def read(self, engine_id: str, blocks: list[int]) -> ReadResult:
+        """Read the same blocks from there into here; raises RuntimeError unless it is done."""
+        self.transfer.submit(Read(1, engine_id, "ab", blocks, blocks, [0] * len(blocks), []))
+        result = self.events.get()
+        if not isinstance(result, ReadResult) or result.outcome != "done":
+            raise RuntimeError(f"the read failed: {result}")
+        return result
+
+
+class Heartbeat:
+    """The longest that a thread which wants to wake every 200 microseconds had to wait."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        last = time.perf_counter()
+        while not self._end.wait(200e-6):
+            now = time.perf_counter()
+            self.worst_s, last = max(self.worst_s, now - last), now
+
+
+def serve(num_blocks: int, block_bytes: int) -> None:
+    """The other process: be read until the standard input ends."""
+    rank = Rank(num_blocks, block_bytes)
+    sys.stdout.write(msgspec.msgpack.encode(rank.transfer.metadata()).hex() + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    rank.transfer.close()
+
+
+def measure(num_blocks: int, block_bytes: int, rng: np.random.Generator) -> None:
+    """One line for one block size; blocks in random order, so that NIXL cannot join neighbours."""
+    command = [sys.executable, "-m", "bench.block_read", "--serve", f"{num_blocks},{block_bytes}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        remote = msgspec.msgpack.decode(bytes.fromhex(process.stdout.readline()), type=RankMetadata)
+        seconds, worst_s = {}, 0.0
+        for fence in (True, False):
+            rank = Rank(num_blocks, block_bytes, TransferOptions(unsafe_disable_fence=not fence))
+            rank.transfer.submit(Connect(remote.engine_id, [remote]))
+            connected = rank.events.get()
+            if not isinstance(connected, Connected) or connected.error:
+                raise RuntimeError(f"no connection: {connected}")
+            blocks = [int(block) for block in rng.permutation(num_blocks)]
+            rank.read(remote.engine_id, blocks)
+            with Heartbeat() as heartbeat:
+                times = [rank.read(remote.engine_id, blocks).seconds for _ in range(REPEATS)]
+            seconds[fence], worst_s = statistics.median(times), max(worst_s, heartbeat.worst_s)
+            rank.transfer.close()
+        process.communicate("")
+    num_bytes = num_blocks * block_bytes
+    memcpy_s = time_memcpy(num_bytes)
+    print(
+        f"{block_bytes // 1024:>6} KiB x {num_blocks}:  memcpy {num_bytes / memcpy_s / 1e9:5.2f} GB/s   "
+        f"read {num_bytes / seconds[True] / 1e9:5.2f} GB/s ({memcpy_s / seconds[True]:4.0%})   "
+        f"{seconds[True] * 1e3:7.2f} ms with the fence, {seconds[False] * 1e3:7.2f} without   "
+        f"worst wait for the GIL {worst_s * 1e3:.1f} ms"
+    )
+
+
+def time_memcpy(num_bytes: int) -> float:
+    """Seconds to copy within one process."""
+    source, target = np.ones(num_bytes, np.uint8), np.zeros(num_bytes, np.uint8)
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        np.copyto(target, source)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def measure_idle() -> None:
+    """CPU of an agent that nobody talks to."""
+    rank = Rank(16, 65536)
+    time.sleep(2 * TransferOptions().quiet_after_s)
+    before, wall_s = time.process_time(), 3.0
+    time.sleep(wall_s)
+    print(f"idle agent: {(time.process_time() - before) / wall_s:.1%} of one core")
+    rank.transfer.close()
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=256, help="blocks in one read")
+    parser.add_argument("--block-kib", default="16,64,256,1024", help="sizes of a block in KiB")
+    parser.add_argument("--tls", help="UCX_TLS, for example tcp; default: UCX chooses")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    apply_ucx_environment("127.0.0.1")
+    if arguments.tls:
+        os.environ["UCX_TLS"] = arguments.tls
+    if arguments.serve:
+        num_blocks, block_bytes = map(int, arguments.serve.split(","))
+        serve(num_blocks, block_bytes)
+        return
+    rng = np.random.default_rng(0)
+    for kib in arguments.block_kib.split(","):
+        measure(arguments.blocks, int(kib) * 1024, rng)
+    measure_idle()
+
+
+if __name__ == "__main__":
+    main()
