@@ -1,6 +1,6 @@
 """A rank whose cache is a model of the real one: each slot holds a value that depends on the whole prefix up to it.
 
-So a wrong block table, a block reused too early, or a prefix shared wrongly changes what a row "attends" to, and is seen
+So a wrong block table, a block reused too early or a prefix shared wrongly changes what a row "attends" to, and is seen
 at the row that does it. What is about to be written is poisoned from the moment the message arrives.
 """
 

@@ -193,13 +193,14 @@ class AsyncEngine:
     def _take_result(self, event: StepResult | ReadResult) -> None:
         """Apply and pump before anybody is told: the ranks get their next step first."""
         outputs: list[Output] = []
+        num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
             outputs = self._apply(event)
         self._tell_leases(outputs)
         self._pump()
         for seq_id, item in outputs:
             self._put(seq_id, item)
-        self._observe(event)
+        self._observe(event, num_steps)
 
     @contextmanager
     def _faults_are_fatal(self) -> Iterator[None]:
@@ -225,12 +226,13 @@ class AsyncEngine:
             if isinstance(item, TokenOutput) and item.hand_off is not None:
                 self._hooks.on_lease(item.hand_off.lease_id)
 
-    def _observe(self, event: StepResult | ReadResult) -> None:
-        if isinstance(event, StepResult):
-            if self._hooks.on_step is not None:
-                self._hooks.on_step(event)
-        elif self._hooks.on_read is not None:
-            self._hooks.on_read(event)
+    def _observe(self, event: StepResult | ReadResult, num_steps_before: int) -> None:
+        """Tell the hooks; a step without rows took no time worth a histogram."""
+        if isinstance(event, ReadResult):
+            if self._hooks.on_read is not None:
+                self._hooks.on_read(event)
+        elif self._hooks.on_step is not None and self._scheduler.counters.steps > num_steps_before:
+            self._hooks.on_step(event)
 
     def _put(self, seq_id: int, item: TokenOutput | EngineError) -> None:
         is_last = isinstance(item, EngineError) or item.finish is not None

@@ -43,7 +43,7 @@ class EngineHooks:
     ``end_lease``; without this hook the engine does so itself.
     ``on_pressure()``: somebody waits, nothing runs, and leases hold the blocks. Told once until a lease ends.
     ``on_dead(error)``: the engine cannot go on; every caller has been told. The worker should exit.
-    ``on_step(result)`` and ``on_read(result)``: for histograms.
+    ``on_step(result)`` (steps that computed something) and ``on_read(result)``: for histograms.
     """
 
     on_lease: Callable[[str], None] | None = None

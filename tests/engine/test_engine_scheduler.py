@@ -1,0 +1,576 @@
+"""The scheduler's decisions, one by one; their consequences are the simulation's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_fake_rank import FakeRank
+from engine_requests import VOCAB, config, expected, params, remote_request, request
+
+from protocol.steps import CancelRead, Read, ReadResult, Sampled, Step, StepResult
+from workers.engine.api import (
+    EngineError,
+    FinishReason,
+    InvalidHandOffError,
+    InvalidRequestError,
+    PromptTooLongError,
+    ReadFailedError,
+    TokenOutput,
+)
+from workers.engine.config import EngineConfig
+from workers.engine.errors import IllegalTransitionError, RankProtocolError
+from workers.engine.scheduler import Command, Scheduler
+
+
+class Bench:
+    """A scheduler, a rank, and what each request got."""
+
+    def __init__(self, **changes: Any) -> None:
+        lease_ids = iter(f"lease-{number}" for number in range(100))
+        self.scheduler = Scheduler(config(**changes), 0, lambda: next(lease_ids))
+        self.rank = FakeRank(self.scheduler.pool, VOCAB)
+        self.outputs: dict[int, list[TokenOutput | EngineError]] = {}
+
+    def add(self, *args: Any, **fields: Any) -> int:
+        seq_id = self.scheduler.add(request(*args, **fields))
+        self.outputs[seq_id] = []
+        return seq_id
+
+    def add_remote(self, *args: Any, **fields: Any) -> int:
+        seq_id = self.scheduler.add(remote_request(*args, **fields))
+        self.outputs[seq_id] = []
+        self.scheduler.connected(seq_id)
+        return seq_id
+
+    def pump(self) -> list[Command]:
+        commands = self.scheduler.schedule()
+        for command in commands:
+            self.rank.receive(command)
+        self.scheduler.check()
+        return commands
+
+    def step(self) -> Step | None:
+        """Plan a step and let it end."""
+        commands = self.pump()
+        step = next((command for command in commands if isinstance(command, Step)), None)
+        if step is not None:
+            self.finish()
+        return step
+
+    def finish(self) -> None:
+        for seq_id, item in self.scheduler.apply_step(self.rank.finish_step()):
+            self.outputs[seq_id].append(item)
+        self.scheduler.check()
+
+    def read(self, prompt: list[int], outcome: str = "done") -> None:
+        (read_id,) = self.rank.reads
+        failure = self.scheduler.apply_read(self.rank.finish_read(read_id, outcome, prompt))
+        if failure is not None:
+            self.outputs[failure[0]].append(failure[1])
+        self.scheduler.check()
+
+    def run(self) -> None:
+        while self.step() is not None:
+            pass
+
+    def tokens(self, seq_id: int) -> list[int]:
+        return [item.token for item in self.outputs[seq_id] if isinstance(item, TokenOutput)]
+
+
+def rows(step: Step | None) -> list[tuple[int, int, int, bool]]:
+    assert step is not None
+    return [(row.seq, row.start, row.num_tokens, row.sample) for row in step.rows]
+
+
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
+# --- steps -------------------------------------------------------------------------------------------------------
+
+
+def test_decode_rows_go_before_chunks_of_a_prompt() -> None:
+    bench = Bench(max_num_batched_tokens=5)
+    first = bench.add("a", [1])
+    assert rows(bench.step()) == [(first, 0, 1, True)]
+    second = bench.add("b", PROMPT)
+    assert rows(bench.step()) == [(first, 1, 1, True), (second, 0, 4, False)]
+    assert rows(bench.step()) == [(first, 2, 1, True), (second, 4, 4, False)]
+    assert rows(bench.step()) == [(first, 3, 1, True), (second, 8, 2, True)]
+    assert bench.tokens(first) == expected([1], 4)
+    bench.run()
+    assert bench.tokens(second) == expected(PROMPT, 4)
+    assert bench.scheduler.counters.prefill_tokens == 11
+    assert bench.scheduler.counters.decode_tokens == 6
+
+
+def test_one_step_at_a_time() -> None:
+    bench = Bench()
+    bench.add("a", [1])
+    assert len(bench.pump()) == 1
+    bench.add("b", [2])
+    assert bench.pump() == []
+    bench.finish()
+    assert len(rows(bench.step())) == 2
+
+
+def test_higher_priority_then_older_runs_first() -> None:
+    bench = Bench(max_num_seqs=1)
+    names = [bench.add("a", [1], 1), bench.add("b", [2], 1, priority=1), bench.add("c", [3], 1, priority=1)]
+    order = [rows(bench.step())[0][0] for _ in names]
+    assert order == [names[1], names[2], names[0]]
+
+
+def test_who_waits_for_room_is_not_overtaken() -> None:
+    bench = Bench(num_blocks=4)
+    bench.add("a", PROMPT, 2)
+    big = bench.add("b", [9] * 9, 1)
+    small = bench.add("c", [8], 1)
+    assert len(rows(bench.step())) == 1
+    assert not bench.outputs[small]
+    bench.run()
+    assert bench.tokens(small)
+    assert bench.tokens(big)
+
+
+def test_the_youngest_of_the_lowest_priority_is_preempted() -> None:
+    bench = Bench(num_blocks=3, prefix_cache=False)
+    low = bench.add("low", [1, 2, 3, 4], 6, priority=0)
+    high = bench.add("high", [5, 6, 7, 8], 6, priority=1)
+    assert len(rows(bench.step())) == 2
+    # Both need a second block, one is left.
+    step = bench.step()
+    assert rows(step) == [(high, 4, 1, True)]
+    assert bench.scheduler.counters.preemptions == 1
+    bench.run()
+    assert bench.tokens(low) == expected([1, 2, 3, 4], 6)
+    assert bench.tokens(high) == expected([5, 6, 7, 8], 6)
+
+
+def test_a_preempted_sequence_starts_over_with_its_outputs() -> None:
+    bench = Bench(num_blocks=3, prefix_cache=False)
+    old = bench.add("old", [1, 2, 3, 4], 2)
+    young = bench.add("young", [5, 6, 7, 8], 3)
+    bench.step()
+    assert rows(bench.step()) == [(old, 4, 1, True)]
+    step = bench.step()
+    assert step is not None
+    (again,) = step.started
+    assert (again.seq, again.output_token_ids, len(again.block_ids)) == (young, expected([5, 6, 7, 8], 1), 2)
+    assert rows(step) == [(young, 0, 5, True)]
+    assert step.dropped == [old]
+
+
+def test_a_preempted_sequence_finds_its_prefix_again() -> None:
+    bench = Bench(num_blocks=3)
+    bench.add("old", [1, 2, 3, 4], 2)
+    young = bench.add("young", [5, 6, 7, 8], 3)
+    bench.step()
+    bench.step()
+    # ``old`` took the last free block, and the preempted one's is cached.
+    assert rows(bench.step()) == [(young, 4, 1, True)]
+    assert bench.outputs[young][0].num_cached_tokens == 0
+
+
+def test_a_cached_prefix_is_not_computed_again_but_its_last_block_is() -> None:
+    bench = Bench()
+    prompt = PROMPT[:8]
+    first = bench.add("a", prompt, 1)
+    bench.run()
+    second = bench.add("b", prompt, 1)
+    assert rows(bench.step()) == [(second, 4, 4, True)]
+    third = bench.add("c", [*prompt, 1], 1)
+    assert rows(bench.step()) == [(third, 8, 1, True)]
+    assert [bench.outputs[seq][0].num_cached_tokens for seq in (first, second, third)] == [0, 4, 8]
+    assert bench.scheduler.counters.prefix_hit_tokens == 12
+
+
+def test_without_prefix_cache_nothing_is_reused() -> None:
+    bench = Bench(prefix_cache=False)
+    bench.add("a", PROMPT, 1)
+    bench.run()
+    bench.add("b", PROMPT, 1)
+    assert rows(bench.step())[0][1] == 0
+    assert bench.scheduler.pool.stats().cached == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "finish", "count"),
+    [
+        ({"max_tokens": 3}, FinishReason.LENGTH, 3),
+        ({"max_tokens": 100}, FinishReason.LENGTH, 54),
+        ({"max_tokens": 100, "stop_token_ids": frozenset(expected(PROMPT, 1))}, FinishReason.STOP, 1),
+    ],
+)
+def test_why_a_sequence_ends(fields: dict[str, Any], finish: FinishReason, count: int) -> None:
+    bench = Bench()
+    seq = bench.add("a", PROMPT, **fields)
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, count)
+    assert [item.finish for item in bench.outputs[seq]] == [None] * (count - 1) + [finish]
+
+
+def test_the_whole_cache_bounds_a_sequence() -> None:
+    bench = Bench(num_blocks=3)
+    seq = bench.add("a", PROMPT, 100)
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, 2)
+    assert bench.outputs[seq][-1].finish is FinishReason.LENGTH
+
+
+def test_the_rank_is_told_to_forget_even_when_nothing_else_is_to_do() -> None:
+    bench = Bench()
+    seq = bench.add("a", [1], 1)
+    bench.step()
+    assert bench.step() == Step(2, [], [seq], [], [])
+    assert bench.step() is None
+    assert bench.scheduler.counters.steps == 1
+
+
+# --- hand-off ----------------------------------------------------------------------------------------------------
+
+
+def test_a_hand_off_pins_the_prompts_blocks_and_nothing_more() -> None:
+    bench = Bench()
+    seq = bench.add("a", PROMPT[:8], 1, hand_off=True)
+    bench.step()
+    (output,) = bench.outputs[seq]
+    assert output.finish is FinishReason.LENGTH
+    assert output.hand_off.lease_id == "lease-0"
+    assert len(output.hand_off.block_ids) == 2
+    assert output.hand_off.versions == [bench.rank.versions[block] for block in output.hand_off.block_ids]
+    stats = bench.scheduler.pool.stats()
+    assert (stats.leased, stats.pinned, stats.leases) == (2, 0, 1)
+    assert bench.scheduler.end_lease("lease-0")
+    assert not bench.scheduler.end_lease("lease-0")
+    assert bench.scheduler.pool.stats().cached == 2
+
+
+def test_a_first_token_that_ends_the_sequence_pins_nothing() -> None:
+    bench = Bench()
+    seq = bench.add("a", PROMPT, 1, hand_off=True, stop_token_ids=frozenset(expected(PROMPT, 1)))
+    bench.step()
+    (output,) = bench.outputs[seq]
+    assert (output.finish, output.hand_off) == (FinishReason.STOP, None)
+    assert bench.scheduler.pool.num_leases == 0
+
+
+def test_leased_blocks_serve_other_prompts_and_are_never_given_out() -> None:
+    bench = Bench(num_blocks=4)
+    bench.add("a", PROMPT, 1, hand_off=True)
+    bench.step()
+    other = bench.add("b", PROMPT, 1)
+    assert rows(bench.step()) == [(other, 8, 2, True)]
+    waiting = bench.add("c", [3] * 6, 1)
+    bench.run()
+    assert not bench.outputs[waiting]
+    assert bench.scheduler.is_starved
+    assert bench.scheduler.oldest_lease() == "lease-0"
+    bench.scheduler.end_lease("lease-0")
+    assert not bench.scheduler.is_starved
+    bench.run()
+    assert bench.tokens(waiting) == expected([3] * 6, 1)
+
+
+def test_nobody_is_starved_while_something_runs() -> None:
+    bench = Bench(num_blocks=4)
+    bench.add("a", PROMPT, 1, hand_off=True)
+    bench.step()
+    bench.add("b", [1], 2)
+    bench.step()
+    bench.add("c", [3] * 6, 1)
+    bench.pump()
+    assert not bench.scheduler.is_starved
+
+
+# --- reads -------------------------------------------------------------------------------------------------------
+
+
+def test_a_read_fills_the_blocks_and_decoding_goes_on_after_the_first_token() -> None:
+    bench = Bench()
+    seq = bench.add_remote("a", PROMPT, 4)
+    (read,) = bench.pump()
+    assert isinstance(read, Read)
+    assert (read.remote_block_ids, read.versions) == ([1000, 1001, 1002], [7000, 7001, 7002])
+    assert (read.engine_id, read.lease_id) == ("p", "theirs")
+    assert [block for block, _ in read.fresh] == read.local_block_ids
+    bench.read(PROMPT)
+    step = bench.step()
+    assert rows(step) == [(seq, 10, 1, True)]
+    assert step.started[0].output_token_ids == expected(PROMPT, 1)
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
+    assert bench.scheduler.counters.reads["done"] == 1
+    assert bench.scheduler.counters.read_bytes == 300
+    assert bench.scheduler.counters.prefill_tokens == 0
+
+
+def test_a_read_is_posted_while_a_step_is_under_way() -> None:
+    bench = Bench()
+    bench.add("a", [1])
+    bench.pump()
+    bench.add_remote("b", PROMPT)
+    assert [type(command) for command in bench.pump()] == [Read]
+
+
+def test_what_is_cached_is_not_read() -> None:
+    bench = Bench()
+    bench.add("a", PROMPT[:8], 1)
+    bench.run()
+    bench.add_remote("b", PROMPT)
+    (read,) = bench.pump()
+    assert (read.remote_block_ids, read.versions) == ([1002], [7002])
+    bench.read(PROMPT)
+    bench.run()
+    bench.add_remote("c", PROMPT[:8])
+    (read,) = bench.pump()
+    assert (read.remote_block_ids, read.local_block_ids, read.versions) == ([], [], [])
+    bench.read(PROMPT[:8])
+    bench.run()
+    assert bench.tokens(3) == expected(PROMPT[:8], 4)[1:]
+
+
+def test_blocks_that_were_read_serve_other_prompts() -> None:
+    bench = Bench()
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.read(PROMPT)
+    seq = bench.add("b", PROMPT)
+    assert (seq, 8, 2, True) in rows(bench.step())
+
+
+def test_without_a_first_token_the_last_prompt_token_is_computed_here() -> None:
+    bench = Bench()
+    prompt = PROMPT[:8]
+    seq = bench.add_remote("a", prompt, 3, remote=params(prompt, first_token=-1))
+    bench.pump()
+    bench.read(prompt)
+    assert rows(bench.step()) == [(seq, 7, 1, True)]
+    bench.run()
+    assert bench.tokens(seq) == expected(prompt, 3)
+
+
+def test_a_stale_read_becomes_a_local_prefill() -> None:
+    bench = Bench()
+    seq = bench.add_remote("a", PROMPT, 4)
+    bench.pump()
+    bench.read(PROMPT, "stale")
+    assert rows(bench.step()) == [(seq, 0, 11, True)]
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
+    counters = bench.scheduler.counters
+    assert (counters.fence_rejections, counters.local_prefills, counters.reads["stale"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", "never heard of"])
+def test_a_failed_read_is_the_callers_to_try_elsewhere(outcome: str) -> None:
+    bench = Bench()
+    seq = bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.read(PROMPT, outcome)
+    (error,) = bench.outputs[seq]
+    assert isinstance(error, ReadFailedError)
+    assert outcome in str(error)
+    assert bench.scheduler.is_quiet
+    assert bench.scheduler.counters.local_prefills == 0
+
+
+@pytest.mark.parametrize("outcome", ["done", "stale", "failed", "cancelled"])
+def test_an_aborted_read_keeps_its_blocks_until_it_has_ended(outcome: str) -> None:
+    bench = Bench(num_blocks=4)
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    assert bench.scheduler.abort("a") == 1
+    assert bench.pump() == [CancelRead(1)]
+    assert bench.scheduler.pool.stats().pinned == 3
+    other = bench.add("b", [1] * 5, 1)
+    assert bench.step() is None
+    bench.read(PROMPT, outcome)
+    bench.run()
+    assert bench.tokens(other) == expected([1] * 5, 1)
+    assert bench.outputs[1] == []
+
+
+def test_the_result_of_an_unknown_read_changes_nothing() -> None:
+    bench = Bench()
+    with pytest.raises(RankProtocolError):
+        bench.scheduler.apply_read(ReadResult(9, "done", 0, 0.0, ""))
+    assert sum(bench.scheduler.counters.reads.values()) == 0
+
+
+def test_a_failed_handshake_ends_the_request() -> None:
+    bench = Bench()
+    seq = bench.scheduler.add(remote_request("a", PROMPT))
+    assert bench.pump() == []
+    assert bench.scheduler.load().waiting == 1
+    failure = bench.scheduler.connect_failed(seq, "refused: other weights")
+    assert failure is not None
+    assert isinstance(failure[1], ReadFailedError)
+    assert bench.scheduler.is_quiet
+    assert bench.scheduler.connect_failed(seq, "again") is None
+
+
+# --- aborts ------------------------------------------------------------------------------------------------------
+
+
+def test_abort_while_connecting_then_connected() -> None:
+    bench = Bench()
+    seq = bench.scheduler.add(remote_request("a", PROMPT))
+    assert bench.scheduler.abort("a") == seq
+    bench.scheduler.connected(seq)
+    assert bench.pump() == []
+    assert bench.scheduler.is_quiet
+
+
+def test_abort_of_a_computed_sequence_waits_for_the_step_only() -> None:
+    bench = Bench()
+    seq = bench.add("a", PROMPT)
+    bench.pump()
+    assert bench.scheduler.abort("a") == seq
+    assert bench.scheduler.pool.stats().pinned == 3
+    assert bench.scheduler.load().running == 0
+    bench.finish()
+    assert bench.scheduler.pool.stats().pinned == 0
+    assert bench.outputs[seq] == []
+    assert bench.step() == Step(2, [], [seq], [], [])
+
+
+def test_abort_of_a_running_sequence_outside_of_the_step_frees_at_once() -> None:
+    bench = Bench(max_num_batched_tokens=4)
+    bench.add("a", PROMPT)
+    waits = bench.add("b", [9] * 5)
+    bench.step()
+    bench.pump()
+    assert bench.scheduler.abort("b") == waits
+    assert bench.scheduler.pool.stats().pinned == 3
+
+
+def test_a_request_id_is_free_again_after_an_abort() -> None:
+    bench = Bench()
+    bench.add("a", PROMPT)
+    bench.pump()
+    with pytest.raises(InvalidRequestError, match="in use"):
+        bench.scheduler.add(request("a", [1]))
+    bench.scheduler.abort("a")
+    second = bench.add("a", [1], 2)
+    bench.finish()
+    bench.run()
+    assert bench.tokens(second) == expected([1], 2)
+
+
+# --- refusals ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (request("a", []), InvalidRequestError),
+        (request("a", [VOCAB]), InvalidRequestError),
+        (request("a", [-1]), InvalidRequestError),
+        (request("a", [1], 0), InvalidRequestError),
+        (request("a", [1] * 64), PromptTooLongError),
+        (remote_request("a", [1] * 63), PromptTooLongError),
+    ],
+)
+def test_requests_that_cannot_run_are_refused(bad: Any, error: type[Exception]) -> None:
+    bench = Bench()
+    with pytest.raises(error):
+        bench.scheduler.add(bad)
+    assert bench.scheduler.is_quiet
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"do_remote_prefill": False},
+        {"remote_engine_id": ""},
+        {"lease_id": ""},
+        {"lease_id": "x" * 513},
+        {"remote_num_tokens": 9},
+        {"prompt_token_ids": [1, 2]},
+        {"remote_block_ids": []},
+        {"remote_block_ids": [[]]},
+        {"remote_block_ids": [[1, 2, 3], [1, 2, 3]]},
+        {"remote_block_ids": [[1, 2]]},
+        {"remote_block_ids": [[1, 2, 3, 4]]},
+        {"remote_block_ids": [[1, 2, 2]]},
+        {"remote_block_ids": [[1, 2, -3]]},
+        {"remote_block_ids": [[1, 2, 2**31]]},
+        {"block_versions": []},
+        {"block_versions": [1, 2]},
+        {"block_versions": [1, 2, -1]},
+        {"block_versions": [1, 2, 2**64]},
+        {"first_token": VOCAB},
+        {"first_token": 3},
+    ],
+)
+def test_hostile_hand_offs_are_refused(changes: dict[str, Any]) -> None:
+    bench = Bench()
+    bad = remote_request("a", PROMPT, remote=params(PROMPT, **changes), stop_token_ids=frozenset({3}))
+    with pytest.raises(InvalidHandOffError):
+        bench.scheduler.add(bad)
+    assert bench.scheduler.is_quiet
+
+
+def test_a_request_is_finished_by_its_first_token_or_hands_off_or_reads() -> None:
+    bench = Bench()
+    with pytest.raises(InvalidHandOffError):
+        bench.scheduler.add(remote_request("a", PROMPT, 1))
+    with pytest.raises(InvalidHandOffError):
+        bench.scheduler.add(remote_request("a", PROMPT, hand_off=True))
+
+
+def test_a_budget_below_the_number_of_sequences_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_num_batched_tokens"):
+        config(max_num_seqs=8, max_num_batched_tokens=7)
+    with pytest.raises(ValueError, match="num_blocks"):
+        EngineConfig(num_blocks=0, block_size=1, max_model_len=1, vocab_size=1)
+
+
+# --- what ranks must not do --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        StepResult(2, [Sampled(1, 1)], 0.0),
+        StepResult(1, [], 0.0),
+        StepResult(1, [Sampled(2, 1)], 0.0),
+        StepResult(1, [Sampled(1, 1), Sampled(1, 1)], 0.0),
+        StepResult(1, [Sampled(1, VOCAB)], 0.0),
+    ],
+)
+def test_a_rank_that_answers_something_else_changes_nothing(result: StepResult) -> None:
+    bench = Bench()
+    bench.add("a", [1])
+    bench.pump()
+    with pytest.raises(RankProtocolError):
+        bench.scheduler.apply_step(result)
+    bench.finish()
+    bench.run()
+    assert bench.tokens(1) == expected([1], 4)
+
+
+def test_connected_twice_is_a_fault() -> None:
+    bench = Bench()
+    seq = bench.add_remote("a", PROMPT)
+    with pytest.raises(IllegalTransitionError):
+        bench.scheduler.connected(seq)
+
+
+# --- looking -----------------------------------------------------------------------------------------------------
+
+
+def test_load_counts_everybody_once() -> None:
+    bench = Bench(max_num_seqs=3)
+    bench.add("a", [1])
+    bench.add("h", [2] * 5, 1, hand_off=True)
+    bench.step()
+    bench.add_remote("b", PROMPT)
+    bench.add("c", [4])
+    bench.pump()
+    bench.add("d", [5])
+    load = bench.scheduler.load(draining=True)
+    assert (load.running, load.reading, load.waiting, load.leases, load.draining) == (2, 1, 1, 1, True)
+    assert (load.leased_blocks, load.pinned_blocks) == (2, 5)
+    assert load.free_blocks + load.cached_blocks + load.pinned_blocks + load.leased_blocks == 16

@@ -1,0 +1,512 @@
+"""The asyncio shell, with a rank and a connector that the test moves by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from engine_fake_rank import FakeRank
+from engine_requests import VOCAB, config, expected, remote_request, request
+
+from protocol.steps import CancelRead, Connected, PeerRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
+from workers.engine.api import (
+    AbortedError,
+    DrainingError,
+    EngineDeadError,
+    EngineRequest,
+    FinishReason,
+    HandOff,
+    InvalidRequestError,
+    ReadFailedError,
+    TokenOutput,
+)
+from workers.engine.engine import AsyncEngine
+from workers.engine.ports import EngineHooks
+
+if TYPE_CHECKING:
+    from protocol.handoff import KVTransferParams
+    from workers.engine.token_stream import QueuedTokens
+
+PROMPT = [1, 2, 3, 4, 5, 6]
+
+
+class HandRank:
+    """A ``RankLink``: what was sent is kept; ``finish`` and ``read`` answer. With ``auto`` steps end by themselves."""
+
+    def __init__(self) -> None:
+        self.auto = True
+        self.sent: deque[ToRank] = deque()
+        self.engine: AsyncEngine
+        self.rank: FakeRank
+        self.error: Exception | None = None
+
+    def send(self, message: ToRank) -> None:
+        if self.error is not None:
+            raise self.error
+        self.sent.append(message)
+        self.rank.receive(message)
+        if self.auto and isinstance(message, Step):
+            asyncio.get_running_loop().call_soon(self.finish)
+
+    def finish(self) -> None:
+        self.engine.on_rank_event(self.rank.finish_step())
+
+    def read(self, outcome: str = "done", prompt: list[int] = PROMPT) -> None:
+        (read_id,) = self.rank.reads
+        self.engine.on_rank_event(self.rank.finish_read(read_id, outcome, prompt))
+
+
+class HandConnector:
+    """A ``Connector``: each handshake waits until the test ends it."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+    async def connect(self, params: KVTransferParams) -> None:
+        assert params.remote_engine_id == "p"
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(future)
+        await future
+
+
+class Ears:
+    """All hooks, writing down what they hear."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+        self.hooks = EngineHooks(
+            on_lease=lambda lease_id: self.heard.append(("lease", lease_id)),
+            on_peer_read=lambda lease_id: self.heard.append(("peer_read", lease_id)),
+            on_pressure=lambda: self.heard.append(("pressure", None)),
+            on_dead=lambda error: self.heard.append(("dead", error)),
+            on_step=lambda result: self.heard.append(("step", result.step_id)),
+            on_read=lambda result: self.heard.append(("read", result.outcome)),
+        )
+
+    def of(self, kind: str) -> list[Any]:
+        return [value for name, value in self.heard if name == kind]
+
+
+class World:
+    """An engine and everything around it."""
+
+    def __init__(self, hooks: EngineHooks | None = None, **changes: Any) -> None:
+        self.link, self.connector = HandRank(), HandConnector()
+        self.engine = AsyncEngine(config(**changes), self.link, self.connector, hooks, version_base=0)
+        self.link.engine = self.engine
+        self.link.rank = FakeRank(self.engine._scheduler.pool, VOCAB)
+
+    def submit(self, wanted: EngineRequest) -> QueuedTokens:
+        return self.engine.submit(wanted)
+
+    @property
+    def pinned(self) -> int:
+        return self.engine.stats().pool.pinned
+
+    async def reading(self, name: str = "a") -> QueuedTokens:
+        """A request whose read is under way."""
+        stream = self.submit(remote_request(name, PROMPT))
+        await turns()
+        self.connector.waiting.popleft().set_result(None)
+        await turns()
+        assert isinstance(self.link.sent[-1], Read)
+        return stream
+
+    async def hand_off(self, name: str, prompt: list[int]) -> HandOff:
+        (output,) = await collect(self.submit(request(name, prompt, 1, hand_off=True)))
+        assert output.hand_off is not None
+        return output.hand_off
+
+
+async def turns(count: int = 8) -> None:
+    """Let everything that can happen without the test happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def collect(stream: QueuedTokens) -> list[TokenOutput]:
+    return [output async for output in stream]
+
+
+async def test_tokens_come_in_order_and_the_stream_ends() -> None:
+    world = World()
+    outputs = await collect(world.submit(request("a", PROMPT)))
+    assert [output.token for output in outputs] == expected(PROMPT, 4)
+    assert outputs[-1].finish is FinishReason.LENGTH
+    await turns()
+    world.engine.check()
+    assert world.pinned == 0
+    assert world.link.rank.records == {}
+
+
+async def test_requests_of_one_turn_share_a_step() -> None:
+    world = World()
+    streams = [world.submit(request(name, PROMPT[: index + 1])) for index, name in enumerate("abc")]
+    outputs = await asyncio.gather(*map(collect, streams))
+    assert [len(tokens) for tokens in outputs] == [4, 4, 4]
+    assert isinstance(world.link.sent[0], Step)
+    assert len(world.link.sent[0].rows) == 3
+
+
+async def test_the_rank_has_its_next_step_before_callers_hear() -> None:
+    world = World()
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT))
+    task = asyncio.create_task(anext(stream))
+    await turns()
+    world.link.finish()
+    assert not task.done()
+    assert len(world.link.sent) == 2
+    await task
+
+
+async def test_a_refusal_is_raised_by_the_stream_once() -> None:
+    world = World()
+    stream = world.submit(request("a", []))
+    with pytest.raises(InvalidRequestError):
+        await anext(stream)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    await stream.aclose()
+
+
+async def test_cancelling_a_wait_loses_no_token() -> None:
+    world = World()
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT))
+    await turns()
+    waiting = asyncio.create_task(anext(stream))
+    await turns()
+    # The token and the cancellation come in the same turn.
+    world.link.finish()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    world.link.auto = True
+    world.link.finish()
+    assert [output.token for output in await collect(stream)] == expected(PROMPT, 4)
+
+
+async def test_a_stream_has_one_consumer() -> None:
+    world = World()
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT))
+    first = asyncio.create_task(anext(stream))
+    await turns()
+    with pytest.raises(RuntimeError, match="one consumer"):
+        await anext(stream)
+    await stream.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await first
+
+
+# --- closing and aborting ----------------------------------------------------------------------------------------
+
+
+async def test_closing_before_the_first_turn_aborts() -> None:
+    world = World()
+    await world.submit(request("a", PROMPT)).aclose()
+    await turns()
+    assert not world.link.sent
+    assert world.engine.load().waiting == 0
+
+
+async def test_closing_while_it_runs_frees_its_blocks_when_the_step_is_over() -> None:
+    world = World()
+    world.link.auto = False
+    async with aclosing(world.submit(request("a", PROMPT))) as stream:
+        await turns()
+        world.link.finish()
+        await anext(stream)
+        assert world.pinned == 2
+    assert world.pinned == 2
+    world.link.finish()
+    assert world.pinned == 0
+    await stream.aclose()
+
+
+async def test_closing_while_it_connects_cancels_the_handshake() -> None:
+    world = World()
+    stream = world.submit(remote_request("a", PROMPT))
+    await turns()
+    (handshake,) = world.connector.waiting
+    await stream.aclose()
+    await turns()
+    assert handshake.cancelled()
+    assert world.engine.load().waiting == 0
+
+
+async def test_closing_while_it_reads_keeps_the_blocks_until_the_read_has_ended() -> None:
+    world = World()
+    stream = await world.reading()
+    await stream.aclose()
+    assert isinstance(world.link.sent[-1], CancelRead)
+    assert world.pinned == 2
+    world.link.read("cancelled")
+    assert world.pinned == 0
+
+
+async def test_closing_after_the_end_aborts_nobody() -> None:
+    world = World()
+    stream = world.submit(request("a", PROMPT, 1))
+    await turns()
+    again = world.submit(request("a", PROMPT))
+    await stream.aclose()
+    assert len(await collect(again)) == 4
+
+
+async def test_closing_an_aborted_stream_leaves_a_later_request_of_that_id_alone() -> None:
+    world = World()
+    world.link.auto = False
+    old = world.submit(request("a", PROMPT))
+    await turns()
+    world.engine.abort("a")
+    new = world.submit(request("a", [1]))
+    await old.aclose()
+    world.link.auto = True
+    world.link.finish()
+    assert len(await collect(new)) == 4
+
+
+async def test_abort_by_id_is_told_to_the_caller() -> None:
+    world = World()
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT))
+    await turns()
+    assert world.engine.abort("a")
+    assert not world.engine.abort("a")
+    assert not world.engine.abort("never heard of")
+    with pytest.raises(AbortedError):
+        await anext(stream)
+    world.link.finish()
+    assert world.pinned == 0
+
+
+# --- reads and leases --------------------------------------------------------------------------------------------
+
+
+async def test_a_read_then_tokens_after_the_first() -> None:
+    ears = Ears()
+    world = World(ears.hooks)
+    stream = await world.reading()
+    assert world.engine.load().reading == 1
+    world.link.read()
+    assert [output.token for output in await collect(stream)] == expected(PROMPT, 4)[1:]
+    assert ears.of("read") == ["done"]
+    assert ears.of("step") == [1, 2, 3]
+    assert world.engine.stats().counters.reads["done"] == 1
+
+
+@pytest.mark.parametrize("failure", [ConnectionError("nobody there"), ValueError("other weights"), TimeoutError()])
+async def test_whatever_a_handshake_raises_is_a_failed_read(failure: Exception) -> None:
+    world = World()
+    stream = world.submit(remote_request("a", PROMPT))
+    await turns()
+    world.connector.waiting.popleft().set_exception(failure)
+    with pytest.raises(ReadFailedError, match=str(failure) or "TimeoutError"):
+        await anext(stream)
+    assert world.engine.load().waiting == 0
+
+
+async def test_a_handshake_that_was_cancelled_from_outside_is_a_failed_read() -> None:
+    world = World()
+    stream = world.submit(remote_request("a", PROMPT))
+    await turns()
+    world.connector.waiting.popleft().cancel()
+    with pytest.raises(ReadFailedError):
+        await anext(stream)
+
+
+async def test_a_failed_read_is_told_to_the_caller() -> None:
+    world = World()
+    stream = await world.reading()
+    world.link.read("failed")
+    with pytest.raises(ReadFailedError, match="it was failed"):
+        await anext(stream)
+    assert world.pinned == 0
+
+
+async def test_the_keeper_hears_of_a_lease_before_the_caller() -> None:
+    ears = Ears()
+    world = World(ears.hooks)
+    hand_off = await world.hand_off("a", PROMPT)
+    assert ears.of("lease") == [hand_off.lease_id]
+    assert world.engine.oldest_lease() == hand_off.lease_id
+    world.engine.on_rank_event(PeerRead(hand_off.lease_id))
+    assert ears.of("peer_read") == [hand_off.lease_id]
+    assert world.engine.load().leases == 1
+    assert world.engine.end_lease(hand_off.lease_id)
+    assert not world.engine.end_lease(hand_off.lease_id)
+    assert world.engine.load().leased_blocks == 0
+
+
+async def test_without_a_keeper_a_peers_read_ends_the_lease() -> None:
+    world = World()
+    hand_off = await world.hand_off("a", PROMPT)
+    world.engine.on_rank_event(PeerRead("never heard of"))
+    assert world.engine.load().leases == 1
+    world.engine.on_rank_event(PeerRead(hand_off.lease_id))
+    assert world.engine.load().leases == 0
+
+
+async def test_pressure_is_told_once_until_a_lease_ends() -> None:
+    ears = Ears()
+    world = World(ears.hooks, num_blocks=4)
+    leases = [(await world.hand_off(name, [number] * 5)).lease_id for number, name in enumerate("ab")]
+    stream = world.submit(request("c", [7] * 13, 1))
+    await turns()
+    world.engine.abort("nobody")
+    other = world.submit(request("d", [8], 1))
+    await turns()
+    assert ears.of("pressure") == [None]
+    world.engine.end_lease(leases[0])
+    await turns()
+    assert ears.of("pressure") == [None, None]
+    world.engine.end_lease(leases[1])
+    assert len(await collect(stream)) == len(await collect(other)) == 1
+    assert ears.of("pressure") == [None, None]
+
+
+async def test_pressure_may_be_answered_at_once() -> None:
+    world = World(
+        EngineHooks(on_pressure=lambda: world.engine.end_lease(world.engine.oldest_lease() or "")), num_blocks=4
+    )
+    await world.hand_off("a", [1] * 5)
+    await world.hand_off("b", [2] * 5)
+    assert len(await collect(world.submit(request("c", [7] * 13, 1)))) == 1
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+async def test_drain_takes_nothing_new_and_waits_for_work_and_leases() -> None:
+    world = World()
+    running = world.submit(request("a", PROMPT))
+    hand_off = await world.hand_off("b", PROMPT)
+    draining = asyncio.create_task(world.engine.drain())
+    await turns()
+    with pytest.raises(DrainingError):
+        await anext(world.submit(request("c", PROMPT)))
+    assert world.engine.load().draining
+    assert len(await collect(running)) == 4
+    await turns()
+    assert not draining.done()
+    world.engine.end_lease(hand_off.lease_id)
+    await draining
+
+
+async def test_drain_waits_for_an_aborted_read() -> None:
+    world = World()
+    stream = await world.reading()
+    await stream.aclose()
+    draining = asyncio.create_task(world.engine.drain())
+    await turns()
+    assert not draining.done()
+    world.link.read("cancelled")
+    await draining
+
+
+async def test_drain_ends_with_the_last_failed_handshake() -> None:
+    world = World()
+    stream = world.submit(remote_request("a", PROMPT))
+    draining = asyncio.create_task(world.engine.drain())
+    await turns()
+    world.connector.waiting.popleft().set_exception(ConnectionError())
+    await draining
+    await stream.aclose()
+
+
+async def test_cancelling_drain_only_stops_the_waiting() -> None:
+    world = World()
+    await world.hand_off("a", PROMPT)
+    draining = asyncio.create_task(world.engine.drain())
+    await turns()
+    draining.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await draining
+    with pytest.raises(DrainingError):
+        await anext(world.submit(request("b", PROMPT)))
+
+
+async def test_a_dead_rank_is_told_to_everybody_now_and_later() -> None:
+    ears = Ears()
+    world = World(ears.hooks)
+    world.link.auto = False
+    streams = [world.submit(request("a", PROMPT)), await world.reading("b"), world.submit(remote_request("c", PROMPT))]
+    await turns()
+    (handshake,) = world.connector.waiting
+    world.engine.on_rank_event(RankFailed("out of memory"))
+    world.engine.dead("connection lost")
+    for stream in [*streams, world.submit(request("d", PROMPT))]:
+        with pytest.raises(EngineDeadError, match="out of memory"):
+            await anext(stream)
+        await stream.aclose()
+    await turns()
+    assert handshake.cancelled()
+    assert ears.of("dead") == ["out of memory"]
+    assert not world.engine.abort("a")
+    await world.engine.drain()
+
+
+async def test_late_answers_to_a_dead_engine_are_ignored() -> None:
+    world = World()
+    await world.reading()
+    world.engine.dead("gone")
+    world.engine.on_rank_event(StepResult(7, [], 0.0))
+    world.link.read()
+    assert world.engine.end_lease("x") is False
+
+
+@pytest.mark.parametrize("answer", [StepResult(7, [], 0.0), ReadResult(7, "done", 0, 0.0, "")])
+async def test_a_rank_that_answers_what_it_was_not_asked_is_fatal(answer: StepResult | ReadResult) -> None:
+    world = World()
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT))
+    await turns()
+    world.engine.on_rank_event(answer)
+    with pytest.raises(EngineDeadError, match="RankProtocolError"):
+        await anext(stream)
+
+
+async def test_a_bug_leaves_nobody_waiting() -> None:
+    world = World()
+    world.link.error = ZeroDivisionError("a bug")
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    with pytest.raises(EngineDeadError, match="a bug"):
+        await anext(world.submit(request("a", PROMPT)))
+    assert [context["exception"] for context in reported] == [world.link.error]
+
+
+async def test_what_is_not_the_engines_is_ignored() -> None:
+    world = World()
+    world.engine.on_rank_event(Connected("p", ""))
+    assert len(await collect(world.submit(request("a", PROMPT)))) == 4
+
+
+async def test_close_ends_everything_without_a_word_to_the_dead_hook() -> None:
+    ears = Ears()
+    world = World(ears.hooks)
+    stream = world.submit(remote_request("a", PROMPT))
+    local = world.submit(request("b", PROMPT))
+    await turns(1)
+    await world.engine.close()
+    await world.engine.close()
+    for ended in (stream, local):
+        with pytest.raises(EngineDeadError, match="closed"):
+            await anext(ended)
+    assert ears.of("dead") == []
+    assert not world.engine._connecting
+
+
+async def test_the_repr_tells_the_state() -> None:
+    world = World()
+    assert "serving" in repr(world.engine)
+    assert "16 blocks: 16 free" in repr(world.engine)
+    world.engine.begin_drain()
+    assert "draining" in repr(world.engine)
+    world.engine.dead("gone")
+    assert "dead (gone)" in repr(world.engine)
