@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from protocol.openai import ChatRequest
 
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from protocol.openai import CompletionRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One request as the router sees it."""
 
     chat: bool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError
 from router.attempt import LeaseLost, TryAnother, api_error, wait_for_room
-from router.placement import Prefilled, Prompt, available
+from router.placement import Prefilled, available
 from router.request import Event
 from router.upstream import ConnectError, ConnectionLost, LegError
 from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
@@ -90,9 +90,7 @@ def _confirmed(x: Exchange) -> None:
 async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker]) -> Worker | None:
     """The next D, place reserved; None when P's blocks are gone."""
     services, source = x.services, x.prefill_worker
-    about = Prefilled(
-        Prompt(x.ask.model, x.num_bytes, x.ask.user), source, prefilled.summary.remote_num_tokens if prefilled else 0
-    )
+    about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
 
     def pick() -> Worker | None:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, DeadlineError, UpstreamError
 from router import decode_leg, prefill_leg
 from router.attempt import LeaseLost
+from router.placement import Prompt
 from router.relay import relay
 from router.request import Event, Progress, State
 
@@ -40,7 +41,6 @@ class Exchange:
         "last_error",
         "lease_id",
         "lost",
-        "num_bytes",
         "num_chunks",
         "num_prefills",
         "num_tokens",
@@ -48,6 +48,7 @@ class Exchange:
         "on_worker",
         "prefill_worker",
         "progress",
+        "prompt",
         "reply",
         "request_id",
         "services",
@@ -65,7 +66,7 @@ class Exchange:
         self.ask = ask
         self.bodies = bodies
         self.reply = reply
-        self.num_bytes = num_bytes
+        self.prompt = Prompt(ask.model, num_bytes, ask.user)
         self.number = services.active.next_number()
         self.progress = Progress(asyncio.get_running_loop().time())
         #: The last workers that prefilled and decoded, for people.

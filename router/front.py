@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import uuid
+import os
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import (
@@ -60,7 +60,7 @@ class Front:
     async def _serve(
         self, kind: type[ChatRequest] | type[CompletionRequest], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        request_id = uuid.uuid4().hex
+        request_id = os.urandom(16).hex()
         reply = Reply(send, request_id)
         try:
             headers: dict[bytes, bytes] = dict(scope["headers"])

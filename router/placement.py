@@ -5,8 +5,9 @@ To add one: implement the method, name it in ``PREFILL_POLICIES`` or ``DECODE_PO
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from router.workers import Worker
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """What a policy may know about a request before prefill."""
 
     model: str
@@ -23,8 +23,7 @@ class Prompt:
     user: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prefilled:
+class Prefilled(msgspec.Struct, frozen=True):
     """What a policy may know about a request after prefill: ``source`` holds its blocks, None if nobody does."""
 
     prompt: Prompt

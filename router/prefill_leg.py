@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from router.attempt import TryAnother, api_error, wait_for_room
-from router.placement import Prompt, available
+from router.placement import available
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
 from router.upstream import ConnectError, LegError
@@ -52,7 +52,6 @@ def _count(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
 
 async def _find(x: Exchange) -> Worker:
     services = x.services
-    prompt = Prompt(x.ask.model, x.num_bytes, x.ask.user)
     route = services.pool.route(x.ask.model)
     if not any(worker.takes_work for worker in route.prefill):
         raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1)
@@ -64,7 +63,7 @@ async def _find(x: Exchange) -> Worker:
             return None
         if not workers:
             return None
-        worker = services.pick_prefill.pick(workers, prompt)
+        worker = services.pick_prefill.pick(workers, x.prompt)
         services.pool.enter(worker)
         return worker
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -44,6 +45,13 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+def _tune_collector() -> None:
+    """Requests leave hardly any cycles behind; by default looking for them costs a tenth of the CPU at 512 streams."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 class RouterServer(uvicorn.Server):
     """Serves one ``Front``; ``on_ready`` is called once it accepts connections."""
 
@@ -73,6 +81,7 @@ class RouterServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, then ``on_ready``."""
         await super().startup(sockets)
+        _tune_collector()
         if self._on_ready is not None:
             self._on_ready()
 

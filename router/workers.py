@@ -86,10 +86,16 @@ class Route:
     prefill: tuple[Worker, ...]
     decode: tuple[Worker, ...]
     single: bool
+    _by_hash: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def readers(self, source: Worker) -> tuple[Worker, ...]:
         """The decode workers that can read ``source``'s blocks."""
-        return tuple(worker for worker in self.decode if worker.compatibility_hash == source.compatibility_hash)
+        digest = source.compatibility_hash
+        readers = self._by_hash.get(digest)
+        if readers is None:
+            readers = tuple(worker for worker in self.decode if worker.compatibility_hash == digest)
+            self._by_hash[digest] = readers
+        return readers
 
 
 class WorkerPool:
