@@ -391,6 +391,16 @@ def test_an_aborted_read_keeps_its_blocks_until_it_has_ended(outcome: str) -> No
     assert bench.outputs[1] == []
 
 
+def test_a_read_that_ended_before_its_cancel_was_sent_is_not_cancelled() -> None:
+    bench = Bench()
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.scheduler.abort("a")
+    bench.read(PROMPT)
+    assert bench.pump() == []
+    assert bench.scheduler.is_quiet
+
+
 def test_the_result_of_an_unknown_read_changes_nothing() -> None:
     bench = Bench()
     with pytest.raises(RankProtocolError):

@@ -53,7 +53,7 @@ class Scheduler:
         self._next_step_id = 1
         self._step: Step | None = None
         self._plan = StepPlan(0)
-        self._cancels: list[CancelRead] = []
+        self._cancels: dict[int, CancelRead] = {}
 
     def __repr__(self) -> str:
         return f"<Scheduler {len(self._roster.by_id)} sequences, step={self._step is not None}, {self.pool.stats()}>"
@@ -91,7 +91,7 @@ class Scheduler:
         if seq is None:
             return None
         if seq.state is State.READING:
-            self._cancels.append(self._reads.cancel(seq))
+            self._cancels[seq.read_id] = self._reads.cancel(seq)
         elif any(entry is seq for entry, _ in self._plan.entries):
             self._roster.hide(seq)
             seq.advance(Event.ABORT_BUSY)
@@ -103,7 +103,7 @@ class Scheduler:
 
     def schedule(self) -> list[Command]:
         """What to send to the ranks now, in order. Call it after anything has happened."""
-        commands: list[Command] = [*self._cancels]
+        commands: list[Command] = [*self._cancels.values()]
         self._cancels.clear()
         is_free = self._step is None
         plan = StepPlan(self.config.max_num_batched_tokens if is_free else 0)
@@ -169,7 +169,10 @@ class Scheduler:
 
     def apply_read(self, result: ReadResult) -> Output | None:
         """A read is over; what the caller gets if it failed. Raises RankProtocolError if it is unknown."""
-        return self._reads.settle(result)
+        failure = self._reads.settle(result)
+        # A read that has ended needs no cancelling. One that crosses its result on the wire the ranks ignore.
+        self._cancels.pop(result.read_id, None)
+        return failure
 
     # --- leases -------------------------------------------------------------------------------------------------
 
