@@ -117,6 +117,8 @@ class _Request(_Strict):
     repetition_penalty: Annotated[Number, Field(gt=0, le=10)] | None = None
     min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
     ignore_eos: StrictBool = False
+    #: The choice also carries ``token_ids``, the sampled tokens; not for streams.
+    return_token_ids: StrictBool = False
     #: Which held request gets a decode worker first: higher first, then older.
     priority: Annotated[StrictInt, Field(ge=-(2**31), lt=2**31)] = 0
     #: Between router and workers only; the router strips what clients send.
@@ -141,6 +143,10 @@ class _Request(_Strict):
                 "'stream_options' is only allowed with 'stream'.",
                 param="stream_options",
                 code="invalid_value",
+            )
+        if self.return_token_ids and self.stream:
+            raise BadRequestError(
+                "'return_token_ids' is not supported with 'stream'.", param="return_token_ids", code="invalid_value"
             )
         stops = self.stop_strings
         if len(stops) > MAX_STOP_STRINGS:
