@@ -3,8 +3,8 @@
     python -m bench.block_read [--blocks 256] [--block-kib 64,256,1024] [--tls tcp]
 
 Prints for each block size, best of several: memcpy, the read with its fence, the fence's share, and how long a thread
-that wants to wake every 200 microseconds had to wait for the GIL at worst. Then the CPU time of an idle agent. All of it
-means something only on a machine that does nothing else.
+that wants to wake every 200 microseconds had to wait for the GIL at worst. Then the CPU time of an idle agent.
+All of it means something only on a machine that does nothing else.
 """
 
 from __future__ import annotations
