@@ -17,6 +17,7 @@ _BLOCKS_PER_KB = 16
 _TOKEN = b'data: {"id":"chatcmpl-x","object":"chat.completion.chunk","created":1,"model":"stub","choices":[%s]}\n\n'
 _CHUNK = _TOKEN % b'{"index":0,"delta":{"content":" tok"},"logprobs":null,"finish_reason":null}'
 _LAST = _TOKEN % b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}' + b"data: [DONE]\n\n"
+_JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -74,9 +75,7 @@ class StubProtocol(asyncio.Protocol):
 
     def _answer(self, body: dict[str, Any]) -> None:
         data = orjson.dumps(body)
-        self._write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(data) + data
-        )
+        self._write(_JSON_HEAD % len(data) + data)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
