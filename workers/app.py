@@ -8,11 +8,12 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from protocol.openai import ChatRequest, CompletionRequest
+from workers.server.endpoint import GenerateEndpoint
 from workers.server.error_pages import use_our_errors
 from workers.server.internal import internal_pages
 from workers.server.job import Jobs
 from workers.server.pages import Health, pages
-from workers.server.serving import GenerateEndpoint, Serving
+from workers.server.serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

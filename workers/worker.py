@@ -24,14 +24,12 @@ from protocol.status import Progress as ProgressStatus
 from protocol.steps import Progress
 from protocol.worker import WorkerRecord
 from workers.app import create_internal_app, create_public_app
-from workers.engine.config import EngineConfig
-from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
+from workers.engine_setup import WatchedEngine, engine_config, rank_spec
 from workers.kept_leases import KeptLeases
 from workers.lease_keeper import LeaseKeeper
 from workers.rank.errors import RankStartError
 from workers.rank.link import RankLink
-from workers.rank.spec import RankSpec
 from workers.server import tokenizer as tokenizers
 from workers.server.access import Access
 from workers.server.announcer import Announcer
@@ -42,7 +40,6 @@ from workers.server.pages import Health
 from workers.traffic import RankTraffic
 from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
 from workers.transfer.handshake_server import handshake_bytes, handshake_router
-from workers.transfer.options import TransferOptions
 
 if TYPE_CHECKING:
     import socket
@@ -112,7 +109,7 @@ class Worker:
         self._parts.push_async_callback(self._keeper.stop)
         await internal.start()
         await public.start()
-        self._announcer.start()
+        await self._announcer.start()
         self._parts.push_async_callback(self._announcer.stop)
 
     async def drain(self) -> None:
@@ -274,58 +271,6 @@ class Worker:
         lease_id = self._keeper.give_up_oldest()
         if lease_id is not None:
             logger.warning("gave up lease %s: its blocks are needed and Redis is silent", lease_id)
-
-
-class WatchedEngine(AsyncEngine):
-    """Says so when it is dead, whoever noticed first."""
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        link: RankTraffic,
-        connector: HandshakePool,
-        hooks: EngineHooks,
-        *,
-        on_death: Callable[[str], None],
-    ) -> None:
-        super().__init__(config, link, connector, hooks)
-        self._on_death = on_death
-
-    def dead(self, error: str) -> None:
-        """As ``AsyncEngine.dead``."""
-        super().dead(error)
-        self._on_death(error)
-
-
-def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
-    """What the rank process is started with."""
-    return RankSpec(
-        model=settings.model,
-        revision=settings.revision,
-        engine_id=engine_id,
-        device=settings.device,
-        dtype=settings.dtype,
-        block_size=settings.block_size,
-        num_blocks=settings.num_blocks,
-        kv_cache_bytes=settings.kv_cache_bytes,
-        gpu_memory_fraction=settings.gpu_memory_fraction,
-        max_model_len=settings.max_model_len,
-        num_threads=settings.torch_threads,
-        transfer_options=TransferOptions(unsafe_disable_fence=settings.unsafe_disable_fence),
-        internal_host=settings.bound_internal_host,
-    )
-
-
-def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
-    """The engine's sizes, from the rank's and the settings."""
-    return EngineConfig(
-        num_blocks=ready.num_blocks,
-        block_size=settings.block_size,
-        max_model_len=ready.max_model_len,
-        vocab_size=ready.vocab_size,
-        max_num_seqs=settings.max_num_seqs,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-    )
 
 
 async def _stop_ports(*ports: HttpPort) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,9 @@ class Announcer:
         self._task: asyncio.Task[None] | None = None
         self._reachable = True
 
-    def start(self) -> None:
-        """Announce from now on."""
+    async def start(self) -> None:
+        """Announce now, and from now on. Returns also when the registry does not answer."""
+        await self._announce()
         self._task = asyncio.create_task(self._run(), name="announcer")
 
     def changed(self) -> None:
@@ -57,14 +59,12 @@ class Announcer:
 
     async def _run(self) -> None:
         while True:
-            self._changed.clear()
-            await self._announce()
             await asyncio.sleep(min(MIN_GAP_S, self._interval_s))
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_s):
                     await self._changed.wait()
-            except TimeoutError:
-                continue
+            self._changed.clear()
+            await self._announce()
 
     async def _announce(self) -> None:
         try:

@@ -1,0 +1,72 @@
+"""The two hot endpoints, as plain ASGI applications: a token costs no framework."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING, Generic
+
+from protocol.errors import ApiError
+from protocol.openai import R, parse_json
+from workers.server.http import Client, ClientGoneError, header, read_body
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from workers.server.access import Access
+    from workers.server.job import Jobs
+    from workers.server.serving import Serving
+
+logger = logging.getLogger(__name__)
+
+_REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,128}")
+
+
+class GenerateEndpoint(Generic[R]):
+    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``; a plain ASGI application."""
+
+    def __init__(
+        self,
+        kind: type[R],
+        jobs: Jobs,
+        serving: Serving,
+        access: Access,
+        max_body_bytes: int,
+    ) -> None:
+        self._kind: type[R] = kind
+        self._jobs = jobs
+        self._serving = serving
+        self._access = access
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        trusted = self._access.trusts(scope)
+        request_id = _request_id(scope, trusted=trusted)
+        client = Client(receive, send, request_id)
+        try:
+            raw = await read_body(scope, receive, self._max_body_bytes)
+        except ClientGoneError:
+            return
+        except ApiError as error:
+            await client.send_error(error)
+            return
+        async with client:
+            await self._answer(raw, client, request_id, trusted=trusted)
+        if client.gone:
+            logger.info("request %s: the client left", request_id)
+
+    async def _answer(self, raw: bytes, client: Client, request_id: str, *, trusted: bool) -> None:
+        try:
+            job = await self._jobs.make(self._kind, parse_json(raw), request_id, trusted=trusted)
+            await self._serving.answer(job, client)
+        except ApiError as error:
+            if error.status >= 500:
+                logger.warning("request %s: %s", request_id, error.message)
+            await client.send_error(error)
+
+
+def _request_id(scope: Scope, *, trusted: bool) -> str:
+    """The router's id, or one of our own: ids of strangers may collide."""
+    given = header(scope, b"x-request-id") if trusted else None
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
