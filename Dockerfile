@@ -29,7 +29,7 @@ FROM build-router AS build-worker
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 RUN pip install -c deploy/constraints.txt --index-url "$TORCH_INDEX_URL" --extra-index-url https://pypi.org/simple torch==2.13.0 \
     && pip install -c deploy/constraints.txt '.[worker]' \
-    && cp -r demo/model /opt/baton/demo-model
+    && install -d /opt/baton/models && cp -r demo/model /opt/baton/models/baton-demo
 
 FROM base AS router
 COPY --from=build-router /opt/baton /opt/baton
@@ -47,7 +47,7 @@ COPY --from=build-worker /opt/baton /opt/baton
 USER baton
 WORKDIR /home/baton
 ENV BATON_WORKER_HOST=0.0.0.0 BATON_WORKER_PORT=8100 BATON_WORKER_INTERNAL_PORT=8101 \
-    BATON_WORKER_MODEL=/opt/baton/demo-model
+    BATON_WORKER_MODEL=/opt/baton/models/baton-demo
 EXPOSE 8100 8101
 HEALTHCHECK --interval=5s --timeout=3s --start-period=600s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8100/health', timeout=2)"]

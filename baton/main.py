@@ -17,7 +17,7 @@ from baton.configuration import ConfigurationError, Document, load
 from baton.display import Display, make_display
 from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from baton.machine import this_machine
-from baton.plan import Plan, child_environ, choose_model, make_plan
+from baton.plan import Model, Plan, child_environ, choose_model, make_plan
 from baton.preflight import PreflightError, check_model, check_port
 from baton.settings import UpSettings
 from baton.sources import CONFIG_VARIABLE, read_document, read_secret_files
@@ -55,7 +55,7 @@ class _Start:
     environ: dict[str, str]
     document: Document
     command: tuple[str, ...]
-    model: str
+    model: Model
     internal_token: str
     router: RouterSettings
 
@@ -66,14 +66,14 @@ class _Start:
 
 def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...]) -> _Start:
     """All checks. Raises PreflightError or ConfigurationError."""
-    from demo import MODEL_DIR
+    from demo import MODEL_DIR, MODEL_NAME
 
-    model = choose_model(settings, environ, document, str(MODEL_DIR))
+    model = choose_model(settings, environ, document, Model(str(MODEL_DIR), MODEL_NAME))
     token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
     router = load(RouterSettings, {"host": settings.host, "port": settings.port}, environ, document)
     start = _Start(settings, environ, document, command, model, token, router)
     start.plan(settings.redis_url or "unix:///to-be-started")
-    check_model(model)
+    check_model(model.place)
     check_port(settings.host, settings.port)
     return start
 

@@ -38,12 +38,22 @@ class Plan:
         return ((self.router,), self.decode, self.prefill)
 
 
-def choose_model(settings: UpSettings, environ: Mapping[str, str], document: Document, demo: str) -> str:
-    """``--model``, else the worker section's model, else the demo."""
+@dataclass(frozen=True)
+class Model:
+    """What is served: a folder or hub id, and what clients call it (None: as the workers would by themselves)."""
+
+    place: str
+    name: str | None = None
+
+
+def choose_model(settings: UpSettings, environ: Mapping[str, str], document: Document, demo: Model) -> Model:
+    """``--model``, else the worker section's model, else the demo. A name that somebody has set stays."""
     if settings.model is not None:
-        return settings.model
-    given = gather(settings_model("worker"), {}, environ, document).get("model")
-    return str(given.raw) if given else demo
+        return Model(settings.model)
+    given = gather(settings_model("worker"), {}, environ, document)
+    if "model" in given:
+        return Model(str(given["model"].raw))
+    return Model(demo.place) if "served_model_name" in given else demo
 
 
 def child_environ(environ: Mapping[str, str], redis_url: str, internal_token: str) -> dict[str, str]:
@@ -59,7 +69,7 @@ def child_environ(environ: Mapping[str, str], redis_url: str, internal_token: st
 
 def make_plan(
     settings: UpSettings,
-    model: str,
+    model: Model,
     command: Sequence[str],
     environ: Mapping[str, str],
     document: Document,
@@ -73,7 +83,9 @@ def make_plan(
     workers = []
     for index, role in enumerate(roles):
         number = index + 1 if role == "prefill" else index + 1 - settings.prefill
-        flags = {"role": role, "model": model, "port": 0, "internal_port": 0, "drain_timeout_s": drain_s}
+        flags = {"role": role, "model": model.place, "port": 0, "internal_port": 0, "drain_timeout_s": drain_s}
+        if model.name is not None:
+            flags["served_model_name"] = model.name
         shares, extra = _shares(settings, environ, document, machine, index, len(roles))
         workers.append(_child(f"{role}-{number}", "worker", flags | shares, command, {**environ, **extra}, document))
     return Plan(router, decode=tuple(workers[settings.prefill :]), prefill=tuple(workers[: settings.prefill]))

@@ -10,6 +10,8 @@ from pathlib import Path
 from demo.questions import Fact, load_questions
 
 MODEL_DIR = Path(__file__).parent / "model"
+#: What clients call it, unless told otherwise.
+MODEL_NAME = "baton-demo"
 QUESTIONS: tuple[Fact, ...] = load_questions()
 
-__all__ = ["MODEL_DIR", "QUESTIONS", "Fact"]
+__all__ = ["MODEL_DIR", "MODEL_NAME", "QUESTIONS", "Fact"]

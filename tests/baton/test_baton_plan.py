@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.configuration import ConfigurationError, Document
-from baton.plan import Machine, Plan, child_environ, choose_model, make_plan
+from baton.plan import Machine, Model, Plan, child_environ, choose_model, make_plan
 from baton.settings import UpSettings
 
 CPU = Machine(num_cpus=8)
@@ -21,7 +21,7 @@ def plan(
 ) -> Plan:
     document = Document("baton.yaml", {"worker": worker or {}})
     environ = child_environ(environ or {}, "redis://somewhere", "token")
-    return make_plan(UpSettings(**settings), "/models/m", ("baton",), environ, document, machine)
+    return make_plan(UpSettings(**settings), Model("/models/m"), ("baton",), environ, document, machine)
 
 
 def flags(argv: tuple[str, ...]) -> dict[str, str]:
@@ -79,11 +79,19 @@ def test_a_device_that_was_chosen_stays() -> None:
 
 
 def test_which_model() -> None:
+    demo = Model("demo", "baton-demo")
     document = Document("baton.yaml", {"worker": {"model": "from-file"}})
-    assert choose_model(UpSettings(model="given"), {}, document, "demo") == "given"
-    assert choose_model(UpSettings(), {"BATON_WORKER_MODEL": "from-env"}, document, "demo") == "from-env"
-    assert choose_model(UpSettings(), {}, document, "demo") == "from-file"
-    assert choose_model(UpSettings(), {}, Document(), "demo") == "demo"
+    assert choose_model(UpSettings(model="given"), {}, document, demo) == Model("given")
+    assert choose_model(UpSettings(), {"BATON_WORKER_MODEL": "from-env"}, document, demo) == Model("from-env")
+    assert choose_model(UpSettings(), {}, document, demo) == Model("from-file")
+    assert choose_model(UpSettings(), {}, Document(), demo) == demo
+    renamed = choose_model(UpSettings(), {"BATON_WORKER_SERVED_MODEL_NAME": "mine"}, Document(), demo)
+    assert renamed == Model("demo")
+
+
+def test_the_demo_has_a_name() -> None:
+    made = make_plan(UpSettings(), Model("/d", "baton-demo"), ("baton",), {}, Document(), CPU)
+    assert flags(made.decode[0].argv)["--served-model-name"] == "baton-demo"
 
 
 def test_what_a_child_would_refuse_is_refused_before_anything_starts() -> None:
