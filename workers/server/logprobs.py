@@ -69,16 +69,20 @@ class CompletionLogprobs:
         top.setdefault(name, _finite(output.logprob))
         for field, value in zip(self._FIELDS, (name, _finite(output.logprob), top, self._offset), strict=True):
             self._lists[field].append(value)
-        self._offset += len(name)
+        self._offset += self._length(output.token)
 
     def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
-        self._offset += len(self._name(first_token))
+        self._offset += self._length(first_token)
         for field in self._FIELDS:
             self._lists[field].extend((first or {}).get(field) or ())
 
     def take(self) -> dict[str, Any]:
         lists, self._lists = self._lists, {field: [] for field in self._FIELDS}
         return dict(lists)
+
+    def _length(self, token: int) -> int:
+        """Characters; a part of one counts as one."""
+        return len(self._token_bytes(token).decode(errors="replace"))
 
     def _name(self, token: int) -> str:
         """The token's text; for a part of a character what OpenAI writes, so that two parts differ as keys."""
