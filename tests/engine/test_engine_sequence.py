@@ -22,7 +22,7 @@ def sequence(seq_id: int, *, prompt: list[int] | None = None, priority: int = 0)
         max_tokens=4,
         priority=priority,
     )
-    return Sequence(seq_id, request, block_size=4)
+    return Sequence(seq_id, request, block_size=4, max_total_tokens=100)
 
 
 @pytest.mark.parametrize("state", State)
@@ -98,3 +98,13 @@ def test_contents_grow_with_the_tokens() -> None:
     seq.tokens += [5, 6, 7, 8]
     assert seq.contents(2)[0] == first
     assert seq.contents(2) == sequence(2, prompt=[1, 2, 3, 4, 5, 6, 7, 8]).contents(2)
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "hand_off", "limit"), [(4, False, 5), (99, False, 100), (1000, False, 100), (1, True, 100)]
+)
+def test_how_many_tokens_a_sequence_may_have(max_tokens: int, hand_off: bool, limit: int) -> None:
+    request = EngineRequest(
+        request_id="a", prompt_token_ids=[1], sampling=SamplingParams(), max_tokens=max_tokens, hand_off=hand_off
+    )
+    assert Sequence(1, request, block_size=4, max_total_tokens=100).max_num_tokens == limit

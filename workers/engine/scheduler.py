@@ -65,7 +65,7 @@ class Scheduler:
         check_request(request, self.config)
         if request.request_id in self._roster.by_request:
             raise InvalidRequestError(f"request id {request.request_id} is in use")
-        seq = Sequence(self._next_seq_id, request, self.config.block_size)
+        seq = Sequence(self._next_seq_id, request, self.config.block_size, self.config.max_total_tokens)
         self._next_seq_id += 1
         self._roster.add(seq)
         return seq.id

@@ -23,6 +23,7 @@ class Sequence:
         "blocks",
         "id",
         "key",
+        "max_num_tokens",
         "num_cached",
         "num_computed",
         "num_given",
@@ -34,7 +35,7 @@ class Sequence:
         "tokens",
     )
 
-    def __init__(self, seq_id: int, request: EngineRequest, block_size: int) -> None:
+    def __init__(self, seq_id: int, request: EngineRequest, block_size: int, max_total_tokens: int) -> None:
         remote = request.remote
         self.id = seq_id
         self.request = request
@@ -46,6 +47,10 @@ class Sequence:
             self.tokens.append(remote.first_token)
         #: Tokens that the caller knew before the first of ours.
         self.num_given = len(self.tokens)
+        #: With so many tokens it is full: what was asked for, the model or the cache bounds it. The one token of a
+        #: hand-off ends it anyway.
+        asked_for = max_total_tokens if request.hand_off else self.num_prompt + request.max_tokens
+        self.max_num_tokens = min(asked_for, max_total_tokens)
         self.blocks: list[int] = []
         self.num_computed = 0
         #: Leading blocks whose content the pool has been told.

@@ -50,7 +50,7 @@ def _match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: 
 def _append(board: Board, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]) -> TokenOutput:
     seq.tokens.append(sample.token)
     is_first = len(seq.tokens) == seq.num_given + 1
-    finish = _finish_reason(board, seq, sample.token)
+    finish = _finish_reason(seq, sample.token)
     hand_off = None
     if finish is None and seq.request.hand_off:
         finish = FinishReason.LENGTH
@@ -61,12 +61,10 @@ def _append(board: Board, seq: Sequence, sample: Sampled, new_lease_id: Callable
     return TokenOutput(sample.token, sample.logprob, sample.top, finish, hand_off, num_cached)
 
 
-def _finish_reason(board: Board, seq: Sequence, token: int) -> FinishReason | None:
-    """Why the sequence ends by itself. A hand-off's own ``max_tokens`` (1) is not such a reason."""
+def _finish_reason(seq: Sequence, token: int) -> FinishReason | None:
+    """Why the sequence ends by itself."""
     if token in seq.request.stop_token_ids:
         return FinishReason.STOP
-    if len(seq.tokens) >= board.config.max_total_tokens:
-        return FinishReason.LENGTH
-    if seq.num_outputs >= seq.request.max_tokens and not seq.request.hand_off:
+    if len(seq.tokens) >= seq.max_num_tokens:
         return FinishReason.LENGTH
     return None

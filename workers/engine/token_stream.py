@@ -44,20 +44,17 @@ class QueuedTokens:
         while not self._items:
             if self._complete:
                 raise StopAsyncIteration
-            await self._wait()
+            if self._waiter is not None:
+                raise RuntimeError("a token stream has one consumer")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         item = self._items.popleft()
         if isinstance(item, EngineError):
             raise item
         return item
-
-    async def _wait(self) -> None:
-        if self._waiter is not None:
-            raise RuntimeError("a token stream has one consumer")
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
     async def aclose(self) -> None:
         """Abort the sequence unless it has ended; what was not consumed is dropped. Has no point of cancellation."""
