@@ -14,6 +14,7 @@ from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_
 if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.prefill_answer import PrefillAnswer
+    from router.upstream import Answer
     from router.workers import Worker
 
 #: After this many workers could not read P's blocks, P is what is broken.
@@ -117,28 +118,37 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
 
 
 async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
-    services = x.services
-    settings = services.settings
-    params = None if prefilled is None else prefilled.kv_transfer_params
-    timeout_s = settings.first_byte_timeout_s if x.ask.stream else settings.request_timeout_s
+    """What D begins with; its whole body if it is not streamed. Raises LegError, TryAnother, ApiError."""
+    services, settings = x.services, x.services.settings
+
+    def has_read() -> bool:
+        # Unstreamed, the first byte is also the last. That P's blocks are given up tells that D is at work.
+        return not x.ask.stream and (x.lost or not x.lease_id)
+
     answer = x.answer = await services.upstream.request(
         "POST",
         worker.url,
         x.ask.path,
         (("x-request-id", x.request_id), *services.worker_headers),
-        x.bodies.decode(params),
-        timeout_s,
+        x.bodies.decode(None if prefilled is None else prefilled.kv_transfer_params),
+        settings.first_byte_timeout_s,
+        has_read,
     )
-    if answer.status != 200 or not x.ask.stream:
-        data = await answer.read(settings.max_answer_bytes, timeout_s)
-        if answer.status == 200:
-            return data
-        error = from_worker(answer.status, data, answer.retry_after)
-        raise TryAnother(error) if may_try_another(answer.status) else error
-    # The engine's stream may open with a role and only then say that it failed.
+    if answer.status == 200 and x.ask.stream:
+        return await _open_stream(x, answer, prefilled)
+    data = await answer.read(settings.max_answer_bytes, settings.request_timeout_s)
+    if answer.status == 200:
+        return data
+    error = from_worker(answer.status, data, answer.retry_after)
+    raise TryAnother(error) if may_try_another(answer.status) else error
+
+
+async def _open_stream(x: Exchange, answer: Answer, prefilled: PrefillAnswer | None) -> bytes:
+    """The first events, once they cannot be an error: an engine may open with a role and only then say it failed."""
+    timeout_s = x.services.settings.first_byte_timeout_s
+    num_events = 2 if x.ask.chat and (prefilled is None or not prefilled.has_first_token) else 1
     first = b""
-    wanted = 2 if x.ask.chat and (prefilled is None or not prefilled.has_first_token) else 1
-    while first.count(b"\n\n") < wanted:
+    while first.count(b"\n\n") < num_events:
         data = await answer.chunk(timeout_s)
         if not data:
             raise ConnectionLost("the stream ended before it began")

@@ -17,7 +17,7 @@ import httptools
 from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 #: Kept connections older than this are not used again: uvicorn's own limit, which it closes at, is 5 s.
 MAX_IDLE_S = 4.0
@@ -298,6 +298,7 @@ class HttpUpstream:
         headers: Sequence[tuple[str, str]],
         body: bytes,
         timeout_s: float,
+        keep_waiting: Callable[[], bool] | None = None,
     ) -> HttpAnswer:
         origin = self._origins.get(base_url)
         if origin is None:
@@ -307,12 +308,12 @@ class HttpUpstream:
         if kept is not None:
             answer = kept.send(data)
             try:
-                return await _wait(answer, timeout_s)
+                return await _wait(answer, timeout_s, keep_waiting)
             except ConnectionLost:
                 if answer.started:
                     raise
         connection = await self._connect(origin)
-        return await _wait(connection.send(data), timeout_s)
+        return await _wait(connection.send(data), timeout_s, keep_waiting)
 
     async def _connect(self, origin: _Origin) -> _Connection:
         loop = asyncio.get_running_loop()
@@ -333,8 +334,18 @@ class HttpUpstream:
         await asyncio.sleep(0)  # lets the transports call connection_lost
 
 
-async def _wait(answer: HttpAnswer, timeout_s: float) -> HttpAnswer:
-    timer = asyncio.get_running_loop().call_later(timeout_s, answer.fail, LegTimeout("the worker did not answer"))
+async def _wait(answer: HttpAnswer, timeout_s: float, keep_waiting: Callable[[], bool] | None) -> HttpAnswer:
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def time_is_up() -> None:
+        nonlocal timer
+        if keep_waiting is not None and keep_waiting():
+            timer = loop.call_later(timeout_s, time_is_up)
+        else:
+            answer.fail(LegTimeout("the worker did not answer"))
+
+    timer = loop.call_later(timeout_s, time_is_up)
     try:
         await answer.headers()
     except BaseException:

@@ -44,7 +44,12 @@ class RouterSettings(ProcessSettings):
     prefill_timeout_s: float = Field(300.0, gt=0, description="Longest wait for a prefill worker's answer, seconds.")
     held_timeout_s: float = Field(120.0, gt=0, description="Longest wait for a decode worker with room, seconds.")
     first_byte_timeout_s: float = Field(
-        30.0, gt=0, description="Longest wait for a decode worker's first byte of a stream, seconds; then another one."
+        30.0,
+        gt=0,
+        description=(
+            "Longest wait for a decode worker to read the blocks and, in a stream, to send its first byte, seconds; "
+            "then another one is tried."
+        ),
     )
     connect_timeout_s: float = Field(3.0, gt=0, description="Longest wait for a connection to a worker, seconds.")
     drain_timeout_s: float = Field(

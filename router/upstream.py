@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class LegError(Exception):
@@ -63,9 +63,11 @@ class Upstream(Protocol):
         headers: Sequence[tuple[str, str]],
         body: bytes,
         timeout_s: float,
+        keep_waiting: Callable[[], bool] | None = None,
     ) -> Answer:
         """Send, and wait at most ``timeout_s`` for status and headers. Raises LegError.
 
+        When the time is up and ``keep_waiting`` says so, the same time begins anew.
         ``headers`` must not contain line breaks. A kept connection that the worker closed meanwhile is replaced
         once, unnoticed, if nothing of an answer had come.
         """

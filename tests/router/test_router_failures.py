@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -174,6 +175,24 @@ class TestShortTimeouts:
         assert spoken(response.text) == WHOLE
         assert len(p.bodies) == 1
         await eventually(lambda: d1.num_disconnects == d2.num_disconnects == 1)
+
+    async def test_unstreamed_a_d_that_has_not_read_is_left(self, cluster: Cluster) -> None:
+        p, d = await trio(cluster, "prefill", "decode")
+        d.script.append(Hang())
+        assert (await cluster.post(chat())).status_code == 200
+        assert (len(p.bodies), len(d.bodies), d.num_disconnects) == (1, 2, 1)
+
+    async def test_unstreamed_a_d_that_has_read_may_take_its_time(self, cluster: Cluster) -> None:
+        _, d = await trio(cluster, "prefill", "decode")
+        slow = Hang()
+        d.script.append(slow)
+        request = asyncio.create_task(cluster.post(chat()))
+        await cluster.until_state("reading")
+        cluster.leases.tracked["leasep01"]()  # as the store says when P was told "read"
+        await asyncio.wait([request], timeout=0.35)
+        assert (request.done(), len(d.bodies)) == (False, 1)
+        slow.release.set()
+        assert (await request).status_code == 200
 
     async def test_a_hanging_p_is_left_for_another_one(self, cluster: Cluster) -> None:
         p1, p2, _ = await trio(cluster, "prefill", "prefill", "decode")
