@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # Two images from one file: `--target router` (no compute library in it) and `--target worker`.
 # Everything is installed into /opt/baton in a build stage; the last stages get that directory and nothing else.
 
