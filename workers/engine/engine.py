@@ -23,6 +23,7 @@ from workers.engine.api import (
 )
 from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
+from workers.engine.handshakes import Handshakes
 from workers.engine.ports import EngineHooks
 from workers.engine.scheduler import Scheduler
 from workers.engine.token_stream import QueuedTokens
@@ -30,7 +31,6 @@ from workers.engine.token_stream import QueuedTokens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from protocol.handoff import KVTransferParams
     from protocol.steps import FromRank
     from protocol.worker import WorkerLoad
     from workers.engine.api import EngineRequest
@@ -58,11 +58,10 @@ class AsyncEngine:
     ) -> None:
         self._scheduler = Scheduler(config, secrets.randbits(63) if version_base is None else version_base)
         self._link = link
-        self._connector = connector
+        self._handshakes = Handshakes(connector, self._on_handshake_end)
         self._hooks = hooks or EngineHooks()
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, QueuedTokens] = {}
-        self._connecting: dict[int, asyncio.Task[None]] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False
         self._quiet = asyncio.Event()
@@ -87,7 +86,7 @@ class AsyncEngine:
         stream = QueuedTokens(lambda: self._abandon(seq_id, request.request_id))
         self._streams[seq_id] = stream
         if request.remote is not None:
-            self._connect(seq_id, request.remote)
+            self._handshakes.start(seq_id, request.remote)
         self._pump_soon()
         return stream
 
@@ -108,8 +107,7 @@ class AsyncEngine:
         seq_id = None if self._error is not None else self._scheduler.abort(request_id)
         if seq_id is None:
             return False
-        if task := self._connecting.pop(seq_id, None):
-            task.cancel()
+        self._handshakes.cancel(seq_id)
         self._put(seq_id, AbortedError(f"request {request_id} was aborted"))
         self._pump()
         return True
@@ -155,19 +153,17 @@ class AsyncEngine:
 
     def _end(self, error: str) -> None:
         self._error = self._error or error
-        for task in self._connecting.values():
-            task.cancel()
+        self._handshakes.cancel_all()
         for seq_id in list(self._streams):
             self._put(seq_id, EngineDeadError(error))
         self._quiet.set()
 
     async def close(self) -> None:
         """End everything: open streams raise EngineDeadError, handshakes are cancelled and awaited. Sends nothing."""
-        tasks = list(self._connecting.values())
         self._end("the engine was closed")
         if self._pump_handle is not None:
             self._pump_handle.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._handshakes.close()
 
     def stats(self) -> EngineStats:
         """One look at everything, for metrics."""
@@ -240,23 +236,12 @@ class AsyncEngine:
         if stream is not None:
             stream.put(item)
 
-    # --- handshakes ---------------------------------------------------------------------------------------------
-
-    def _connect(self, seq_id: int, params: KVTransferParams) -> None:
-        task = asyncio.ensure_future(self._connect_to(params))
-        self._connecting[seq_id] = task
-        task.add_done_callback(lambda done: self._on_connect_end(seq_id, done))
-
-    async def _connect_to(self, params: KVTransferParams) -> None:
-        await self._connector.connect(params)
-
-    def _on_connect_end(self, seq_id: int, task: asyncio.Task[None]) -> None:
-        self._connecting.pop(seq_id, None)
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    def _on_handshake_end(self, seq_id: int, error: BaseException | None) -> None:
         if self._error is not None:
             return
         if error is None:
-            self._scheduler.connected(seq_id)
+            with self._faults_are_fatal():
+                self._scheduler.connected(seq_id)
             self._pump_soon()
             return
         reason = str(error) or type(error).__name__

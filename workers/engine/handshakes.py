@@ -1,0 +1,56 @@
+"""One task per sequence that waits for its P to be known."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.handoff import KVTransferParams
+    from workers.engine.ports import Connector
+
+
+class Handshakes:
+    """``on_end(seq_id, error)`` is called once for each ``start``, on the loop; ``error`` is None when P is known.
+
+    Whatever the connector raises is such an error, also its own cancellation and ours.
+    """
+
+    def __init__(self, connector: Connector, on_end: Callable[[int, BaseException | None], None]) -> None:
+        self._connector = connector
+        self._on_end = on_end
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, seq_id: int, params: KVTransferParams) -> None:
+        """Begin in the background."""
+        task = asyncio.create_task(self._connect(params), name=f"handshake for sequence {seq_id}")
+        self._tasks[seq_id] = task
+        task.add_done_callback(lambda done: self._finish(seq_id, done))
+
+    async def _connect(self, params: KVTransferParams) -> None:
+        await self._connector.connect(params)
+
+    def _finish(self, seq_id: int, task: asyncio.Task[None]) -> None:
+        del self._tasks[seq_id]
+        self._on_end(seq_id, asyncio.CancelledError() if task.cancelled() else task.exception())
+
+    def cancel(self, seq_id: int) -> None:
+        """Stop waiting for it; nothing happens if it has ended."""
+        task = self._tasks.get(seq_id)
+        if task is not None:
+            task.cancel()
+
+    def cancel_all(self) -> None:
+        """Stop waiting for any."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def close(self) -> None:
+        """Cancel all and wait until they have ended."""
+        self.cancel_all()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
