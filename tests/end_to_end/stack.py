@@ -1,0 +1,189 @@
+"""A whole Baton as a user runs it: Redis, workers and a router as processes of their own, on ports of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from baton.child import Child, ChildSpec
+from baton.embedded_redis import EmbeddedRedis
+from demo import MODEL_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+IDLE_TIMEOUT_S = 30.0
+CHECK_INTERVAL_S = 0.001
+MODEL = "baton-demo"
+
+
+@dataclass
+class Process:
+    """One running child and where it listens."""
+
+    child: Child
+    url: str
+    internal_url: str
+
+    @property
+    def pid(self) -> int:
+        assert self.child.pid is not None
+        return self.child.pid
+
+
+@dataclass
+class Stack:
+    """``async with Stack(tmp_path) as stack``. Flags are given as ``{"num-blocks": 64}``; True is a bare flag."""
+
+    folder: Path
+    prefill: int = 1
+    decode: int = 1
+    both: int = 0
+    model: Path = MODEL_DIR
+    worker_flags: dict[str, Any] = field(default_factory=dict)
+    prefill_flags: dict[str, Any] = field(default_factory=dict)
+    decode_flags: dict[str, Any] = field(default_factory=dict)
+    router_flags: dict[str, Any] = field(default_factory=dict)
+    with_router: bool = True
+
+    async def __aenter__(self) -> Self:
+        self._exit = AsyncExitStack()
+        try:
+            await self._start()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    async def _start(self) -> None:
+        self.redis = EmbeddedRedis()
+        self.redis.start()
+        self._exit.callback(self.redis.stop)
+        self.http = await self._exit.enter_async_context(httpx.AsyncClient(timeout=120, limits=httpx.Limits()))
+        roles = [("prefill", self.prefill, self.prefill_flags), ("decode", self.decode, self.decode_flags)]
+        wanted = [(role, i, flags) for role, n, flags in [*roles, ("both", self.both, {})] for i in range(n)]
+        started = await asyncio.gather(
+            *(self._worker(f"{role}-{i}", {"role": role, **self.worker_flags, **flags}) for role, i, flags in wanted)
+        )
+        self.workers = dict(zip([f"{role}-{i}" for role, i, _ in wanted], started, strict=True))
+        if self.with_router:
+            self.router = await self._run("router", "router", {"port": 0, **self.router_flags})
+            await self._routable(len(started))
+
+    async def _worker(self, name: str, flags: dict[str, Any]) -> Process:
+        defaults = {"model": self.model, "served-model-name": MODEL, "torch-threads": 1, "kv-cache-bytes": 2**27}
+        if "num-blocks" in flags:
+            del defaults["kv-cache-bytes"]
+        return await self._run(name, "worker", {**defaults, **flags})
+
+    async def _run(self, name: str, verb: str, flags: dict[str, Any]) -> Process:
+        argv = [sys.executable, "-m", "baton", verb]
+        for flag, value in {"redis-url": self.redis.url, **flags}.items():
+            argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
+        child = Child(ChildSpec(name, tuple(argv), environ), self.folder / f"{name}.log", lambda *_: None)
+        await child.start()
+        self._exit.push_async_callback(child.stop, 10.0)
+        ready = await child.ready()
+        return Process(child, ready.url, ready.internal_url)
+
+    async def _routable(self, num_workers: int) -> None:
+        """The registry tells the router about the workers within one announcement; wait for that."""
+
+        async def all_known() -> bool:
+            body = (await self.http.get(f"{self.router.url}/admin/workers")).json()
+            return len(body["workers"]) >= num_workers
+
+        await eventually(all_known)
+
+    # --- asking ------------------------------------------------------------------------------------------------
+
+    async def complete(self, prompt: str | list[int], *, url: str | None = None, **more: Any) -> dict[str, Any]:
+        """One non-streamed completion; returns the body. Raises for a status that is not 200."""
+        body = {"model": MODEL, "prompt": prompt, "temperature": 0, **more}
+        answer = await self.http.post(f"{url or self.router.url}/v1/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        body = answer.json()
+        assert isinstance(body, dict)
+        return body
+
+    async def tokens(self, prompt: list[int], **more: Any) -> list[int]:
+        """The sampled token ids of one completion."""
+        body = await self.complete(prompt, return_token_ids=True, ignore_eos=True, **more)
+        tokens = body["choices"][0]["token_ids"]
+        assert isinstance(tokens, list)
+        return tokens
+
+    async def state(self, worker: str) -> dict[str, Any]:
+        """The block ledger of a worker, which must balance."""
+        body = (await self.http.get(f"{self.workers[worker].internal_url}/internal/state")).json()
+        assert body["ledger"] == "ok", body
+        blocks = body["blocks"]
+        assert isinstance(blocks, dict)
+        return blocks
+
+    async def metric(self, process: str, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels; 0 when there is none."""
+        url = self.router.url if process == "router" else self.workers[process].url
+        text = (await self.http.get(f"{url}/metrics")).text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """What the router is working on."""
+        rows = (await self.http.get(f"{self.router.url}/admin/requests")).json()["requests"]
+        assert isinstance(rows, list)
+        return rows
+
+    async def until_state(self, *states: str, count: int = 1) -> dict[str, Any]:
+        """Wait until the router shows ``count`` requests in one of these states; returns the first one's row."""
+        found: list[dict[str, Any]] = []
+
+        async def shown() -> bool:
+            found[:] = [row for row in await self.requests() if row["state"] in states]
+            return len(found) >= count
+
+        await eventually(shown)
+        return found[0]
+
+    async def until_gone(self, request_id: str | None = None) -> None:
+        """Wait until the router has forgotten this request, or all of them."""
+
+        async def gone() -> bool:
+            ids = {row["id"] for row in await self.requests()}
+            return not ids if request_id is None else request_id not in ids
+
+        await eventually(gone)
+
+    async def until_idle(self, *workers: str) -> None:
+        """Wait until no block of these workers (default: all) is leased or pinned."""
+        for worker in workers or self.workers:
+
+            async def idle(worker: str = worker) -> bool:
+                state = await self.state(worker)
+                assert state["free"] + state["cached"] + state["pinned"] + state["leased"] == state["total"], state
+                return bool(state["pinned"] == state["leased"] == state["leases"] == 0)
+
+            await eventually(idle)
+
+
+async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until the answer is yes; TimeoutError when it never is."""
+    async with asyncio.timeout(IDLE_TIMEOUT_S):
+        while not await check():  # noqa: ASYNC110 (another process is asked: it has no event for us)
+            await asyncio.sleep(CHECK_INTERVAL_S)
