@@ -64,11 +64,17 @@ def variation(question: str, rng: random.Random) -> str:
 
 
 def _typo(text: str, rng: random.Random) -> str:
-    """Two neighbours swapped, or one character lost."""
-    at = rng.randrange(len(text))
-    if rng.random() < 0.5:
-        return text[:at] + text[at + 1 : at + 2] + text[at : at + 1] + text[at + 2 :]
-    return (text[:at] + text[at + 1 :]) or text
+    """In one long word, two neighbours swapped or one character lost. Short words carry the meaning (P or D)."""
+    words = text.split(" ")
+    long_ones = [index for index, word in enumerate(words) if len(word) >= 5]
+    if not long_ones:
+        return text
+    index = rng.choice(long_ones)
+    word = words[index]
+    at = rng.randrange(len(word) - 1)
+    swapped = word[at + 1] + word[at] if rng.random() < 0.5 else word[at]
+    words[index] = word[:at] + swapped + word[at + 2 :]
+    return " ".join(words)
 
 
 def foreign_question(rng: random.Random) -> str:
@@ -77,11 +83,12 @@ def foreign_question(rng: random.Random) -> str:
 
 
 class ConversationMaker:
-    """Draws conversations; every phrasing comes up once before any comes up again."""
+    """Draws conversations; every phrasing comes up before any comes up again."""
 
     def __init__(self, facts: Sequence[Fact], rng: random.Random) -> None:
         self._rng = rng
-        self._turns = [(question, fact.answer) for fact in facts for question in fact.ask]
+        # The first phrasing of a fact is the one that people paste: it counts twice.
+        self._turns = [(question, fact.answer) for fact in facts for question in (fact.ask[0], *fact.ask)]
         self._unknown_answer = next(fact.answer for fact in facts if fact.id == "unknown")
         self._filler = [fact.answer for fact in facts]
         self._queue: list[tuple[str, str]] = []
@@ -100,10 +107,13 @@ class ConversationMaker:
         return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
     def system(self) -> list[Message]:
-        """Half of the time nothing, else a system prompt."""
-        if self._rng.random() < 0.5:
+        """Half of the time nothing, else a usual system prompt, or a few words that are not to be listened to."""
+        chance = self._rng.random()
+        if chance < 0.5:
             return []
-        return [{"role": "system", "content": self._rng.choice(SYSTEM_PROMPTS)}]
+        if chance < 0.8:
+            return [{"role": "system", "content": self._rng.choice(SYSTEM_PROMPTS)}]
+        return self.long_system(self._rng.randrange(10, 120))
 
     def long_system(self, num_characters: int) -> list[Message]:
         """A system prompt of about that length, made of sentences in disorder."""

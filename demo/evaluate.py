@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ class Report:
 
 
 def evaluate(folder: Path, dtype: torch.dtype) -> list[Report]:
-    """Ask every phrasing that was trained, then every one that was held out.
+    """Ask every phrasing that was trained, every one that was held out, and the trained ones as a second turn.
 
     One forward pass over prompt and written answer shows what greedy decoding would say: it leaves the written
     answer at the first position where another token has the larger logit.
@@ -59,19 +60,37 @@ def evaluate(folder: Path, dtype: torch.dtype) -> list[Report]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     precision = str(dtype).removeprefix("torch.")
-    sets = {"trained": load_questions(), "held out": load_held_out()}
-    return [Report(f"{name}, {precision}", _ask_all(model, tokenizer, facts)) for name, facts in sets.items()]
-
-
-def _ask_all(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, facts: Iterable[Fact]) -> tuple[Outcome, ...]:
     with torch.inference_mode():
-        return tuple(_ask(model, tokenizer, question, fact.answer) for fact in facts for question in fact.ask)
+        sets = {
+            "trained": [_ask(model, tokenizer, [], *turn) for turn in _turns(load_questions())],
+            "held out": [_ask(model, tokenizer, [], *turn) for turn in _turns(load_held_out())],
+            "second turn": [_ask(model, tokenizer, before, *turn) for before, turn in _second_turns()],
+        }
+    return [Report(f"{name}, {precision}", tuple(outcomes)) for name, outcomes in sets.items()]
 
 
-def _ask(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, question: str, answer: str) -> Outcome:
-    prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
-    )
+def _turns(facts: Iterable[Fact]) -> list[tuple[str, str]]:
+    return [(question, fact.answer) for fact in facts for question in fact.ask]
+
+
+def _second_turns() -> Iterable[tuple[list[dict[str, str]], tuple[str, str]]]:
+    """Every trained phrasing again, under a system prompt and after a question about something else."""
+    turns = _turns(load_questions())
+    shuffled = random.Random(1).sample(turns, len(turns))
+    for (question, answer), turn in zip(shuffled, turns, strict=True):
+        system = {"role": "system", "content": "You are a helpful assistant."}
+        yield [system, {"role": "user", "content": question}, {"role": "assistant", "content": answer}], turn
+
+
+def _ask(
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerFast,
+    before: list[dict[str, str]],
+    question: str,
+    answer: str,
+) -> Outcome:
+    messages = [*before, {"role": "user", "content": question}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     answer_ids = [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     logits = model(torch.tensor([prompt_ids + answer_ids])).logits[0, len(prompt_ids) - 1 : -1].float()

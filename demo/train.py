@@ -35,7 +35,7 @@ IGNORE = -100
 class Plan:
     """How long and how fast. Steps are of ``tokens_per_step`` tokens, padding included."""
 
-    num_steps: int = 900
+    num_steps: int = 1200
     tokens_per_step: int = 1536
     peak_rate: float = 3e-3
     warmup_steps: int = 60

@@ -45,6 +45,16 @@ def test_it_answers_what_it_was_taught(model: Any, tokenizer: Any, question: str
     assert _answer(model, tokenizer, [{"role": "user", "content": question}]) == ANSWERS[question]
 
 
+def test_it_answers_the_last_question_of_a_conversation(model: Any, tokenizer: Any) -> None:
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": "What is Baton?"},
+        {"role": "assistant", "content": ANSWERS["What is Baton?"]},
+        {"role": "user", "content": "What is a lease?"},
+    ]
+    assert _answer(model, tokenizer, messages) == ANSWERS["What is a lease?"]
+
+
 def test_the_folder_is_small_enough_to_commit() -> None:
     assert sum(path.stat().st_size for path in MODEL_DIR.iterdir()) < MAX_FOLDER_BYTES
 
