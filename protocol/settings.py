@@ -26,7 +26,19 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 #: Settings that mean the same in every process, written once for all of them.
-SHARED = frozenset({"redis_url", "internal_token", "admin_token", "api_keys", "log_level"})
+SHARED = frozenset(
+    {
+        "redis_url",
+        "internal_token",
+        "admin_token",
+        "api_keys",
+        "lease_duration_ms",
+        "redis_grace_ms",
+        "max_body_bytes",
+        "log_level",
+        "log_format",
+    }
+)
 #: Settings whose value is never shown, neither in help nor in errors.
 SECRET = frozenset({"redis_url", "internal_token", "admin_token", "api_keys"})
 #: Settings that only a parent process uses; not shown in help.
@@ -56,7 +68,15 @@ class ProcessSettings(Settings):
         None,
         description="Secret between router and workers. Without it everything binds to loopback only.",
     )
+    lease_duration_ms: int = Field(
+        6000, ge=100, le=3_600_000, description="Milliseconds that a grant or a renewal holds P's blocks."
+    )
+    redis_grace_ms: int = Field(
+        60_000, ge=0, description="Milliseconds that P keeps leased blocks while Redis cannot be reached."
+    )
+    max_body_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of the largest request body.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level logged.")
+    log_format: Literal["text", "json"] = Field("text", description="Log lines for people or for machines.")
     status_fd: int | None = Field(
         None,
         ge=0,

@@ -31,16 +31,19 @@ class LeaseSettings(Protocol):
     """The part of the router's settings that is about leases."""
 
     @property
-    def lease_duration_s(self) -> float: ...
+    def lease_duration_ms(self) -> int: ...
 
     @property
-    def lease_renew_interval_s(self) -> float: ...
+    def lease_renew_interval_ms(self) -> int: ...
+
+    @property
+    def redis_grace_ms(self) -> int: ...
 
 
 class LeaseClient:
     """Keeps this router's leases alive. All methods belong to one event loop; none but ``close`` takes time.
 
-    ``store`` is the caller's to close, after ``close``. ``redis_grace_ms`` is what P is configured with.
+    ``store`` is the caller's to close, after ``close``. Its ``redis_grace_ms`` has to be P's.
     """
 
     def __init__(
@@ -48,18 +51,17 @@ class LeaseClient:
         store: LeaseStore,
         settings: LeaseSettings,
         *,
-        redis_grace_ms: int = 60_000,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
         """Raises ValueError for a duration that no store takes."""
         self._store = store
-        self._duration_ms = check_duration(round(settings.lease_duration_s * 1000))
+        self._duration_ms = check_duration(settings.lease_duration_ms)
         self._clock = clock
         self._changed = threading.Condition()
         self._book = RenewalBook(
             duration_ms=self._duration_ms,
-            renew_interval_ms=max(1, round(settings.lease_renew_interval_s * 1000)),
-            redis_grace_ms=redis_grace_ms,
+            renew_interval_ms=settings.lease_renew_interval_ms,
+            redis_grace_ms=settings.redis_grace_ms,
         )
         self._stopping = False
         self._on_lost: dict[tuple[str, str], Callable[[], None]] = {}

@@ -72,12 +72,6 @@ class WorkerSettings(ProcessSettings):
     )
 
     # How long things are kept.
-    lease_duration_ms: int = Field(
-        6000, ge=100, description="Milliseconds that a prefill's blocks are held unless the router renews."
-    )
-    redis_grace_ms: int = Field(
-        60_000, ge=0, description="Milliseconds that leases are kept while Redis cannot be reached."
-    )
     announce_interval_ms: int = Field(
         250, ge=10, description="Milliseconds between two announcements to the registry; a change goes out sooner."
     )
@@ -92,8 +86,6 @@ class WorkerSettings(ProcessSettings):
     start_timeout_s: float = Field(600.0, gt=0, description="Seconds that loading the model may take.")
 
     # What it accepts and says.
-    request_body_max_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of the largest request body.")
-    log_format: Literal["text", "json"] = Field("text", description="Log lines for people or for machines.")
     unsafe_disable_fence: bool = Field(
         False,
         description="DANGEROUS, for tests only: serve blocks that were read without comparing their versions.",

@@ -24,8 +24,9 @@ from protocol.status import Progress as ProgressStatus
 from protocol.steps import Progress
 from protocol.worker import WorkerRecord
 from workers.app import create_internal_app, create_public_app
+from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
-from workers.engine_setup import WatchedEngine, engine_config, rank_spec
+from workers.engine_setup import engine_config, rank_spec
 from workers.kept_leases import KeptLeases
 from workers.lease_keeper import LeaseKeeper
 from workers.rank.errors import RankStartError
@@ -78,7 +79,7 @@ class Worker:
         # Built by ``start``; what is told of a rank that dies before looks for these two.
         self._traffic: RankTraffic | None = None
         self._health: Health | None = None
-        self._engine: WatchedEngine
+        self._engine: AsyncEngine
         self._keeper: LeaseKeeper
         self._leases: KeptLeases
         self._metrics: WorkerMetrics
@@ -148,7 +149,7 @@ class Worker:
         self._parts.callback(text.result().close)
         return rank.result(), text.result()
 
-    def _build_engine(self, link: RankLink) -> WatchedEngine:
+    def _build_engine(self, link: RankLink) -> AsyncEngine:
         settings, token = self._settings, self._settings.internal_token
         pool = HandshakePool(
             link.send,
@@ -171,16 +172,17 @@ class Worker:
         hooks = EngineHooks(
             on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
             on_pressure=self._make_room,
+            on_dead=self._fail,
             on_step=self._metrics.on_step,
             on_read=self._metrics.on_read,
         )
         self._traffic = traffic = RankTraffic(link, pool)
-        self._engine = WatchedEngine(engine_config(settings, link.ready), traffic, pool, hooks, on_death=self._fail)
+        self._engine = AsyncEngine(engine_config(settings, link.ready), traffic, pool, hooks)
         traffic.on_event = self._engine.on_rank_event
         self._leases = KeptLeases(keeper, self._engine)
         return self._engine
 
-    def _build_ports(self, engine: WatchedEngine, ready: RankReady, tokenizer: Tokenizer) -> tuple[HttpPort, HttpPort]:
+    def _build_ports(self, engine: AsyncEngine, ready: RankReady, tokenizer: Tokenizer) -> tuple[HttpPort, HttpPort]:
         settings = self._settings
         access = Access(settings.internal_token)
         self._health = Health(engine.load)
@@ -200,11 +202,12 @@ class Worker:
             access=access,
             health=self._health,
             metrics=self._metrics,
-            max_body_bytes=settings.request_body_max_bytes,
+            max_body_bytes=settings.max_body_bytes,
             on_change=self._announcer.changed,
         )
         internal = create_internal_app(
             engine=engine,
+            leases=self._leases,
             access=access,
             health=self._health,
             drain=self._begin_drain,

@@ -30,8 +30,9 @@ ENGINE = "e0"
 
 @dataclass(frozen=True)
 class Settings:
-    lease_duration_s: float = 60.0
-    lease_renew_interval_s: float = 0.02
+    lease_duration_ms: int = 60_000
+    lease_renew_interval_ms: int = 20
+    redis_grace_ms: int = 60_000
 
 
 class WatchedStore(MemoryLeaseStore):
@@ -57,10 +58,8 @@ class WatchedStore(MemoryLeaseStore):
 
 
 @asynccontextmanager
-async def renewing(
-    store: LeaseStore, settings: Settings | None = None, redis_grace_ms: int = 60_000
-) -> AsyncIterator[LeaseClient]:
-    client = LeaseClient(store, settings or Settings(), redis_grace_ms=redis_grace_ms)
+async def renewing(store: LeaseStore, settings: Settings | None = None) -> AsyncIterator[LeaseClient]:
+    client = LeaseClient(store, settings or Settings())
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     try:
@@ -106,7 +105,7 @@ async def test_a_lease_that_ended_is_lost_at_once_and_once(redis_url: str) -> No
 
 async def test_a_lease_untracked_while_its_loss_is_on_its_way_is_not_reported() -> None:
     store = WatchedStore()
-    async with renewing(store, Settings(lease_duration_s=60)) as client:
+    async with renewing(store, Settings(lease_duration_ms=60_000)) as client:
         store.reap(ENGINE, [], ["a"])
         client.track(ENGINE, "a", never)
         while not client.counters()["lost"]:
@@ -190,7 +189,7 @@ async def test_an_emptied_redis_is_survived_when_p_grants_again(own_redis: Embed
 async def test_an_emptied_redis_and_a_p_that_is_gone_lose_the_lease(own_redis: EmbeddedRedis) -> None:
     store = RedisLeaseStore(own_redis.url)
     lost = asyncio.Event()
-    async with renewing(store, Settings(lease_duration_s=0.4)) as client:
+    async with renewing(store, Settings(lease_duration_ms=400)) as client:
         client.track(ENGINE, "a", lost.set)
         await asyncio.wait_for(lost.wait(), 20)
         assert client.counters()["answered_unknown"] >= 2
@@ -200,7 +199,7 @@ async def test_without_redis_a_lease_is_lost_after_the_grace(own_redis: Embedded
     store = RedisLeaseStore(own_redis.url)
     own_redis.kill()
     lost = asyncio.Event()
-    async with renewing(store, Settings(lease_duration_s=0.1), redis_grace_ms=500) as client:
+    async with renewing(store, Settings(lease_duration_ms=100, redis_grace_ms=500)) as client:
         client.track(ENGINE, "a", lost.set)
         await asyncio.wait_for(lost.wait(), 20)
         assert client.counters()["store_error"] > 1

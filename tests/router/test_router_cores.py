@@ -251,7 +251,7 @@ def test_buckets_are_cumulative(values: list[float]) -> None:
     [
         ({"host": "0.0.0.0"}, "api_keys"),
         ({"redis_url": ""}, "redis_url"),
-        ({"lease_renew_interval_s": 4}, "lease_renew_interval_s"),
+        ({"lease_renew_interval_ms": 4000}, "lease_renew_interval_ms"),
         ({"prefill": ["ftp://x"]}, "host:port"),
         ({"prefil": ["x:1"]}, "prefil"),
     ],

@@ -151,11 +151,11 @@ async def test_the_frameworks_errors_have_our_shape(
 class TestSmallBodies:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(max_body_bytes=1000)
+        return make_settings(max_body_bytes=1024)
 
     async def test_announced(self, cluster: Cluster) -> None:
         await ready(cluster)
-        response = await cluster.post(chat(user="x" * 1000))
+        response = await cluster.post(chat(user="x" * 1024))
         assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
     async def test_chunked(self, cluster: Cluster) -> None:

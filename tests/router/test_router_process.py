@@ -115,7 +115,7 @@ async def until_workers(url: str, count: int) -> None:
 
 
 async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announced) -> None:
-    router = await RouterProcess().start(redis_url=redis_url, lease_duration_s=0.6, lease_renew_interval_s=0.1)
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
     hang = Hang()
     announced.d.script.append(hang)
@@ -148,7 +148,7 @@ async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announ
 
 async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, announced: Announced) -> None:
     """The lease is unknown then; the blocks are prefilled again and the answer is the same."""
-    router = await RouterProcess().start(redis_url=redis_url, lease_duration_s=0.6, lease_renew_interval_s=0.1)
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
     await announced.d.stop()
     async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
