@@ -101,8 +101,9 @@ class Child:
         if self._process is None:
             return
         if self._process.returncode is None and timeout_s > 0:
+            # Not ``terminate()``: that polls first, and so may take the exit status from the loop that waits for it.
             with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
+                os.kill(self._process.pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), timeout_s)
         self.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -59,7 +60,8 @@ class RouterProcess:
 
     async def stop(self) -> tuple[int, str]:
         if self.process.returncode is None:
-            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGTERM)  # send_signal() would poll, and take the exit status away
         _, stderr = await asyncio.wait_for(self.process.communicate(), 30)
         assert self.process.returncode is not None
         return self.process.returncode, stderr.decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -132,24 +133,28 @@ class RankLink:
 
     async def _end(self) -> None:
         # The pump goes on reading: a rank that is blocked sending its last results could not leave.
-        for force in (self._process.terminate, self._process.kill):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
                 break
-            with suppress(ProcessLookupError):
-                force()
+            self._signal(number)
         await self._destroy()
 
     async def _destroy(self) -> None:
         """Close everything; kill what still runs."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self._signal(signal.SIGKILL)
         await self._process.wait()
         if self._pump is not None and self._pump is not asyncio.current_task():
             await asyncio.wait([self._pump])
         self._writer.close()
         with suppress(ConnectionError):
             await self._writer.wait_closed()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Not ``send_signal()``: that polls first, and so may take the exit status from the loop that waits for it.
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
 
     async def _wait_until_ready(self) -> RankReady:
         while (message := await self._read()) is not None:
