@@ -59,6 +59,7 @@ def create_public_app(
 def create_internal_app(
     *,
     engine: FrontEngine,
+    leases: Leases,
     access: Access,
     health: Health,
     drain: Callable[[], None],
@@ -67,7 +68,7 @@ def create_internal_app(
     """What routers and other workers talk to. ``routers``: more of it, such as the handshake."""
     app = FastAPI(title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
-    app.include_router(internal_pages(engine, access, health, drain))
+    app.include_router(internal_pages(engine, leases, access, health, drain))
     for router in routers:
         app.include_router(router)
     return app

@@ -16,14 +16,24 @@ class KeptLeases:
         self._keeper = keeper
         self._engine = engine
 
-    async def grant(self, lease_id: str) -> None:
-        """Hold the lease in the store, or at least here."""
+    async def grant(self, lease_id: str) -> bool:
+        """Hold the lease in the store, or at least here. False: it has ended, before or meanwhile."""
+        if not self._engine.has_lease(lease_id):
+            return False
         await self._keeper.grant(lease_id)
+        return self._engine.has_lease(lease_id)
 
     def drop(self, lease_id: str) -> None:
         """Unpin now; the keeper tells the store."""
         if not self._keeper.drop(lease_id):
             self._engine.end_lease(lease_id)
+
+    def drop_request(self, request_id: str) -> bool:
+        """Drop what is held for the request, told to anybody or not; False if nothing is."""
+        lease_ids = self._engine.leases_of(request_id)
+        for lease_id in lease_ids:
+            self.drop(lease_id)
+        return bool(lease_ids)
 
     def read_by_peer(self, lease_id: str) -> None:
         """D's notification: it has what it needs."""

@@ -272,6 +272,17 @@ def test_leased_blocks_serve_other_prompts_and_are_never_given_out() -> None:
     assert bench.tokens(waiting) == expected([3] * 6, 1)
 
 
+def test_a_request_prefilled_twice_has_two_leases() -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.add("a", PROMPT, 1, hand_off=True)
+        bench.step()
+    assert bench.scheduler.leases_of("a") == ["lease-0", "lease-1"]
+    bench.scheduler.end_lease("lease-0")
+    assert bench.scheduler.leases_of("a") == ["lease-1"]
+    assert not bench.scheduler.has_lease("lease-0") and bench.scheduler.has_lease("lease-1")
+
+
 def test_nobody_is_starved_while_something_runs() -> None:
     bench = Bench(num_blocks=4)
     bench.add("a", PROMPT, 1, hand_off=True)

@@ -78,7 +78,6 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[tuple[str, Any]] = []
         self.hooks = EngineHooks(
-            on_lease=lambda lease_id: self.heard.append(("lease", lease_id)),
             on_peer_read=lambda lease_id: self.heard.append(("peer_read", lease_id)),
             on_pressure=lambda: self.heard.append(("pressure", None)),
             on_dead=lambda error: self.heard.append(("dead", error)),
@@ -329,17 +328,32 @@ async def test_a_failed_read_is_told_to_the_caller() -> None:
     assert world.pinned == 0
 
 
-async def test_the_keeper_hears_of_a_lease_before_the_caller() -> None:
+async def test_a_hand_off_is_known_by_its_request_before_the_caller_sees_it() -> None:
+    world = World()
+    stream = world.submit(request("a", PROMPT, 1, hand_off=True))
+    async with asyncio.timeout(10):
+        while not world.engine.leases_of("a"):
+            assert world.engine._scheduler._roster.by_request, "neither a sequence nor a lease of the request"
+            await asyncio.sleep(0)
+    assert not world.engine.abort("a"), "it is a lease now, not a sequence"
+    (output,) = await collect(stream)
+    assert output.hand_off is not None
+    assert world.engine.leases_of("a") == [output.hand_off.lease_id]
+    assert world.engine.leases_of("b") == []
+
+
+async def test_the_keeper_decides_what_a_peers_read_means() -> None:
     ears = Ears()
     world = World(ears.hooks)
     hand_off = await world.hand_off("a", PROMPT)
-    assert ears.of("lease") == [hand_off.lease_id]
     assert world.engine.oldest_lease() == hand_off.lease_id
     world.engine.on_rank_event(PeerRead(hand_off.lease_id))
     assert ears.of("peer_read") == [hand_off.lease_id]
     assert world.engine.load().leases == 1
+    assert world.engine.has_lease(hand_off.lease_id)
     assert world.engine.end_lease(hand_off.lease_id)
     assert not world.engine.end_lease(hand_off.lease_id)
+    assert not world.engine.has_lease(hand_off.lease_id) and world.engine.leases_of("a") == []
     assert world.engine.load().leased_blocks == 0
 
 

@@ -9,7 +9,7 @@ import struct
 from typing import Any
 
 import pytest
-from worker_server_kit import EOS, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
+from worker_server_kit import EOS, MAX_MODEL_LEN, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
 
 ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
 TRUST = {"x-baton-internal-token": SECRET}
@@ -77,7 +77,24 @@ async def test_a_stop_string_in_the_first_token_leaves_no_lease() -> None:
         answer = await prefill(worker, "/v1/completions", completion(stop=stop))
         assert "kv_transfer_params" not in answer
         assert (answer["choices"][0]["finish_reason"], answer["choices"][0]["text"]) == ("stop", "")
-        assert worker.leases.granted == [] and worker.engine.leases == set()
+        assert worker.leases.granted == [] and worker.engine.leases == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "wish"), [("\u4e2d", {}), ("ab", {"stop": ["abc"]}), ("ab", {"stop": "bx", "logprobs": 1})]
+)
+async def test_a_context_that_is_full_after_the_first_token_ends_with_all_of_its_text(
+    text: str, wish: dict[str, Any]
+) -> None:
+    """No D comes that could show what P holds back: a part of a character, the beginning of a stop string."""
+    async with front(tokens_of(text)) as worker:
+        alone = completion([5] * (MAX_MODEL_LEN - 1), max_tokens=1, **wish)
+        expected = (await worker.http.post("/v1/completions", json=alone)).json()
+        answer = await prefill(worker, "/v1/completions", {**alone, "max_tokens": 9})
+        assert "kv_transfer_params" not in answer
+        assert worker.engine.requests[-1].hand_off and worker.leases.granted == []
+    assert (answer["choices"], answer["usage"]) == (expected["choices"], expected["usage"])
+    assert answer["choices"][0]["finish_reason"] == "length" and answer["choices"][0]["text"] != ""
 
 
 @pytest.mark.parametrize("wish", [{}, {"stop": ["holds the"]}, {"logprobs": 2}, {"max_tokens": 4}])
@@ -259,6 +276,63 @@ async def test_a_lease_outlives_the_connection_that_got_the_answer() -> None:
         await hang_up(writer, reset=False)
         assert (await worker.http.get("/load")).json()["leases"] == 1
         assert worker.leases.dropped == []
+
+
+ID = "ab" * 16
+NAMED = {"x-request-id": ID}
+
+
+async def abort(worker: Front) -> bool:
+    response = await worker.internal.post(f"/internal/abort/{ID}")
+    assert response.status_code == 200
+    aborted: bool = response.json()["aborted"]
+    return aborted
+
+
+async def test_an_abort_drops_the_lease_of_an_answer_that_nobody_has_read() -> None:
+    """The connection is closed after half of the answer; only the abort tells P that the rest is not coming."""
+    async with front() as worker:
+        reader, writer = await connect(worker.port)
+        raw = raw_request(completion(**ASK)).replace(b"host: x", b"host: x\r\nx-request-id: " + ID.encode())
+        writer.write(raw)
+        await reader.readuntil(b'"kv_transfer_params"')
+        await hang_up(writer, reset=True)
+        assert (await worker.http.get("/load")).json()["leases"] == 1
+        assert await abort(worker)
+        assert worker.leases.dropped == ["lease-0"] and worker.engine.leases == {}
+        assert not await abort(worker), "nothing is left"
+
+
+async def test_an_abort_of_another_request_leaves_the_lease() -> None:
+    async with front() as worker:
+        await prefill(worker, "/v1/completions", completion())
+        assert not await abort(worker)
+        assert list(worker.engine.leases) == ["lease-0"]
+
+
+async def test_an_abort_while_the_lease_is_granted_ends_both() -> None:
+    async with front() as worker:
+        worker.leases.gate = asyncio.Event()
+        body = {**completion(), **ASK}
+        asked = asyncio.create_task(worker.http.post("/v1/completions", json=body, headers=NAMED))
+        await worker.leases.waiting.wait()
+        assert await abort(worker)
+        worker.leases.gate.set()
+        response = await asked
+        assert (response.status_code, response.json()["error"]["code"]) == (499, "aborted")
+        assert worker.leases.granted == [] and worker.engine.leases == {}
+
+
+async def test_an_abort_after_the_connection_is_gone_finds_nothing() -> None:
+    async with front() as worker:
+        worker.leases.gate = asyncio.Event()
+        _, writer = await connect(worker.port)
+        writer.write(raw_request(completion(**ASK)))
+        await worker.leases.waiting.wait()
+        await hang_up(writer, reset=True)
+        await worker.engine.until_idle()
+        assert not await abort(worker)
+        assert worker.leases.dropped == ["lease-0"]
 
 
 async def test_one_connection_serves_many_requests() -> None:

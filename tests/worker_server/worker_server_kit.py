@@ -41,6 +41,7 @@ from workers.server.tokenizer import Tokenizer
 EOS = 1
 MODEL = "relay"
 SECRET = "s3cret-internal"
+MAX_MODEL_LEN = 200
 TEXT = "The runner holds the baton until the other one has it. \u4e2d\u6587 \u20ac\u20ac"
 
 
@@ -87,7 +88,10 @@ class ScriptedEngine:
         self.error_after = 0
         self.requests: list[EngineRequest] = []
         self.running: dict[str, asyncio.Task[None]] = {}
-        self.leases: set[str] = set()
+        #: By id, the request each was granted for.
+        self.leases: dict[str, str] = {}
+        #: As many tokens fit into the context, prompt included.
+        self.max_total_tokens = MAX_MODEL_LEN
         self.aborted: list[str] = []
         self.draining = False
         self.changed = asyncio.Event()
@@ -129,9 +133,9 @@ class ScriptedEngine:
             finish = FinishReason.STOP
         elif count >= request.max_tokens or count >= len(self.script):
             finish = FinishReason.LENGTH
-            if request.hand_off:
+            if request.hand_off and len(request.prompt_token_ids) + count < self.max_total_tokens:
                 hand_off = HandOff(f"lease-{len(self.leases)}", [7, 9], [2**64 - 1, 5])
-                self.leases.add(hand_off.lease_id)
+                self.leases[hand_off.lease_id] = request.request_id
         wanted = request.sampling.num_logprobs
         return TokenOutput(
             token=token,
@@ -153,10 +157,15 @@ class ScriptedEngine:
         return True
 
     def end_lease(self, lease_id: str) -> bool:
-        there = lease_id in self.leases
-        self.leases.discard(lease_id)
+        there = self.leases.pop(lease_id, None) is not None
         self._tell()
         return there
+
+    def has_lease(self, lease_id: str) -> bool:
+        return lease_id in self.leases
+
+    def leases_of(self, request_id: str) -> list[str]:
+        return [lease_id for lease_id, owner in self.leases.items() if owner == request_id]
 
     def oldest_lease(self) -> str | None:
         return min(self.leases, default=None)
@@ -199,15 +208,24 @@ class RecordingLeases:
     gate: asyncio.Event | None = None
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def grant(self, lease_id: str) -> None:
+    async def grant(self, lease_id: str) -> bool:
         self.waiting.set()
         if self.gate is not None:
             await self.gate.wait()
+        if not self.engine.has_lease(lease_id):
+            return False
         self.granted.append(lease_id)
+        return True
 
     def drop(self, lease_id: str) -> None:
         self.dropped.append(lease_id)
         self.engine.end_lease(lease_id)
+
+    def drop_request(self, request_id: str) -> bool:
+        lease_ids = self.engine.leases_of(request_id)
+        for lease_id in lease_ids:
+            self.drop(lease_id)
+        return bool(lease_ids)
 
 
 @dataclass
@@ -243,7 +261,7 @@ async def front(
         created=1,
         fingerprint="fp_test",
         vocab_size=fast.get_vocab_size(),
-        max_model_len=200,
+        max_model_len=MAX_MODEL_LEN,
         internal_host="127.0.0.1",
         internal_port=port_of(internal_bound),
     )
@@ -257,7 +275,7 @@ async def front(
         metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}),
         max_body_bytes=max_body_bytes,
     )
-    internal = create_internal_app(engine=engine, access=access, health=health, drain=engine.begin_drain)
+    internal = create_internal_app(engine=engine, leases=leases, access=access, health=health, drain=engine.begin_drain)
     ports = [HttpPort(public, bound), HttpPort(internal, internal_bound)]
     for port in ports:
         await port.start()

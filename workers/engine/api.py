@@ -163,6 +163,15 @@ class Engine(Protocol):
     def end_lease(self, lease_id: str) -> bool:
         """Unpin a hand-off's blocks (they stay cached by content); False if there is none."""
 
+    def has_lease(self, lease_id: str) -> bool:
+        """The lease holds blocks here."""
+
+    def leases_of(self, request_id: str) -> list[str]:
+        """The leases granted for the request that have not ended: one, or several if it was prefilled here again.
+
+        A sequence that was handed off is found here from the turn on in which ``abort`` no longer finds it.
+        """
+
     def oldest_lease(self) -> str | None:
         """The lease that was granted first, for giving up under memory pressure."""
 

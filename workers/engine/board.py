@@ -27,6 +27,8 @@ class Board:
         self.pool = pool
         self.roster = Roster()
         self.counters = Counters()
+        #: Leases that hold blocks, and the request each was granted for.
+        self.granted: dict[str, str] = {}
         #: Sequences the ranks still know and may forget.
         self.forgotten: list[int] = []
 
@@ -87,9 +89,17 @@ class Board:
         """End a sequence with its blocks held by a lease."""
         blocks, seq.blocks = seq.blocks, []
         versions = self.pool.lease(lease_id, blocks)
+        self.granted[lease_id] = seq.request.request_id
         self.counters.hand_offs += 1
         self.leave(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)
+
+    def end_lease(self, lease_id: str) -> bool:
+        """Let go of a hand-off's blocks; False if there is no such lease."""
+        ended = self.pool.end_lease(lease_id)
+        self.granted.pop(lease_id, None)
+        self.counters.leases_ended += ended
+        return ended
 
     def leave(self, seq: Sequence, event: Event) -> None:
         """The one exit: the sequence ends and its blocks go back. Nobody may still write them."""

@@ -29,7 +29,7 @@ from workers.engine.scheduler import Scheduler
 from workers.engine.token_stream import QueuedTokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from protocol.steps import FromRank
     from protocol.worker import WorkerLoad
@@ -119,6 +119,14 @@ class AsyncEngine:
         self._pump_soon()
         return True
 
+    def has_lease(self, lease_id: str) -> bool:
+        """The lease holds blocks here."""
+        return self._scheduler.has_lease(lease_id)
+
+    def leases_of(self, request_id: str) -> list[str]:
+        """The leases granted for the request that have not ended; see ``api.Engine``."""
+        return self._scheduler.leases_of(request_id)
+
     def oldest_lease(self) -> str | None:
         """The lease that was granted first."""
         return self._scheduler.oldest_lease()
@@ -192,7 +200,6 @@ class AsyncEngine:
         num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
             outputs = self._apply(event)
-        self._tell_leases(outputs)
         self._pump()
         for seq_id, item in outputs:
             self._put(seq_id, item)
@@ -214,13 +221,6 @@ class AsyncEngine:
             return self._scheduler.apply_step(event)
         failure = self._scheduler.apply_read(event)
         return [] if failure is None else [failure]
-
-    def _tell_leases(self, outputs: Iterable[Output]) -> None:
-        if self._hooks.on_lease is None:
-            return
-        for _, item in outputs:
-            if isinstance(item, TokenOutput) and item.hand_off is not None:
-                self._hooks.on_lease(item.hand_off.lease_id)
 
     def _observe(self, event: StepResult | ReadResult, num_steps_before: int) -> None:
         """Tell the hooks; a step without rows took no time worth a histogram."""

@@ -38,7 +38,6 @@ class Connector(Protocol):
 class EngineHooks:
     """Called on the loop, synchronously; keep them short. They may call the engine.
 
-    ``on_lease(lease_id)``: blocks were just pinned, before the caller sees the ``HandOff``.
     ``on_peer_read(lease_id)``: a reader says it has read what the lease held. Whoever keeps the leases calls
     ``end_lease``; without this hook the engine does so itself.
     ``on_pressure()``: somebody waits, nothing runs, and leases hold the blocks. Told once until a lease ends.
@@ -46,7 +45,6 @@ class EngineHooks:
     ``on_step(result)`` (steps that computed something) and ``on_read(result)``: for histograms.
     """
 
-    on_lease: Callable[[str], None] | None = None
     on_peer_read: Callable[[str], None] | None = None
     on_pressure: Callable[[], None] | None = None
     on_dead: Callable[[str], None] | None = None

@@ -178,9 +178,15 @@ class Scheduler:
 
     def end_lease(self, lease_id: str) -> bool:
         """Unpin a hand-off's blocks; False if there is no such lease."""
-        ended = self.pool.end_lease(lease_id)
-        self.counters.leases_ended += ended
-        return ended
+        return self.board.end_lease(lease_id)
+
+    def has_lease(self, lease_id: str) -> bool:
+        """It holds blocks."""
+        return lease_id in self.board.granted
+
+    def leases_of(self, request_id: str) -> list[str]:
+        """The leases granted for the request that still hold blocks. O(leases)."""
+        return [lease_id for lease_id, owner in self.board.granted.items() if owner == request_id]
 
     def oldest_lease(self) -> str | None:
         """The lease granted first."""

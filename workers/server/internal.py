@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from workers.engine.counters import EngineStats
     from workers.server.access import Access
     from workers.server.pages import Health
+    from workers.server.serving import Leases
     from workers.server.state import FrontEngine
 
 
-def internal_pages(engine: FrontEngine, access: Access, health: Health, drain: Callable[[], None]) -> APIRouter:
+def internal_pages(
+    engine: FrontEngine, leases: Leases, access: Access, health: Health, drain: Callable[[], None]
+) -> APIRouter:
     """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``POST /internal/drain``.
 
+    An abort ends the request's sequence wherever it is, and the leases of what was handed off already: whoever asks
+    has not read the answer that names them. ``{"aborted": false}`` when there is nothing (any more).
     ``drain`` begins draining; the process stays until it is told to leave.
     """
     router = APIRouter()
@@ -38,7 +43,9 @@ def internal_pages(engine: FrontEngine, access: Access, health: Health, drain: C
 
     @guarded.post("/abort/{request_id}")
     async def abort(request_id: str) -> Response:
-        return _json({"aborted": engine.abort(request_id)})
+        ended = engine.abort(request_id)
+        dropped = leases.drop_request(request_id)
+        return _json({"aborted": ended or dropped})
 
     @guarded.post("/drain")
     async def begin_drain() -> Response:

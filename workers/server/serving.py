@@ -33,11 +33,17 @@ if TYPE_CHECKING:
 class Leases(Protocol):
     """What the front asks of P's lease keeper."""
 
-    async def grant(self, lease_id: str) -> None:
-        """Hold the lease in the store. Returns also when the store cannot be reached: the keeper tries again."""
+    async def grant(self, lease_id: str) -> bool:
+        """Hold the lease in the store. Returns also when the store cannot be reached: the keeper tries again.
+
+        False: the lease has ended already, its blocks are nobody's.
+        """
 
     def drop(self, lease_id: str) -> None:
         """Nobody will ever read it: unpin the blocks now, and end the lease in the store. Never raises."""
+
+    def drop_request(self, request_id: str) -> bool:
+        """The same for all that was granted for a request; False if nothing is left of that."""
 
 
 class Serving:
@@ -103,7 +109,8 @@ class Serving:
                 await self._send_whole(job, client, text)
                 return
             with self._held(output.hand_off.lease_id, client):
-                await self._leases.grant(output.hand_off.lease_id)
+                if not await self._leases.grant(output.hand_off.lease_id):
+                    raise AbortedError("the request was aborted when its blocks were about to be handed over")
                 await self._send_whole(job, client, text, output.hand_off)
 
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:
@@ -153,7 +160,8 @@ class Serving:
     def _held(self, lease_id: str, client: Client) -> Iterator[None]:
         """Drop the lease unless the answer that names it went out to a client that was still there.
 
-        An answer that is lost on the wire after that leaves the lease to expire.
+        Whether it arrived is not known here: a router that has not read it says so (``/internal/abort``), and a
+        router that died meanwhile leaves the lease to expire.
         """
         delivered = False
         try:
