@@ -1,43 +1,16 @@
-"""From settings to a rank's start parameters and an engine's sizes, and the engine as a worker uses it."""
+"""From settings to a rank's start parameters and an engine's sizes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from workers.engine.config import EngineConfig
-from workers.engine.engine import AsyncEngine
 from workers.rank.spec import RankSpec
 from workers.transfer.options import TransferOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from protocol.steps import RankReady
-    from workers.engine.ports import EngineHooks
     from workers.settings import WorkerSettings
-    from workers.traffic import RankTraffic
-    from workers.transfer.handshake_pool import HandshakePool
-
-
-class WatchedEngine(AsyncEngine):
-    """Says so when it is dead, whoever noticed first."""
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        link: RankTraffic,
-        connector: HandshakePool,
-        hooks: EngineHooks,
-        *,
-        on_death: Callable[[str], None],
-    ) -> None:
-        super().__init__(config, link, connector, hooks)
-        self._on_death = on_death
-
-    def dead(self, error: str) -> None:
-        """As ``AsyncEngine.dead``."""
-        super().dead(error)
-        self._on_death(error)
 
 
 def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
