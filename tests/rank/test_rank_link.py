@@ -124,10 +124,11 @@ async def test_a_missing_model_is_one_line() -> None:
 async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Callable[[str], Path]) -> None:
     listener = Listener()
     loading = asyncio.Event()
+    before = set(children())
     pids: list[int] = []
 
     def on_event(event: FromRank) -> None:
-        pids.extend(children())
+        pids.extend(set(children()) - before)
         loading.set()
 
     start = asyncio.create_task(
