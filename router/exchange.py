@@ -132,7 +132,7 @@ class Exchange:
 
     async def _show_first(self, prefilled: PrefillAnswer) -> bool:
         """Send the first token; True when it was also the last."""
-        whole = prefilled.is_whole(self.ask, self.prefill_worker.max_model_len if self.prefill_worker else 0)
+        whole = prefilled.is_whole(self.ask)
         if not prefilled.has_first_token and not whole:
             return False
         again, self.first_token = self.first_token, prefilled.summary.first_token

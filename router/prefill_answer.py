@@ -43,10 +43,12 @@ _summary_decoder = msgspec.json.Decoder(HandOffSummary)
 class PrefillAnswer:
     """A decoded answer of P. Raises ValueError (msgspec.DecodeError is one) when it is not one."""
 
-    __slots__ = ("_answer", "_body", "_choice", "_hand_off", "kv_transfer_params", "summary")
+    __slots__ = ("_answer", "_body", "_choice", "_hand_off", "_ours", "kv_transfer_params", "summary")
 
-    def __init__(self, body: bytes, *, hand_off: bool) -> None:
+    def __init__(self, body: bytes, *, hand_off: bool, ours: bool) -> None:
+        """``hand_off``: P was asked to keep its blocks. ``ours``: P says "length" without them when it is full."""
         self._body = body
+        self._ours = ours
         self._hand_off = hand_off
         self._answer = _answer_decoder.decode(body)
         if not self._answer.choices:
@@ -62,14 +64,16 @@ class PrefillAnswer:
         """P's token counts: D continues after it instead of sampling it again."""
         return self.summary.first_token >= 0
 
-    def is_whole(self, ask: Ask, max_model_len: int) -> bool:
-        """Nothing is left for a D: the first token ended the sequence, or no second one is allowed."""
+    def is_whole(self, ask: Ask) -> bool:
+        """Nothing is left for a D: the first token ended the sequence, or no second one is allowed or has room.
+
+        In an answer of another engine "length" only says that one token was asked for.
+        """
         if not self._hand_off or self._choice.finish_reason == "stop":
             return True
-        if not self.has_first_token:
-            return False
-        full = 0 < max_model_len <= self.summary.remote_num_tokens + 1
-        return ask.max_new_tokens == 1 or full
+        if self.kv_transfer_params is None:
+            return self._ours and self._choice.finish_reason == "length"
+        return self.has_first_token and ask.max_new_tokens == 1
 
     @property
     def _text(self) -> str:

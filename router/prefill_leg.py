@@ -88,7 +88,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
         error = from_worker(answer.status, data, answer.retry_after)
         raise TryAnother(error) if may_try_another(answer.status) else error
     try:
-        prefilled = PrefillAnswer(data, hand_off=hand_off)
+        prefilled = PrefillAnswer(data, hand_off=hand_off, ours=ours)
         if prefilled.summary.lease_id:
             check_id(prefilled.summary.lease_id)
             check_id(prefilled.summary.remote_engine_id)

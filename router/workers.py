@@ -37,8 +37,6 @@ class Worker:
     models: tuple[str, ...] | None = None
     compatibility_hash: str = ""
     internal_url: str = ""
-    #: 0: not reported.
-    max_model_len: int = 0
     load: WorkerLoad = field(default_factory=WorkerLoad)
     #: Requests sent from here and not finished.
     in_flight: int = 0
@@ -206,7 +204,6 @@ class WorkerPool:
                 models=(record.model,),
                 compatibility_hash=record.compatibility_hash,
                 internal_url=record.internal_url,
-                max_model_len=record.max_model_len,
             )
             self._routes.clear()
         worker.report(status.load)

@@ -63,6 +63,8 @@ class StubWorker:
         self.model = "m"
         self.first_token = FIRST_TOKEN
         self.finish_reason = "length"
+        #: P: with the first token the context is full, so no blocks are kept.
+        self.is_full = False
         self.first_text = word(0)
         self.script: deque[Any] = deque()
         self.bodies: list[dict[str, Any]] = []
@@ -142,6 +144,8 @@ class StubWorker:
         answer = self._whole(chat, self.first_text, 1, self.finish_reason)
         if self.finish_reason == "stop":
             return {**answer, "kv_transfer_params": None}
+        if self.is_full:
+            return answer
         self.num_leases += 1
         params: dict[str, Any] = {
             "do_remote_prefill": True,

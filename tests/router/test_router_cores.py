@@ -57,9 +57,9 @@ def test_legs_are_json_and_keep_what_the_client_asked(body: dict[str, Any]) -> N
 # --- P's answer
 
 
-def answer(**kwargs: Any) -> PrefillAnswer:
+def answer(*, ours: bool = True, **kwargs: Any) -> PrefillAnswer:
     body = {"id": "cmpl-x", "model": "m", "choices": [{"text": "a", "finish_reason": "length"}], **kwargs}
-    return PrefillAnswer(json.dumps(body).encode(), hand_off=True)
+    return PrefillAnswer(json.dumps(body).encode(), hand_off=True, ours=ours)
 
 
 def ask(**kwargs: Any) -> Ask:
@@ -69,19 +69,27 @@ def ask(**kwargs: Any) -> Ask:
 
 def test_the_bytes_for_d_are_those_that_came() -> None:
     raw = b'{"remote_block_ids": [[1,  2]], "lease_id":"l", "unknown":{"deep":[18446744073709551615]}}'
-    made = PrefillAnswer(b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%s}' % raw, hand_off=True)
+    made = PrefillAnswer(
+        b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%s}' % raw, hand_off=True, ours=True
+    )
     assert made.kv_transfer_params == raw
     assert made.summary.lease_id == "l"
     assert not made.has_first_token
 
 
-def test_whole_by_the_context_limit_only_when_the_limit_is_known() -> None:
-    made = answer(kv_transfer_params={"first_token": 1, "remote_num_tokens": 99})
-    assert made.is_whole(ask(), max_model_len=100)
-    assert not made.is_whole(ask(), max_model_len=101)
-    assert not made.is_whole(ask(), max_model_len=0)
-    assert made.is_whole(ask(max_new_tokens=1), max_model_len=0)
-    assert not answer(kv_transfer_params={}).is_whole(ask(max_new_tokens=1), 0), "no first token of ours: D samples"
+def test_whole_is_what_leaves_nothing_to_a_d() -> None:
+    continued = answer(kv_transfer_params={"first_token": 1, "remote_num_tokens": 99})
+    assert not continued.is_whole(ask())
+    assert continued.is_whole(ask(max_new_tokens=1))
+    assert not answer(kv_transfer_params={}).is_whole(ask(max_new_tokens=1)), "no first token of ours: D samples"
+    stopped = [{"text": "a", "finish_reason": "stop"}]
+    assert answer(choices=stopped).is_whole(ask()) and answer(choices=stopped, ours=False).is_whole(ask())
+
+
+def test_length_without_blocks_is_a_full_context_only_from_a_p_of_ours() -> None:
+    assert answer().is_whole(ask()) and answer(kv_transfer_params=None).is_whole(ask())
+    assert not answer(ours=False).is_whole(ask()), "one token was asked for, so any other engine says length"
+    assert not answer(choices=[{"text": "a", "finish_reason": "abort"}]).is_whole(ask())
 
 
 def test_logprobs_are_passed_on() -> None:
@@ -94,7 +102,7 @@ def test_logprobs_are_passed_on() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"id":"x","model":"m","choices":[]}', b'{"id":5}'])
 def test_what_is_no_answer(body: bytes) -> None:
     with pytest.raises(ValueError):
-        PrefillAnswer(body, hand_off=True)
+        PrefillAnswer(body, hand_off=True, ours=True)
 
 
 # --- errors of workers

@@ -111,11 +111,13 @@ async def test_a_seed_is_only_added_where_it_matters(cluster: Cluster, given: di
     assert p.bodies[0].get("seed") == given.get("seed")
 
 
+@pytest.mark.parametrize("finish_reason", ["stop", "length"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-async def test_finished_by_the_first_token(cluster: Cluster, path: str, stream: bool) -> None:
+async def test_finished_by_the_first_token(cluster: Cluster, path: str, stream: bool, finish_reason: str) -> None:
+    """By the token itself, or because the context is full with it: P then keeps no blocks."""
     p, d = await pair(cluster)
-    p.finish_reason = "stop"
+    p.finish_reason, p.is_full = finish_reason, True
     body = {**(chat() if "chat" in path else COMPLETION), "stream": stream}
     if stream:
         body["stream_options"] = {"include_usage": True}
@@ -124,13 +126,20 @@ async def test_finished_by_the_first_token(cluster: Cluster, path: str, stream: 
     if stream:
         seen = events(response.text)
         assert spoken(response.text) == word(0)
-        assert seen[-3]["choices"][0]["finish_reason"] == "stop"
+        assert seen[-3]["choices"][0]["finish_reason"] == finish_reason
         assert seen[-2]["usage"]["completion_tokens"] == 1
         assert seen[-1] == "[DONE]"
     else:
-        assert response.json()["choices"][0]["finish_reason"] == "stop"
+        assert response.json()["choices"][0]["finish_reason"] == finish_reason
         assert "kv_transfer_params" not in response.json()
     cluster.check_idle()
+
+
+async def test_length_from_engines_we_do_not_know_is_not_the_end(cluster: Cluster) -> None:
+    p, d = await pair(cluster, ours=False)
+    p.is_full = True
+    assert (await cluster.post(chat())).json()["choices"][0]["message"]["content"] == WHOLE
+    assert (len(p.bodies), len(d.bodies)) == (1, 1)
 
 
 async def test_one_token_needs_no_d_and_no_blocks(cluster: Cluster) -> None:
