@@ -71,7 +71,13 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
     started = int(time.time())
     registry = CollectorRegistry()
     registry.register(
-        RouterCollector(services.metrics, services.active.count, services.leases.counters, lambda: _rows(services))
+        RouterCollector(
+            services.metrics,
+            services.active.count,
+            services.leases.counters,
+            lambda: services.prefill_aborts.outcomes,
+            lambda: _rows(services),
+        )
     )
 
     def guard(request: Request) -> None:

@@ -58,4 +58,7 @@ async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Callable[[], Worker
             timer.cancel()
             x.waiter = None
     x.occupy(worker)
+    abort = x.services.prefill_aborts.under_way(worker.internal_url, x.request_id)
+    if abort is not None:  # of our last attempt there; it must not end this one
+        await asyncio.wait({abort})
     return worker

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from router.http_client import HttpUpstream
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from router.prefill_aborts import PrefillAborts
 from router.room_queue import RoomQueue
 from router.services import Services
 from router.workers import WorkerPool
@@ -19,17 +20,19 @@ def build_services(settings: RouterSettings, leases: Leases) -> Services:
     """The parts of a router that requests share. Needs a running loop."""
     pool = WorkerPool(settings.default_max_in_flight)
     prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
-    token = settings.internal_token
+    token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
+    upstream = HttpUpstream(settings.connect_timeout_s)
     services = Services(
         settings=settings,
-        upstream=HttpUpstream(settings.connect_timeout_s),
+        upstream=upstream,
         pool=pool,
         prefill_queue=prefill_queue,
         held_queue=held_queue,
         pick_prefill=PREFILL_POLICIES[settings.pick_prefill](),
         pick_decode=DECODE_POLICIES[settings.pick_decode](),
         leases=leases,
-        worker_headers=() if token is None else (("x-baton-internal-token", token.get_secret_value()),),
+        prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
+        worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)

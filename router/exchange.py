@@ -55,6 +55,7 @@ class Exchange:
         "stop_error",
         "task",
         "timer",
+        "unread_prefill",
         "waiter",
     )
 
@@ -76,6 +77,8 @@ class Exchange:
         self.on_worker: Worker | None = None
         self.waiter: Waiter | None = None
         self.answer: Answer | None = None
+        #: The internal URL of a P that may be granting a lease to us in an answer not read yet.
+        self.unread_prefill = ""
         self.engine_id = ""
         self.lease_id = ""
         #: The blocks are gone although nobody read them.
@@ -170,10 +173,13 @@ class Exchange:
         self.on_worker = worker
 
     def vacate(self) -> None:
-        """Give back the place on the worker and close what is open there."""
+        """Give back the place on the worker and close what is open there; a P whose answer is unread is told."""
         answer, self.answer = self.answer, None
         if answer is not None:
             answer.close()
+        unread, self.unread_prefill = self.unread_prefill, ""
+        if unread:
+            self.services.prefill_aborts.start(unread, self.request_id)
         worker, self.on_worker = self.on_worker, None
         if worker is not None:
             self.services.pool.leave(worker)

@@ -1,8 +1,8 @@
 """The one place where every request ends, however it does.
 
 ``settle`` gives back whatever the request still holds: its place in a queue, its place on a worker (closing the
-connection, which is how P or D learns to stop), and P's blocks. It awaits nothing, so no cancellation can come
-between.
+connection, which is how P or D learns to stop), and P's blocks, also those in an answer that it has not read yet. It
+awaits nothing, so no cancellation can come between; what takes time goes on in tasks that others own.
 """
 
 from __future__ import annotations

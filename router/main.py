@@ -63,6 +63,7 @@ async def serve(settings: RouterSettings, sock: socket.socket) -> None:
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
         await probes.close()
+        await services.prefill_aborts.close()
         await services.upstream.close()
         await leases.close()
         await stores.registry.close()

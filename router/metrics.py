@@ -90,11 +90,13 @@ class RouterCollector(Collector):
         metrics: Metrics,
         states: Callable[[], Mapping[State, int]],
         leases: Callable[[], Mapping[str, int]],
+        prefill_aborts: Callable[[], Mapping[str, int]],
         workers: Callable[[], Iterable[tuple[str, str, int, bool]]],
     ) -> None:
         self._metrics = metrics
         self._states = states
         self._leases = leases
+        self._prefill_aborts = prefill_aborts
         self._workers = workers
 
     def collect(self) -> Iterable[Metric]:
@@ -112,6 +114,12 @@ class RouterCollector(Collector):
         yield _counter("baton_router_refused", "Requests refused before they began.", "status", metrics.refused)
         yield _counter("baton_router_retries", "Legs that were tried again.", "leg", metrics.retries)
         yield _counter("baton_router_leases", "Leases tracked, by what became of them.", "event", self._leases())
+        yield _counter(
+            "baton_router_prefill_aborts",
+            "Prefills left before their answer was read, by what the worker said.",
+            "outcome",
+            self._prefill_aborts(),
+        )
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
         yield _histogram("baton_router_ttft_seconds", "Arrival to first content.", metrics.ttft)
         yield _histogram("baton_router_itl_seconds", "Time between chunks of a stream.", metrics.itl)

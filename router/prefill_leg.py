@@ -80,11 +80,14 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     ours = bool(worker.compatibility_hash)
     hand_off = not (ours and x.ask.max_new_tokens == 1)
     body = x.bodies.prefill(hand_off=hand_off, ours=ours)
+    if ours and hand_off:
+        x.unread_prefill = worker.internal_url
     answer = x.answer = await services.upstream.request(
         "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.worker_headers), body, timeout_s
     )
     data = await answer.read(services.settings.max_answer_bytes, timeout_s)
     if answer.status != 200:
+        x.unread_prefill = ""
         error = from_worker(answer.status, data, answer.retry_after)
         raise TryAnother(error) if may_try_another(answer.status) else error
     try:
@@ -92,9 +95,10 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
         if prefilled.summary.lease_id:
             check_id(prefilled.summary.lease_id)
             check_id(prefilled.summary.remote_engine_id)
-        return prefilled
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
+    x.unread_prefill = ""
+    return prefilled
 
 
 def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from router.placement import PickDecode, PickPrefill
+    from router.prefill_aborts import PrefillAborts
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
     from router.upstream import Upstream
@@ -49,6 +50,7 @@ class Services:
     pick_prefill: PickPrefill
     pick_decode: PickDecode
     leases: Leases
+    prefill_aborts: PrefillAborts
     #: Sent to workers with every request.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)

@@ -100,7 +100,7 @@ class Cluster:
                 role=Role(worker.role),
                 model=worker.model,
                 url=worker.url,
-                internal_url="",
+                internal_url=worker.url if worker.ours else "",
                 compatibility_hash="hash" if worker.ours else "",
                 max_model_len=1000,
                 block_size=16,
@@ -125,6 +125,7 @@ class Cluster:
         self.server.stop()
         await self._serving
         await self.probes.close()
+        await self.services.prefill_aborts.close()
         await self.services.upstream.close()
         for worker in self.workers:
             await worker.stop()

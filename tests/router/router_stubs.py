@@ -41,6 +41,13 @@ class Reset:
         self.sent = sent
 
 
+class HalfAnswer:
+    """P: grant the lease, send headers and half of the answer, and then nothing; ``spoil`` sends another half."""
+
+    def __init__(self, spoil: bytes = b"") -> None:
+        self.spoil = spoil
+
+
 class StreamThen:
     """Stream so many tokens, then ``die`` (reset), ``hang``, ``error`` (an SSE error event) or ``stop`` (clean end)."""
 
@@ -71,7 +78,14 @@ class StubWorker:
         self.headers: list[dict[str, str]] = []
         #: Requests whose client went away.
         self.num_disconnects = 0
-        self.num_leases = 0
+        #: For which request each lease was granted.
+        self.lease_owners: list[str] = []
+        #: Request ids that were to be aborted, and the headers of these calls; while ``abort_gate`` is unset they wait.
+        self.aborts: list[str] = []
+        self.abort_headers: list[dict[str, str]] = []
+        self.abort_gate = asyncio.Event()
+        self.abort_gate.set()
+        self.abort_status = 200
         self.url = ""
         self._runner: web.AppRunner | None = None
 
@@ -79,6 +93,7 @@ class StubWorker:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/v1/chat/completions", self._serve)
         app.router.add_post("/v1/completions", self._serve)
+        app.router.add_post("/internal/abort/{request_id}", self._abort)
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
@@ -95,11 +110,26 @@ class StubWorker:
             self._runner = None
 
     @property
+    def num_leases(self) -> int:
+        return len(self.lease_owners)
+
+    @property
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
+
+    async def _abort(self, request: web.Request) -> web.Response:
+        """As a worker does it: the leases of that request end. ``aborted`` says whether there were any."""
+        request_id = request.match_info["request_id"]
+        self.aborts.append(request_id)
+        self.abort_headers.append({name.lower(): value for name, value in request.headers.items()})
+        await self.abort_gate.wait()
+        leases = [f"lease{self.name}{i}" for i, owner in enumerate(self.lease_owners, 1) if owner == request_id]
+        if self.store is not None and leases:
+            self.store.release(self.engine_id, leases)
+        return web.json_response({"aborted": bool(leases)}, status=self.abort_status)
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
@@ -123,7 +153,10 @@ class StubWorker:
                 return web.Response()
             chat = request.path.endswith("/chat/completions")
             if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
-                return web.json_response(self._prefilled(chat, request.headers["x-request-id"]))
+                prefilled = self._prefilled(chat, request.headers["x-request-id"])
+                if isinstance(act, HalfAnswer):
+                    return await self._send_half(request, json.dumps(prefilled).encode(), act)
+                return web.json_response(prefilled)
             return await self._decode(request, body, chat, act)
         except (asyncio.CancelledError, ConnectionResetError):
             self.num_disconnects += 1
@@ -146,7 +179,7 @@ class StubWorker:
             return {**answer, "kv_transfer_params": None}
         if self.is_full:
             return answer
-        self.num_leases += 1
+        self.lease_owners.append(request_id)
         params: dict[str, Any] = {
             "do_remote_prefill": True,
             "do_remote_decode": False,
@@ -164,6 +197,17 @@ class StubWorker:
             if self.store is not None:
                 self.store.grant(self.engine_id, [lease_id], 6000)
         return {**answer, "kv_transfer_params": params}
+
+    @staticmethod
+    async def _send_half(request: web.Request, whole: bytes, act: HalfAnswer) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/json", "content-length": str(len(whole))})
+        await response.prepare(request)
+        if act.spoil:
+            await response.write(act.spoil.ljust(len(whole)))
+            return response
+        await response.write(whole[: len(whole) // 2])
+        await asyncio.Event().wait()
+        return response
 
     async def _decode(self, request: web.Request, body: dict[str, Any], chat: bool, act: Any) -> web.StreamResponse:
         params = body.get("kv_transfer_params") or {}
