@@ -191,8 +191,12 @@ async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
 
 @contextmanager
 def _registry_errors() -> Iterator[None]:
-    """Raise RegistryError, and nothing of the library's, for whatever goes wrong with Redis inside the block."""
+    """Raise RegistryError, and nothing of the library's, for whatever goes wrong with Redis inside the block.
+
+    RuntimeError is uvloop's for a write to a connection that the other side has just closed ("the handler is closed");
+    redis-py lets it pass, and it would end the task that announces or watches.
+    """
     try:
         yield
-    except (redis.RedisError, OSError) as error:
+    except (redis.RedisError, OSError, RuntimeError) as error:
         raise RegistryError(" ".join(str(error).split()) or type(error).__name__) from error
