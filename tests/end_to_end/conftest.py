@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,8 @@ from stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+FOLDER = Path(__file__).parent
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
@@ -26,7 +29,10 @@ async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One loop for the package, because the shared stack's child processes belong to the loop that started them."""
+    """One loop for this folder, because the shared stack's child processes belong to the loop that started them.
+
+    The hook is given the items of the whole run, whatever folder its file is in.
+    """
     for item in items:
-        if item.get_closest_marker("asyncio"):
+        if item.path.parent == FOLDER and item.get_closest_marker("asyncio"):
             item.add_marker(pytest.mark.asyncio(loop_scope="package"), append=False)
