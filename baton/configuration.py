@@ -1,18 +1,21 @@
 """Where the value of a setting comes from: flag, environment, file, default, in this order. Pure: no I/O here.
 
-Every value keeps its origin, so that a complaint names the place where a person has to change something.
+Sources and their merging are pydantic-settings'. Ours are the names of settings, refusing unknown ones, and complaints
+that name the place where a person has to change something.
 """
 
 from __future__ import annotations
 
 import difflib
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from protocol.settings import SECRET, SHARED, Settings
 
@@ -34,14 +37,6 @@ class ConfigurationError(Exception):
 
 
 @dataclass(frozen=True)
-class Value:
-    """A raw value and where it was found."""
-
-    raw: Any = field(repr=False)
-    origin: str
-
-
-@dataclass(frozen=True)
 class Document:
     """The parsed configuration file; ``path`` is for messages. Sections are known, their keys not checked yet."""
 
@@ -59,28 +54,67 @@ def variable(section: str, name: str) -> str:
     return PREFIX + (name if name in SHARED else f"{section}_{name}").upper()
 
 
+class TextSource(EnvSettingsSource):
+    """Flags or variables: text, by the name that ``origin`` gives a setting; several values are comma-separated."""
+
+    def __init__(self, model: type[Settings], texts: Mapping[str, Any], origin: Callable[[str], str]) -> None:
+        super().__init__(model)
+        self.env_vars = texts
+        self.origin = origin
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self.env_vars.get(self.origin(field_name)), field_name, False
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+class SectionSource(InitSettingsSource):
+    """One section of the file, as far as it is about a model's settings; a key without a value gives nothing."""
+
+    def __init__(self, model: type[Settings], document: Document, section: str) -> None:
+        found = document.sections.get(section, {})
+        super().__init__(model, {name: found[name] for name in model.model_fields if found.get(name) is not None})
+        self._place = f"{document.path}: {section}"
+
+    def __repr__(self) -> str:  # the inherited one shows values
+        return f"{type(self).__name__}({self._place})"
+
+    def origin(self, name: str) -> str:
+        return f"{self._place}.{name}"
+
+
+Sources = tuple[TextSource | SectionSource, ...]
+
+
 def load(model: type[M], flags: Mapping[str, Any], environ: Mapping[str, str], document: Document) -> M:
     """Build a model's settings. Raises ConfigurationError with one line per problem."""
     problems = unknown_keys(model, document) + unknown_variables(model, environ)
     if problems:
         raise ConfigurationError(problems)
-    values = gather(model, flags, environ, document)
+    sources = _sources(model, flags, environ, document)
     try:
-        return model.model_validate({name: value.raw for name, value in values.items()})
+        return model(_build_sources=(sources, {}))
     except ValidationError as error:
-        raise ConfigurationError(_complaints(model, error, values)) from None
+        raise ConfigurationError(_complaints(model, error, sources)) from None
 
 
-def gather(
+def gather(model: type[Settings], environ: Mapping[str, str], document: Document) -> Mapping[str, Any]:
+    """The raw value of every setting that environment or file give."""
+    return ChainMap(*(source() for source in _sources(model, {}, environ, document)))
+
+
+def _sources(
     model: type[Settings], flags: Mapping[str, Any], environ: Mapping[str, str], document: Document
-) -> dict[str, Value]:
-    """The raw value of every setting that was given anywhere."""
-    values: dict[str, Value] = {}
-    for name in model.model_fields:
-        value = _find(model, name, flags, environ, document)
-        if value is not None:
-            values[name] = value
-    return values
+) -> Sources:
+    """All places with settings, the strongest first."""
+    variables = {name: value for name, value in environ.items() if value and not _is_service_link(name, value)}
+    return (
+        TextSource(model, {flag(name): value for name, value in flags.items()}, flag),
+        TextSource(model, variables, partial(variable, model.section)),
+        SectionSource(model, document, model.section),
+        SectionSource(model, document, SHARED_SECTION),
+    )
 
 
 def unknown_keys(model: type[Settings], document: Document) -> list[str]:
@@ -118,48 +152,16 @@ def _is_service_link(name: str, value: str) -> bool:
     return "_SERVICE_" in name or "_PORT_" in name or value.startswith(("tcp://", "udp://"))
 
 
-def _find(
-    model: type[Settings], name: str, flags: Mapping[str, Any], environ: Mapping[str, str], document: Document
-) -> Value | None:
-    if flags.get(name) is not None:
-        return Value(_split(model, name, flags[name]), flag(name))
-    env = variable(model.section, name)
-    if environ.get(env, "") != "" and not _is_service_link(env, environ[env]):
-        return Value(_split(model, name, environ[env]), env)
-    sections = (model.section, SHARED_SECTION) if name in SHARED else (model.section,)
-    for section in sections:
-        raw = document.sections.get(section, {}).get(name)
-        if raw is not None:
-            return Value(raw, f"{document.path}: {section}.{name}")
-    return None
-
-
-def _split(model: type[Settings], name: str, raw: Any) -> Any:
-    """Text for a setting with several values is comma-separated."""
-    if isinstance(raw, str) and takes_several(model.model_fields[name].annotation):
-        return [part.strip() for part in raw.split(",") if part.strip()]
-    return raw
-
-
-def takes_several(annotation: Any) -> bool:
-    """Whether a type is a sequence or set, also inside ``| None``."""
-    origin = typing.get_origin(annotation) or annotation
-    if origin in (typing.Union, types.UnionType):
-        return any(takes_several(part) for part in typing.get_args(annotation))
-    if origin is typing.Annotated:
-        return takes_several(typing.get_args(annotation)[0])
-    return origin in (list, tuple, set, frozenset)
-
-
-def _complaints(model: type[Settings], error: ValidationError, values: Mapping[str, Value]) -> list[str]:
+def _complaints(model: type[Settings], error: ValidationError, sources: Sources) -> list[str]:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
         message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        source = next((source for source in sources if name in source()), None)
         if problem["type"] == "missing":
             lines.append(_missing(model, name))
-        elif name in values:
-            lines.append(f"{values[name].origin}: {_lower(message)}{_shown(name, values[name].raw)}")
+        elif source is not None:
+            lines.append(f"{source.origin(name)}: {_lower(message)}{_shown(name, source()[name])}")
         else:
             lines.append(f"{name}: {_lower(message)}" if name else message)
     return list(dict.fromkeys(lines))
@@ -183,6 +185,6 @@ def _shown(name: str, raw: Any) -> str:
     return f" (got {text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + '...'})"
 
 
-def _guess(name: str, known: typing.Iterable[str]) -> str:
+def _guess(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -11,7 +11,7 @@ import click
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from baton.configuration import flag, takes_several, variable
+from baton.configuration import flag, variable
 from protocol.settings import HIDDEN, SECRET, Settings
 
 
@@ -75,6 +75,6 @@ def _metavar(annotation: Any) -> str:
         return "[" + "|".join(str(choice) for choice in typing.get_args(first)) + "]"
     if isinstance(first, type) and issubclass(first, enum.Enum):
         return "[" + "|".join(str(choice.value) for choice in first) + "]"
-    if takes_several(first):
+    if typing.get_origin(first) is tuple:
         return "A,B,..."
     return {int: "INTEGER", float: "NUMBER"}.get(first, "TEXT")

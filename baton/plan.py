@@ -50,9 +50,9 @@ def choose_model(settings: UpSettings, environ: Mapping[str, str], document: Doc
     """``--model``, else the worker section's model, else the demo. A name that somebody has set stays."""
     if settings.model is not None:
         return Model(settings.model)
-    given = gather(settings_model("worker"), {}, environ, document)
+    given = gather(settings_model("worker"), environ, document)
     if "model" in given:
-        return Model(str(given["model"].raw))
+        return Model(str(given["model"]))
     return Model(demo.place) if "served_model_name" in given else demo
 
 
@@ -113,13 +113,13 @@ def _shares(
     num_workers: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Flags and variables that give a worker its part of the machine, as far as nobody has set them."""
-    given = gather(settings_model("worker"), {}, environ, document)
+    given = gather(settings_model("worker"), environ, document)
     flags: dict[str, Any] = {}
     if settings.threads_per_worker is not None:
         flags["torch_threads"] = settings.threads_per_worker
     elif "torch_threads" not in given and "OMP_NUM_THREADS" not in environ:
         flags["torch_threads"] = max(1, machine.num_cpus // num_workers)
-    device = given["device"].raw if "device" in given else "auto"
+    device = given.get("device", "auto")
     if not machine.gpus or device == "cpu":
         return flags, {}
     if "gpu_memory_fraction" not in given:

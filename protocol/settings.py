@@ -21,9 +21,10 @@ A process is started by ``<package>.main.run(settings) -> int`` (the exit code),
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 #: Settings that mean the same in every process, written once for all of them.
 SHARED = frozenset(
@@ -47,13 +48,20 @@ HIDDEN = frozenset({"status_fd"})
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class Settings(BaseModel):
+class Settings(BaseSettings):
     """Base of all settings models."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     #: Name of the section in the YAML file; upper-cased, of the environment variables.
     section: ClassVar[str]
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the caller gives. The command line brings its own sources, see ``baton/configuration.py``."""
+        return (init_settings,)
 
 
 class ProcessSettings(Settings):

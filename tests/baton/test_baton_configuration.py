@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from baton.configuration import ConfigurationError, Document, load
 from baton.sources import read_document, read_secret_files
@@ -59,6 +59,15 @@ def test_flag_then_environment_then_file_then_default() -> None:
     assert build({}, {}, **sections).log_level == "debug"
     assert build({}, {}, sample={"size": 1}, shared={"log_level": "error"}).log_level == "error"
     assert build({"size": "1"}).log_level == "info"
+
+
+def test_only_the_command_line_takes_values_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SIZE", "size", "LOG_LEVEL", "BATON_LOG_LEVEL", "BATON_SAMPLE_SIZE", "BATON_SAMPLE_NAMES"):
+        monkeypatch.setenv(name, "7")
+    assert SampleSettings(size=8) == build({"size": "8"})
+    assert SampleSettings(size=8).log_level == "info"
+    with pytest.raises(ValidationError, match="size"):
+        SampleSettings.model_validate({})
 
 
 def test_text_becomes_what_the_setting_is() -> None:
