@@ -19,7 +19,9 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from protocol.errors import BadRequestError
 
@@ -31,6 +33,8 @@ MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_LOGIT_BIAS = 1024
+#: Keys in one object: more than any has fields, few enough that one complaint for each is nothing.
+MAX_KEYS = 64
 
 #: Documented by OpenAI, refused here unless the value is the one that changes nothing.
 _REFUSED: dict[str, tuple[Any, ...]] = {
@@ -66,7 +70,20 @@ Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 
 
 class _Strict(BaseModel):
+    """An object without unknown keys.
+
+    pydantic collects a complaint, with a copy of the path, for everything that is wrong: a few MB of it would take
+    seconds and gigabytes. So every list of clients' values fails fast, and the keys of every object are counted first.
+    """
+
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > MAX_KEYS:
+            raise PydanticCustomError("too_many_keys", "Object has too many keys")
+        return value
 
 
 class StreamOptions(_Strict):
@@ -86,7 +103,7 @@ class Message(_Strict):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: StrictStr | list[TextPart]
+    content: StrictStr | Annotated[list[TextPart], Field(fail_fast=True)]
     name: StrictStr | None = None
 
     def text(self) -> str:
@@ -103,7 +120,7 @@ class _Request(_Strict):
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
-    stop: StrictStr | list[StrictStr] | None = None
+    stop: StrictStr | Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[StrictStr, Annotated[Number, Field(ge=-100, le=100)]] | None = None
@@ -160,12 +177,6 @@ class _Request(_Strict):
         for key in self.logit_bias or {}:
             if not (key.isascii() and key.isdigit()):
                 raise BadRequestError("Keys of 'logit_bias' are token ids.", param="logit_bias", code="invalid_value")
-        if len(self.logit_bias or {}) > MAX_LOGIT_BIAS:
-            raise BadRequestError(
-                f"At most {MAX_LOGIT_BIAS} tokens in 'logit_bias'.",
-                param="logit_bias",
-                code="object_above_max_properties",
-            )
         if self._min_tokens_too_many:
             raise BadRequestError("'min_tokens' is more than 'max_tokens'.", param="min_tokens", code="invalid_value")
 
@@ -186,7 +197,7 @@ class _Request(_Strict):
 class ChatRequest(_Request):
     """Body of ``POST /v1/chat/completions``."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     logprobs: StrictBool = False
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
@@ -211,7 +222,7 @@ class ChatRequest(_Request):
 class CompletionRequest(_Request):
     """Body of ``POST /v1/completions``. ``prompt``: one string, or one prompt as token ids."""
 
-    prompt: StrictStr | Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=1)]
+    prompt: StrictStr | Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
     logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
 
     @property
@@ -240,6 +251,13 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
     for name, harmless in _REFUSED.items():
         if name in body and body[name] not in harmless:
             raise BadRequestError(f"'{name}' is not supported here.", param=name, code="unsupported_parameter")
+    biases = body.get("logit_bias")
+    if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before each of them may be complained about
+        raise BadRequestError(
+            f"At most {MAX_LOGIT_BIAS} tokens in 'logit_bias'.",
+            param="logit_bias",
+            code="object_above_max_properties",
+        )
     if kind is CompletionRequest:
         prompt = body.get("prompt")
         if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
@@ -281,16 +299,21 @@ _BOUNDS = {
     "less_than": "above_max_value",
     "less_than_equal": "above_max_value",
 }
-_CODES = {"string_too_long": "string_above_max_length", "too_short": "empty_array"}
+_CODES = {
+    "string_too_long": "string_above_max_length",
+    "too_short": "empty_array",
+    "too_many_keys": "object_above_max_properties",
+}
 
 
 def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
     """The most specific complaint of pydantic in OpenAI's words.
 
-    Of a union, pydantic complains about every branch; the branch that got furthest is what the client meant.
+    Of a union, pydantic complains about every branch; the branch that got furthest is what the client meant: into the
+    value, or at least past its type.
     """
     complaints = [(_path(details, body), details) for details in error.errors(include_url=False)]
-    path, first = max(complaints, key=lambda complaint: len(complaint[0]))
+    path, first = max(complaints, key=lambda it: (len(it[0]), it[1]["type"] not in _EXPECTED))
     param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
     kind = first["type"]
     if kind == "missing":
