@@ -17,8 +17,8 @@ from stack import MODEL, Stack, eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-#: One sequence at a time on each side, so that a second request has to wait.
-FLAGS = {"dtype": "float32", "max-num-seqs": 1}
+#: One sequence at a time on each side, so that a second request has to wait; leases so long that no expiry helps.
+FLAGS = {"dtype": "float32", "max-num-seqs": 1, "lease-duration-ms": 600_000}
 LONG = {"max_tokens": 3000, "ignore_eos": True, "stream": True}
 
 
