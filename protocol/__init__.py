@@ -5,5 +5,7 @@
 ``handoff``    ``kv_transfer_params``: what P answers, what D is given
 ``handshake``  what a reader must know about a remote engine before it reads
 ``worker``     what a worker tells the registry about itself, and its load
+``status``     what a process tells the one that started it
+``settings``   what every process can be told (``addresses`` checks some of it)
 ``steps``      what the scheduler tells its ranks, and what they answer
 """

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from protocol.addresses import check_redis_url
 
 #: Settings that mean the same in every process, written once for all of them.
 SHARED = frozenset(
@@ -55,6 +57,24 @@ class Settings(BaseSettings):
 
     #: Name of the section in the YAML file; upper-cased, of the environment variables.
     section: ClassVar[str]
+    #: Whether an empty ``redis_url`` means something.
+    works_without_redis: ClassVar[bool] = False
+
+    @field_validator("*")
+    @classmethod
+    def _secrets_are_usable(cls, value: Any) -> Any:
+        """An empty secret is known to everybody; what a header cannot carry is of use to nobody."""
+        for secret in value if isinstance(value, tuple) else (value,):
+            if isinstance(secret, SecretStr) and not _is_usable(secret.get_secret_value()):
+                raise ValueError("a secret is printable ASCII without spaces, and not empty")
+        return value
+
+    @field_validator("redis_url", check_fields=False)
+    @classmethod
+    def _redis_url_is_usable(cls, url: str | None) -> str | None:
+        if url is None or (url == "" and cls.works_without_redis):
+            return url
+        return check_redis_url(url)
 
     @classmethod
     def settings_customise_sources(
@@ -66,6 +86,8 @@ class Settings(BaseSettings):
 
 class ProcessSettings(Settings):
     """What the router and the workers have in common."""
+
+    works_without_redis: ClassVar[bool] = True
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
@@ -90,3 +112,7 @@ class ProcessSettings(Settings):
         ge=0,
         description="File descriptor for the status lines of protocol/status.py, given by a parent process.",
     )
+
+
+def _is_usable(secret: str) -> bool:
+    return bool(secret) and secret.isascii() and secret.isprintable() and " " not in secret

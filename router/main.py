@@ -41,14 +41,17 @@ def run(settings: RouterSettings) -> int:
     except OSError as error:
         return _fail(settings, str(error.strerror))
     with contextlib.closing(sock):
-        uvloop.run(serve(settings, sock))
+        try:
+            stores = connect(settings)
+        except ValueError:  # an option in the URL; the message may repeat it
+            return _fail(settings, "redis_url is not understood by the Redis client")
+        uvloop.run(serve(settings, sock, stores))
     return 0
 
 
-async def serve(settings: RouterSettings, sock: socket.socket) -> None:
+async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -> None:
     """Serve on a bound socket until told to stop; then close everything in the order that nothing is needed after."""
     tell(settings, Progress(text="router: connecting"))
-    stores = connect(settings)
     leases = LeaseClient(stores.leases, settings)
     services = build_services(settings, leases)
     probes = HealthProbes(services.upstream, services.pool, services.worker_headers)
@@ -79,7 +82,7 @@ class Stores:
 
 
 def connect(settings: RouterSettings) -> Stores:
-    """Redis, or nothing shared at all. Connections are made when first needed."""
+    """Redis, or nothing shared at all. Connections are made when first needed. Raises ValueError for a useless URL."""
     if not settings.redis_url:
         return Stores(MemoryLeaseStore(), MemoryRegistry())
     return Stores(RedisLeaseStore(settings.redis_url), RedisRegistry(settings.redis_url))

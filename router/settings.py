@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from protocol.addresses import worker_url
 from protocol.settings import LOOPBACK, ProcessSettings
 
 
@@ -76,7 +77,7 @@ class RouterSettings(ProcessSettings):
     @field_validator("prefill", "decode")
     @classmethod
     def _urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_base_url(url) for url in urls)
+        return tuple(worker_url(url) for url in urls)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -94,12 +95,3 @@ class RouterSettings(ProcessSettings):
     def serves_admin(self) -> bool:
         """``/admin`` is reachable: guarded by a token, or by nobody else being able to connect."""
         return self.admin_token is not None or self.host in LOOPBACK
-
-
-def _base_url(url: str) -> str:
-    """``host:port`` or a URL, as a base URL without a trailing slash."""
-    full = url if "://" in url else f"http://{url}"
-    scheme, _, rest = full.partition("://")
-    if scheme not in {"http", "https"} or not rest.strip("/"):
-        raise ValueError("worker addresses are host:port or http(s)://host:port")
-    return full.rstrip("/")

@@ -195,3 +195,10 @@ async def test_log_lines(announced: Announced, shape: str) -> None:
     _, stderr = await router.stop()
     (line,) = [line for line in stderr.splitlines() if " done after " in line]
     assert (json.loads(line)["level"] == "info") if shape == "json" else " I baton.router: " in line
+
+
+async def test_a_redis_option_that_is_none_is_one_line() -> None:
+    router = await RouterProcess().start(redis_url="redis://:sesame@127.0.0.1:1/0?socket_timeout=sesame")
+    code, stderr = await router.stop()
+    assert (code, stderr) == (1, "router: redis_url is not understood by the Redis client\n")
+    assert isinstance(router.statuses[-1], Failed)

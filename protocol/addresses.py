@@ -1,0 +1,66 @@
+"""Addresses that people write into settings, checked before anything connects. Messages never repeat what was given."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import SplitResult, urlsplit
+
+#: RFC 1123, and underscores, which container names have.
+_LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
+_MAX_NAME_CHARS = 253
+
+
+def check_redis_url(url: str) -> str:
+    """The URL itself. Raises ValueError for one that no Redis client could use."""
+    parts = _split(url)
+    if parts.scheme == "unix":
+        if not parts.path.strip("/"):
+            raise ValueError("a unix:// URL needs the path of a socket")
+    elif parts.scheme not in {"redis", "rediss"}:
+        raise ValueError("a Redis URL begins with redis://, rediss:// or unix://")
+    else:
+        _check_place(parts)
+        if not re.fullmatch(r"(/\d*)?", parts.path):
+            raise ValueError("the path of a Redis URL is the number of a database, such as /0")
+    return url
+
+
+def worker_url(address: str) -> str:
+    """``host:port`` or a URL, as a base URL without a trailing slash. Raises ValueError."""
+    url = address if "://" in address else f"http://{address}"
+    parts = _split(url)
+    if parts.scheme not in {"http", "https"} or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("worker addresses are host:port or http(s)://host:port")
+    _check_place(parts)
+    return url.rstrip("/")
+
+
+def _split(url: str) -> SplitResult:
+    if not (url.isascii() and url.isprintable()) or " " in url:  # urlsplit() would drop some of these silently
+        raise ValueError("an address is printable ASCII without spaces")
+    try:
+        return urlsplit(url)
+    except ValueError:  # its message repeats the address
+        raise ValueError("not a URL") from None
+
+
+def _check_place(parts: SplitResult) -> None:
+    try:
+        port = parts.port
+    except ValueError:  # its message repeats the port, which may be half of a password
+        raise ValueError("the port is not a number from 1 to 65535") from None
+    if port == 0 or parts.netloc.endswith(":"):
+        raise ValueError("the port is not a number from 1 to 65535")
+    if not is_host(parts.hostname or ""):
+        raise ValueError("the host is neither a name nor an IP address")
+
+
+def is_host(host: str) -> bool:
+    """Whether it is an IP address or could be the name of a machine."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        name = host.removesuffix(".")
+        return len(name) <= _MAX_NAME_CHARS and all(map(_LABEL.fullmatch, name.split(".")))
+    return True

@@ -1,0 +1,101 @@
+"""What every process checks in its settings: secrets that are some, addresses that could be reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from baton.configuration import ConfigurationError, Document, load
+from baton.settings import UpSettings
+from protocol.addresses import check_redis_url, worker_url
+from protocol.settings import ProcessSettings, Settings
+from router.settings import RouterSettings
+from workers.settings import WorkerSettings
+
+USELESS = ["", " ", "a b", " padded", "tab\t", "line\n", "naïve", "\x7f"]
+PUBLIC = {"host": "0.0.0.0", "allow_anonymous": True}
+
+
+@pytest.mark.parametrize("secret", USELESS)
+@pytest.mark.parametrize(
+    ("model", "name", "others"),
+    [
+        (RouterSettings, "admin_token", PUBLIC),
+        (RouterSettings, "internal_token", {}),
+        (RouterSettings, "api_keys", {}),
+        (WorkerSettings, "internal_token", {"model": "m", "host": "0.0.0.0"}),
+        (UpSettings, "internal_token", {}),
+    ],
+)
+def test_a_secret_that_is_none_is_refused(model: type[Settings], name: str, others: Any, secret: str) -> None:
+    value = ["fine", secret] if name == "api_keys" else secret
+    with pytest.raises(ValidationError, match="a secret is printable ASCII") as caught:
+        model.model_validate({**others, name: value})
+    assert secret.strip() == "" or secret not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["flag", "file"])
+def test_wherever_it_is_written(place: str) -> None:
+    flags = {"admin_token": "open sesame"} if place == "flag" else {}
+    sections = {"router": {"admin_token": "open sesame"}} if place == "file" else {}
+    with pytest.raises(ConfigurationError) as caught:
+        load(RouterSettings, flags, {}, Document("c.yaml", sections))
+    (problem,) = caught.value.problems
+    assert "admin" in problem and "sesame" not in problem
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://h", "redis://h:1/0", "rediss://u:p%20w@10.0.0.1:6380/3?ssl_cert_reqs=none", "redis://[::1]:6379/",
+     "unix:///run/redis.sock", "unix:///run/redis.sock?db=0"],
+)  # fmt: skip
+def test_redis_urls(url: str) -> None:
+    assert check_redis_url(url) == url
+    assert ProcessSettings(redis_url=url).redis_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["sesame", "sesame:6379", "http://sesame", "redis://", "redis://:sesame@", "redis://h:sesame", "redis://h:0",
+     "redis://h:65536", "redis://sesame..b", "redis://h/sesame", "redis://:sesa/me@h/0", "unix://", "redis://se same",
+     "redis://[sesame", "redis://h:"],
+)  # fmt: skip
+def test_no_redis_urls(url: str) -> None:
+    for model in (RouterSettings, UpSettings):
+        with pytest.raises(ValidationError, match="redis_url") as caught:
+            model.model_validate({"redis_url": url})
+        assert "sesame" not in str(caught.value)
+
+
+def test_only_processes_that_can_do_without_redis_take_an_empty_url() -> None:
+    assert RouterSettings(redis_url="", prefill=("h:1",), decode=("h:2",)).redis_url == ""
+    with pytest.raises(ValidationError):
+        UpSettings(redis_url="")
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("h:1", "http://h:1"),
+        ("h", "http://h"),
+        ("some_container:8100", "http://some_container:8100"),
+        ("[::1]:80/", "http://[::1]:80"),
+        ("https://d.example.org./base/", "https://d.example.org./base"),
+    ],
+)
+def test_worker_addresses(address: str, url: str) -> None:
+    assert worker_url(address) == url
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "h:99999", "h:0", "h:", "h:x", "a..b", "-h:1", "h/?q", "h/#f", "u:p@h:1", "ftp://h", "http://", "h h", "h\n",
+     "[::1", "ü:1", "a" * 64],
+)  # fmt: skip
+def test_no_worker_addresses(address: str) -> None:
+    with pytest.raises(ValueError):
+        worker_url(address)
+    with pytest.raises(ValidationError, match="prefill"):
+        RouterSettings.model_validate({"prefill": [address]})
