@@ -402,6 +402,39 @@ def test_an_aborted_read_keeps_its_blocks_until_it_has_ended(outcome: str) -> No
     assert bench.outputs[1] == []
 
 
+def test_a_cancelled_read_keeps_its_blocks_but_not_its_seat() -> None:
+    bench = Bench(max_num_seqs=1)
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.scheduler.abort("a")
+    bench.pump()
+    load = bench.scheduler.load()
+    assert (load.running, load.reading, load.waiting, load.pinned_blocks) == (0, 0, 0, 3)
+    other = bench.add("b", [1] * 5)
+    assert rows(bench.step()) == [(other, 0, 5, True)]
+    assert bench.scheduler.load().pinned_blocks == 5
+    bench.run()
+    assert bench.tokens(other) == expected([1] * 5, 4)
+    bench.read(PROMPT)
+    assert bench.scheduler.load().pinned_blocks == 0
+
+
+def test_who_waits_for_the_blocks_of_a_cancelled_read_is_not_starved_by_leases() -> None:
+    bench = Bench(num_blocks=6)
+    bench.add("p", [7] * 5, 1, hand_off=True)
+    bench.step()
+    bench.add_remote("a", PROMPT)
+    bench.step()
+    bench.scheduler.abort("a")
+    bench.pump()
+    waiting = bench.add("b", [1] * 9, 1)
+    assert bench.step() is None
+    assert not bench.scheduler.is_starved
+    bench.read(PROMPT)
+    bench.run()
+    assert bench.tokens(waiting) == expected([1] * 9, 1)
+
+
 def test_a_read_that_ended_before_its_cancel_was_sent_is_not_cancelled() -> None:
     bench = Bench()
     bench.add_remote("a", PROMPT)

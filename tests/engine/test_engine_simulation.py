@@ -190,7 +190,8 @@ class Simulation(RuleBasedStateMachine):
         self.end_read(read_id, "cancelled" if read_id in self.rank.cancelled and outcome == "failed" else outcome)
 
     def end_read(self, read_id: int, outcome: str) -> None:
-        seq = self.scheduler.board.roster.reads[read_id]
+        seq = self.scheduler.board.roster.read_of(read_id)
+        assert seq is not None
         result = self.rank.finish_read(read_id, outcome, seq.request.prompt_token_ids)
         self.deliver(self.scheduler.apply_read(result))
 
@@ -251,6 +252,27 @@ class Simulation(RuleBasedStateMachine):
     def ledger_balances(self) -> None:
         if hasattr(self, "scheduler"):
             self.scheduler.check()
+
+    @invariant()
+    def load_tells_who_has_a_seat(self) -> None:
+        """What the router takes for room is room."""
+        if hasattr(self, "scheduler"):
+            load = self.scheduler.load()
+            assert load.running == len(self.in_state(State.RUNNING))
+            assert load.reading == len(self.in_state(State.READING))
+            assert load.running + load.reading <= self.config.max_num_seqs
+
+    @rule()
+    def room_is_used(self) -> None:
+        """After planning, who is next in the queue waits for a seat, for blocks, or for the step to end."""
+        self.pump()
+        board, load = self.scheduler.board, self.scheduler.load()
+        head = board.roster.queue.peek()
+        if head is None or load.running + load.reading == self.config.max_num_seqs:
+            return
+        if self.rank.step is None or head.state is State.CONNECTED:
+            spare = self.config.num_spare_blocks
+            assert head.num_blocks_needed + spare > board.pool.num_available, "somebody waits beside a free seat"
 
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):

@@ -48,12 +48,13 @@ class BlockReads:
     def cancel(self, seq: Sequence) -> CancelRead:
         """Nobody wants it; its blocks stay until the result comes."""
         self._board.roster.hide(seq)
+        self._board.roster.cancel_read(seq)
         seq.advance(Event.ABORT_BUSY)
         return CancelRead(seq.read_id)
 
     def settle(self, result: ReadResult) -> tuple[int, EngineError] | None:
         """Go on after a read; the error its caller gets if it failed. Raises RankProtocolError if it is unknown."""
-        seq = self._board.roster.reads.get(result.read_id)
+        seq = self._board.roster.read_of(result.read_id)
         if seq is None:
             raise RankProtocolError(f"result of read {result.read_id}, which is not under way")
         outcome = result.outcome if result.outcome in _OUTCOMES else "failed"

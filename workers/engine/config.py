@@ -11,7 +11,7 @@ class EngineConfig:
 
     ``num_blocks``: blocks in the cache (the least of all ranks). ``block_size``: tokens per block.
     ``max_model_len``: tokens of prompt and output together. ``vocab_size``: token ids are below it.
-    ``max_num_seqs``: sequences that run or read at once; more wait.
+    ``max_num_seqs``: sequences that run or read at once; more wait. Cancelled reads that have not ended are not counted.
     ``max_num_batched_tokens``: tokens computed per step at most, decode rows first; what is left goes to prefill
     chunks, so it bounds how long a prefill may hold up running streams. Never below ``max_num_seqs``.
     ``prefix_cache``: reuse blocks by content.

@@ -18,9 +18,10 @@ _KEY = attrgetter("key")
 
 
 class Roster:
-    """``running`` is sorted by ``Sequence.key``: its last is preempted first. ``reads`` is by read id.
+    """``running`` is sorted by ``Sequence.key``: its last is preempted first. ``reads`` and ``closing_reads`` are by
+    read id: those that somebody waits for, and those that were cancelled and have not ended.
 
-    A sequence that closes is in ``running`` and ``queue`` no more, and unknown by its request id; its read stays.
+    A sequence that closes is in ``running`` and ``queue`` no more, and unknown by its request id.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,7 @@ class Roster:
         self.queue = WaitQueue()
         self.running: list[Sequence] = []
         self.reads: dict[int, Sequence] = {}
+        self.closing_reads: dict[int, Sequence] = {}
 
     def add(self, seq: Sequence) -> None:
         """A new sequence; queued unless it connects first."""
@@ -58,11 +60,24 @@ class Roster:
         """It has ended."""
         self.hide(seq)
         self.reads.pop(seq.read_id, None)
+        self.closing_reads.pop(seq.read_id, None)
         del self.by_id[seq.id]
+
+    def cancel_read(self, seq: Sequence) -> None:
+        """Nobody waits for its read any more: it gives up its seat, and keeps its blocks."""
+        self.closing_reads[seq.read_id] = self.reads.pop(seq.read_id)
+
+    def read_of(self, read_id: int) -> Sequence | None:
+        """The sequence whose read has not ended, wanted or not."""
+        return self.reads.get(read_id) or self.closing_reads.get(read_id)
 
     @property
     def num_seats_taken(self) -> int:
-        """Sequences that run or read; a cancelled read keeps its seat until it has ended."""
+        """Sequences that run or read.
+
+        A cancelled read takes none, however long it lasts: what it holds are its blocks, and they count by themselves.
+        Otherwise reads from a P that hangs would fill an engine that everybody takes for idle.
+        """
         return len(self.running) + len(self.reads)
 
     def num_in(self, *states: State) -> int:
@@ -79,7 +94,10 @@ class Roster:
             listed = index < len(self.running) and self.running[index] is seq
             if listed != (seq.state is State.RUNNING) or (seq in self.queue) != (seq.state in QUEUED):
                 raise LedgerError(f"{seq} is listed elsewhere than its state says")
-            if seq.state is State.READING and self.reads.get(seq.read_id) is not seq:
-                raise LedgerError(f"{seq} has no read")
-        if len(self.running) + len(self.queue) + len(self.reads) > len(self.by_id):
+            if (self.reads.get(seq.read_id) is seq) != (seq.state is State.READING):
+                raise LedgerError(f"{seq} has a read that its state does not know of, or none")
+            if seq.read_id in self.closing_reads and seq.state is not State.CLOSING:
+                raise LedgerError(f"{seq} still has a cancelled read")
+        listed_in = (self.running, self.queue, self.reads, self.closing_reads)
+        if sum(len(part) for part in listed_in) > len(self.by_id):
             raise LedgerError("somebody is listed who has ended")

@@ -198,7 +198,8 @@ class Scheduler:
     def is_starved(self) -> bool:
         """Somebody waits, nothing moves, and only the end of a lease can change that."""
         roster = self._roster
-        return bool(len(roster.queue) and self.pool.num_leases) and not (roster.num_seats_taken or self._step)
+        moves = roster.num_seats_taken or roster.closing_reads or self._step
+        return bool(len(roster.queue) and self.pool.num_leases) and not moves
 
     @property
     def is_quiet(self) -> bool:
@@ -206,12 +207,12 @@ class Scheduler:
         return not self._roster.by_id and not self.pool.num_leases
 
     def load(self, *, draining: bool = False) -> WorkerLoad:
-        """How busy it is now. Sequences that close are counted by their blocks only."""
+        """How busy it is now. Sequences that close take no seat, so they are counted by their blocks only."""
         stats = self.pool.stats()
         return WorkerLoad(
             running=len(self._roster.running),
             waiting=len(self._roster.queue) + self._roster.num_in(State.CONNECTING),
-            reading=self._roster.num_in(State.READING),
+            reading=len(self._roster.reads),
             free_blocks=stats.free,
             cached_blocks=stats.cached,
             pinned_blocks=stats.pinned,

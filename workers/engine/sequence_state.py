@@ -2,7 +2,7 @@
 
 Rules
 - A sequence waits without blocks, and gets all blocks for the tokens it has at once when it is admitted.
-- RUNNING and READING sequences take a seat each (``max_num_seqs``).
+- RUNNING and READING sequences take a seat each (``max_num_seqs``); CLOSING ones only keep their blocks.
 - A read that the fence refused leaves the sequence its blocks: it computes the prompt into them.
 - A preempted sequence gives up its blocks and computes prompt and outputs again.
 - Somebody may still write the blocks of a sequence that is aborted while a step computes it or a read fills it. It is
