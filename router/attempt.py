@@ -39,6 +39,13 @@ def api_error(error: LegError | TryAnother) -> ApiError:
     return UpstreamError(f"A worker failed: {error}.")
 
 
+def leave_failed(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
+    """Give back the place on a worker that failed. One that cannot be reached is left out before its place is free."""
+    if isinstance(error, ConnectError):
+        x.services.pool.unreachable(worker)
+    x.vacate()
+
+
 async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Callable[[], Worker | None], group: Hashable) -> Worker:
     """A worker with a place reserved for this request, which now holds the place.
 

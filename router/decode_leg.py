@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError
-from router.attempt import LeaseLost, TryAnother, api_error, wait_for_room
+from router.attempt import LeaseLost, TryAnother, api_error, leave_failed, wait_for_room
 from router.placement import Prefilled, available
 from router.request import Event
 from router.upstream import ConnectError, ConnectionLost, LegError
@@ -24,8 +24,8 @@ MAX_FAILED_READS = 2
 async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     """Until D's first bytes are here (all of them, unstreamed); the request is then DECODING, ``x.answer`` open.
 
-    ``prefilled`` None: the worker does both parts. Returns None when the request has to start again from prefill,
-    for which it is QUEUED. Raises ApiError.
+    ``prefilled`` None: the worker does both parts, so there are no blocks to lose. Returns None when the request has
+    to start again from prefill, for which it is QUEUED. Raises ApiError.
     """
     failed: set[Worker] = set()
     num_attempts = num_failed_reads = 0
@@ -38,29 +38,21 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
         try:
             first = await _first_bytes(x, worker, prefilled)
         except (LegError, TryAnother) as error:
-            x.vacate()
+            leave_failed(x, worker, error)
             failed.add(worker)
             x.services.metrics.retries["decode"] += 1
             x.last_error = api_error(error)
             num_failed_reads += isinstance(error, TryAnother) and error.error.code == READ_FAILED
-            num_attempts += _is_attempt(x, worker, error)
+            num_attempts += not isinstance(error, ConnectError)  # refused: the worker is out until it answers again
             if num_attempts >= x.services.settings.max_decode_attempts:
                 raise x.last_error from None
-            if num_failed_reads >= MAX_FAILED_READS or not _blocks_are_left(x, error):
+            if prefilled and (num_failed_reads >= MAX_FAILED_READS or not _blocks_are_left(x, error)):
                 _start_again(x)
                 return None
             x.on(Event.DECODE_AGAIN)
             continue
         _confirmed(x)
         return first
-
-
-def _is_attempt(x: Exchange, worker: Worker, error: LegError | TryAnother) -> bool:
-    """A refused connection is none: the worker is out for everybody until it answers again."""
-    if isinstance(error, ConnectError):
-        x.services.pool.unreachable(worker)
-        return False
-    return True
 
 
 def _blocks_are_left(x: Exchange, error: LegError | TryAnother) -> bool:
@@ -90,7 +82,8 @@ def _confirmed(x: Exchange) -> None:
 
 async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker]) -> Worker | None:
     """The next D, place reserved; None when P's blocks are gone."""
-    services, source = x.services, x.prefill_worker
+    services = x.services
+    source = x.prefill_worker if prefilled else None
     about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
 
     def pick() -> Worker | None:
@@ -98,7 +91,7 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
             route = services.pool.route(x.ask.model)
         except ApiError:  # all of them left while this request waited; new ones may come
             return None
-        readers = route.decode if prefilled is None or source is None else route.readers(source)
+        readers = route.readers(source) if source else route.decode
         workers = available(readers, failed)
         if not workers:
             return None

@@ -83,7 +83,7 @@ class Exchange:
         self.lease_id = ""
         #: The blocks are gone although nobody read them.
         self.lost = False
-        #: The token the client already has from P; another prefill must give the same.
+        #: The token that P gave; once the client has seen it, another prefill must give the same.
         self.first_token = -1
         self.num_tokens = 0
         self.num_chunks = 0
@@ -119,9 +119,12 @@ class Exchange:
     async def run(self) -> None:
         """Until the client has everything. Raises ApiError; when cancelled, nothing is settled yet."""
         while True:
+            self.lost = False
             route = self.services.pool.route(self.ask.model)
             if route.single:
                 prefilled = None
+                self.num_prefills += 1
+                self._take_back_first("by a worker that names no first token")
             else:
                 prefilled = await prefill_leg.prefill(self)
                 if await self._show_first(prefilled):
@@ -136,17 +139,28 @@ class Exchange:
     async def _show_first(self, prefilled: PrefillAnswer) -> bool:
         """Send the first token; True when it was also the last."""
         whole = prefilled.is_whole(self.ask)
+        if self.first_token != prefilled.summary.first_token:
+            names_one = prefilled.has_first_token or whole
+            self._take_back_first("and gave another first token" if names_one else "by a worker that names none")
         if not prefilled.has_first_token and not whole:
             return False
         again, self.first_token = self.first_token, prefilled.summary.first_token
-        if again >= 0 and again != self.first_token:
-            raise UpstreamError("The request was prefilled again and gave another first token.")
         self.num_tokens = 1
         if whole:
             await self._finish(prefilled, begun=again >= 0)
         elif self.ask.stream and again < 0:
             await self.reply.write(prefilled.first_events(self.ask), content=prefilled.shows_text)
         return whole
+
+    def _take_back_first(self, how: str) -> None:
+        """The first token of an earlier prefill does not count any more. Raises UpstreamError if the client saw it."""
+        if self.first_token < 0:
+            return
+        if self.reply.started:
+            raise UpstreamError(f"The request was prefilled again {how}.")
+        self.reply.forget()
+        self.first_token = -1
+        self.num_tokens = 0
 
     async def _finish(self, prefilled: PrefillAnswer, *, begun: bool) -> None:
         """The first token was the last one."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
-from router.attempt import TryAnother, api_error, wait_for_room
+from router.attempt import TryAnother, api_error, leave_failed, wait_for_room
 from router.placement import available
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
@@ -26,16 +26,16 @@ async def prefill(x: Exchange) -> PrefillAnswer:
         try:
             answer = await _ask(x, worker)
         except (LegError, TryAnother) as error:
-            x.vacate()
+            leave_failed(x, worker, error)
             x.failed_prefill.add(worker)
-            _count(x, worker, error)
+            _count(x, error)
             x.on(Event.PREFILL_AGAIN)
             continue
         _take_over(x, worker, answer)
         return answer
 
 
-def _count(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
+def _count(x: Exchange, error: LegError | TryAnother) -> None:
     """Note the failure; raises what the client is told when it was the last attempt.
 
     A refused connection is no attempt: the worker is out for everybody until it answers again.
@@ -43,7 +43,6 @@ def _count(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
     x.services.metrics.retries["prefill"] += 1
     x.last_error = api_error(error)
     if isinstance(error, ConnectError):
-        x.services.pool.unreachable(worker)
         return
     x.num_prefills += 1
     if x.num_prefills >= x.services.settings.max_prefill_attempts:
@@ -105,7 +104,6 @@ def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     """P has done its part: its place is free, its blocks are ours to look after."""
     x.vacate()
     x.num_prefills += 1
-    x.lost = False
     x.engine_id = answer.summary.remote_engine_id
     x.lease_id = answer.summary.lease_id
     x.on(Event.PREFILLED)

@@ -44,6 +44,10 @@ class Reply:
             )
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
+    def forget(self) -> None:
+        """Drop what waits for content. Only before the answer has begun."""
+        self._held_back = b""
+
     async def end(self) -> None:
         """The stream is complete."""
         self.ended = True

@@ -171,6 +171,7 @@ class WorkerPool:
             worker.healthy = False
             for listener in self.on_unreachable:
                 listener(worker)
+            self.room_changed()  # who waits for it may now go where it would not have gone
 
     def recovered(self, worker: Worker) -> None:
         """A probe succeeded."""

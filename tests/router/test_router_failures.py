@@ -49,16 +49,36 @@ async def test_another_p_is_asked(cluster: Cluster, failure: Any) -> None:
     cluster.check_idle()
 
 
-@pytest.mark.parametrize("role", ["prefill", "decode"])
-async def test_attempts_are_bounded(cluster: Cluster, role: str) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
-    worker = p if role == "prefill" else d
-    worker.script.extend([Refuse(500, BROKEN)] * 20)
+UNREADABLE = Refuse(502, {"error": {"message": "broken", "type": "server_error", "code": "kv_read_failed"}})
+
+
+@pytest.mark.parametrize("failure", [Refuse(500, BROKEN), UNREADABLE], ids=["500", "unreadable"])
+@pytest.mark.parametrize("role", ["prefill", "decode", "both"])
+async def test_attempts_are_bounded(cluster: Cluster, role: str, failure: Refuse) -> None:
+    if role == "both":
+        workers = await trio(cluster, "both", "both")
+    else:
+        p, d = await trio(cluster, "prefill", "decode")
+        workers = [p if role == "prefill" else d]
+    for worker in workers:
+        worker.script.extend([failure] * 20)
     response = await cluster.post(chat())
-    assert response.status_code == 500
+    assert response.status_code == failure.status
     assert response.json()["error"]["message"] == "broken"
-    assert len(worker.bodies) == 3
+    num_rounds = 3 if role == "decode" and failure is UNREADABLE else 1
+    num_each_round = 2 if role == "decode" and failure is UNREADABLE else 3
+    assert sum(len(worker.bodies) for worker in workers) == num_rounds * num_each_round
     cluster.check_idle()
+
+
+async def test_another_worker_that_does_both_is_tried(cluster: Cluster) -> None:
+    one, two = await trio(cluster, "both", "both")
+    for worker in (one, two):
+        worker.script.append(Refuse(500, BROKEN))
+    one.script.append(Refuse(500, BROKEN))
+    two.script.append(Refuse(500, BROKEN))
+    assert (await cluster.post(chat())).status_code == 500
+    assert sorted([len(one.bodies), len(two.bodies)]) == [1, 2], "who failed is left out while another can be reached"
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
@@ -151,6 +171,40 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
     await eventually(lambda: cluster.services.metrics.outcomes["done", ""] == 1)
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
     writer.close()
+
+
+async def test_who_waits_hears_that_the_last_other_one_is_gone(cluster: Cluster) -> None:
+    """It failed on one D and waits for the other; when that one goes too, the first is better than nobody."""
+    _, d1, _ = await trio(cluster, "prefill", "decode", "decode")
+    other = next(worker for worker in cluster.services.pool if worker.worker_id == "d2")
+    other.limit = 0
+    d1.script.append(Refuse(500, BROKEN))
+    request = asyncio.create_task(cluster.post(chat()))
+    await eventually(lambda: len(d1.bodies) == 1)
+    await cluster.until_state("held")
+    cluster.services.pool.unreachable(other)
+    assert (await request).status_code == 200
+    assert len(d1.bodies) == 2
+
+
+async def test_nobody_is_sent_to_a_worker_just_found_unreachable(cluster: Cluster) -> None:
+    p, d = await trio(cluster, "prefill", "decode")
+    await d.stop()
+    worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
+    worker.limit = 0
+    writers = [await cluster.open(chat()) for _ in range(4)]
+    await cluster.until_state("held", 4)
+    worker.limit = 1
+    cluster.services.pool.room_changed()
+    await eventually(lambda: not worker.healthy)
+    await cluster.until_state("held", 4)
+    assert cluster.services.metrics.retries["decode"] == 1, (
+        "the place that became free was on a worker already left out"
+    )
+    for writer in writers:
+        writer.close()
+    await cluster.until_state("held", 0)
+    assert len(p.bodies) == 4
 
 
 async def test_no_p_can_be_reached(cluster: Cluster) -> None:
@@ -248,10 +302,52 @@ class TestLostLeases:
         cluster.check_idle()
         writer.close()
 
+    async def test_unstreamed_another_first_token_is_as_good(self, cluster: Cluster) -> None:
+        p, _ = await trio(cluster, "prefill", "decode")
+        worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
+        worker.limit = 0
+        request = asyncio.create_task(cluster.post(chat()))
+        await cluster.until_state("held")
+        p.first_token += 1
+        cluster.leases.tracked["leasep01"]()
+        await eventually(lambda: "leasep02" in cluster.leases.tracked)
+        worker.limit = 8
+        cluster.services.pool.room_changed()
+        assert (await request).json()["choices"][0]["message"]["content"] == WHOLE
+        cluster.check_idle()
+
+    @pytest.mark.parametrize("shown", [True, False], ids=["shown", "part of a character"])
+    @pytest.mark.parametrize("kind", ["both", "other engine"])
+    async def test_prefilled_again_by_another_kind(self, cluster: Cluster, kind: str, shown: bool) -> None:
+        """Without an equal first token nothing is repeated: an error if the client has seen one, else a whole text."""
+        p, d = await trio(cluster, "prefill", "decode")
+        p.first_text = word(0) if shown else ""
+        await (trio(cluster, "both") if kind == "both" else trio(cluster, "prefill", "decode", ours=False))
+        for worker in cluster.services.pool:
+            worker.limit = 8 if worker.worker_id == "p0" else 0
+        writer = await cluster.open(chat(stream=True))
+        await cluster.until_state("held")
+        for gone in (p, d):
+            cluster.workers.remove(gone)
+        for worker in cluster.services.pool:
+            worker.limit = 0 if worker.worker_id == "d1" else 8
+        cluster.announce()
+        text = (await cluster._readers[0].readuntil(b"\r\n0\r\n\r\n")).decode()
+        if shown:
+            assert spoken(text) == word(0)
+            assert events(text.replace("\r", ""))[-1]["error"]["code"] == "upstream_error"
+        else:
+            assert spoken(text.replace("\r", "")) == WHOLE
+            assert text.count('"role"') == 1
+        await cluster.until_state("decoding", 0)
+        cluster.check_idle()
+        writer.close()
+        for worker in (p, d):
+            await worker.stop()
+
     async def test_blocks_that_two_d_cannot_read_are_prefilled_again(self, cluster: Cluster) -> None:
         p, d = await trio(cluster, "prefill", "decode")
-        unreadable = Refuse(502, {"error": {"message": "no", "type": "server_error", "code": "kv_read_failed"}})
-        d.script.extend([unreadable, unreadable])
+        d.script.extend([UNREADABLE, UNREADABLE])
         response = await cluster.post(chat(stream=True))
         assert spoken(response.text) == WHOLE
         assert (len(p.bodies), len(d.bodies)) == (2, 3)
