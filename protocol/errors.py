@@ -2,9 +2,10 @@
 
 ApiError
 ├── BadRequestError          400 invalid_request_error     the client must change the request
-├── AuthenticationError      401 authentication_error
+├── AuthenticationError      401 invalid_request_error
 ├── PermissionDeniedError    403 permission_error
-├── NotFoundError            404 not_found_error           unknown model, unknown request id
+├── NotFoundError            404 invalid_request_error     unknown model, unknown request id
+├── BodyTimeoutError         408 timeout_error             the client was too slow to send its request
 ├── PayloadTooLargeError     413 invalid_request_error
 ├── RateLimitError           429 rate_limit_error          too much at once; ``Retry-After`` says when
 ├── CancelledByAdminError    499 request_cancelled         aborted through the admin REST
@@ -67,7 +68,7 @@ class AuthenticationError(ApiError):
     """No key or a wrong one."""
 
     status = 401
-    type = "authentication_error"
+    type = "invalid_request_error"
     code = "invalid_api_key"
 
 
@@ -82,7 +83,15 @@ class NotFoundError(ApiError):
     """No such model, request or path."""
 
     status = 404
-    type = "not_found_error"
+    type = "invalid_request_error"
+
+
+class BodyTimeoutError(ApiError):
+    """The client was too slow to send its request."""
+
+    status = 408
+    type = "timeout_error"
+    code = "request_body_timeout"
 
 
 class PayloadTooLargeError(ApiError):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from protocol.errors import BadRequestError, CancelledByAdminError, NotFoundError, PermissionDeniedError
+from protocol.errors import BadRequestError, CancelledByAdminError, NotFoundError
 from protocol.worker import Role
-from router.auth import BearerKeys
 from router.lease_view import LeaseView, view_leases
 from router.request import State
 from router.workers import Worker
 
 if TYPE_CHECKING:
+    from router.auth import AdminKeys
     from router.exchange import Exchange
     from router.lease_view import LeaseListing
     from router.services import Services
@@ -101,16 +101,9 @@ class LeaseList(BaseModel):
     leases: list[LeaseView]
 
 
-def admin_router(services: Services, listing: LeaseListing, keys: BearerKeys, *, reachable: bool) -> APIRouter:
-    """All of ``/admin``. ``reachable`` False: refused, since anybody could connect and there is no token."""
-
-    def guard(request: Request) -> None:
-        if not reachable:
-            raise PermissionDeniedError("The admin API needs an admin token here.", code="admin_disabled")
-        header = request.headers.get("authorization")
-        keys.check(None if header is None else header.encode("latin-1"))
-
-    api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(guard)])
+def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> APIRouter:
+    """All of ``/admin``."""
+    api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
 
     @api.get("/requests")
     async def requests() -> RequestList:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
 from protocol.openai import ChatRequest, CompletionRequest
 from router.admin import admin_router
-from router.auth import BearerKeys
+from router.auth import AdminKeys, BearerKeys
 from router.front import Front
 from router.metrics import RouterCollector
 from router.worker_errors import WorkerError
@@ -58,13 +58,13 @@ def create_app(services: Services, listing: LeaseListing) -> Front:
     """Build the application. One per process: it keeps the requests of ``services``."""
     settings = services.settings
     keys = BearerKeys(settings.api_keys)
-    admin_keys = BearerKeys(() if settings.admin_token is None else (settings.admin_token,))
+    admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
     app = FastAPI(title="Baton router", version="1", docs_url="/docs", redoc_url=None)
     _shape_errors(app)
     _add_public(app, services, keys)
     _document_hot_routes(app)
-    app.include_router(admin_router(services, listing, admin_keys, reachable=settings.serves_admin))
-    return Front(services, keys, app)
+    app.include_router(admin_router(services, listing, admin_keys))
+    return Front(services, keys, admin_keys, app)
 
 
 def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
@@ -80,16 +80,12 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
         )
     )
 
-    def guard(request: Request) -> None:
-        header = request.headers.get("authorization")
-        keys.check(None if header is None else header.encode("latin-1"))
-
-    @app.get("/v1/models", dependencies=[Depends(guard)])
+    @app.get("/v1/models", dependencies=[Depends(keys.guard)])
     async def models() -> ModelList:
         """What can be asked for."""
         return ModelList(data=[ModelCard(id=model, created=started) for model in services.pool.models()])
 
-    @app.get("/v1/models/{model:path}", dependencies=[Depends(guard)])
+    @app.get("/v1/models/{model:path}", dependencies=[Depends(keys.guard)])
     async def model_card(model: str) -> ModelCard:
         """One model."""
         if model not in services.pool.models():
@@ -176,6 +172,11 @@ def _shape_errors(app: FastAPI) -> None:
         failure = WorkerError(error.status_code, {"message": str(error.detail), "type": "invalid_request_error"})
         failure.code = "method_not_allowed" if error.status_code == 405 else None
         return _answer(failure, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, _: Exception) -> Response:
+        # Starlette raises the exception again once this is sent, and ``front`` logs it.
+        return _answer(InternalError(f"The router failed on {request.method} {request.url.path}."))
 
 
 def _answer(error: ApiError, headers: dict[str, str] | None = None) -> Response:

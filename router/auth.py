@@ -5,7 +5,9 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
-from protocol.errors import AuthenticationError
+from fastapi import Request
+
+from protocol.errors import AuthenticationError, PermissionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,3 +34,23 @@ class BearerKeys:
             known |= hmac.compare_digest(given, key)
         if scheme.lower() != b"bearer" or not known:
             raise AuthenticationError("Incorrect API key provided.")
+
+    def guard(self, request: Request) -> None:
+        """``check`` as a dependency of FastAPI's."""
+        header = request.headers.get("authorization")
+        self.check(None if header is None else header.encode("latin-1"))
+
+
+class AdminKeys(BearerKeys):
+    """The key of ``/admin``; without one it is open to those who can only come from this machine."""
+
+    def __init__(self, token: SecretStr | None, *, reachable: bool) -> None:
+        """``reachable`` False: anybody could connect and there is no token, so nobody may."""
+        super().__init__(() if token is None else (token,))
+        self._reachable = reachable
+
+    def check(self, authorization: bytes | None) -> None:
+        """As ``BearerKeys``; PermissionDeniedError where nobody may."""
+        if not self._reachable:
+            raise PermissionDeniedError("The admin API needs an admin token here.", code="admin_disabled")
+        super().check(authorization)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from protocol.errors import (
     ApiError,
     BadRequestError,
+    BodyTimeoutError,
     InternalError,
-    PayloadTooLargeError,
     RateLimitError,
     UnavailableError,
 )
 from protocol.openai import ChatRequest, CompletionRequest, parse_json, validate
 from router.ask import Ask
+from router.body import BodyReader, replay
 from router.exchange import Exchange
 from router.exit import ClientGone, settle
 from router.legs import LegBodies
@@ -30,7 +31,7 @@ from router.reply import Reply
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from router.auth import BearerKeys
+    from router.auth import AdminKeys, BearerKeys
     from router.services import Services
 
 log = logging.getLogger("baton.router")
@@ -40,26 +41,57 @@ KINDS: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
     "/v1/completions": CompletionRequest,
 }
 
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_CLOSE = (b"connection", b"close")
+
 
 class Front:
     """The whole ASGI application: hot routes here, everything else in ``app``."""
 
-    def __init__(self, services: Services, keys: BearerKeys, app: ASGIApp) -> None:
+    def __init__(self, services: Services, keys: BearerKeys, admin_keys: AdminKeys, app: ASGIApp) -> None:
         self._services = services
         self._keys = keys
+        self._admin_keys = admin_keys
         self._app = app
+        self._bodies = BodyReader(services.settings.max_body_bytes)
         self.closing = False
 
+    def close(self) -> None:
+        """Take no new request; those whose body is still coming are new."""
+        self.closing = True
+        self._bodies.close()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = KINDS.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if kind is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        kind = KINDS.get(scope["path"]) if scope["method"] == "POST" else None
+        if kind is None:
+            await self._pass_on(scope, receive, send)
         else:
             await self._serve(kind, scope, receive, send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """To the framework, which reads a body whole before it looks at anything: so who it is comes first, here."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        try:
+            if scope["path"].startswith("/admin"):
+                self._admin_keys.check(headers.get(b"authorization"))
+            body = b""
+            if scope["method"] not in _WITHOUT_BODY:
+                body = await self._bodies.read(headers, receive, self._services.settings.body_timeout_s)
+        except ApiError as error:
+            await self._refuse(Reply(send, os.urandom(16).hex()), error)
+            return
+        try:
+            await self._app(scope, replay(body, receive), send)
+        except Exception:
+            log.exception("%s %r met a bug", scope["method"], scope["path"])
 
     async def _serve(
         self, kind: type[ChatRequest] | type[CompletionRequest], scope: Scope, receive: Receive, send: Send
     ) -> None:
+        came_s = asyncio.get_running_loop().time()
         request_id = os.urandom(16).hex()
         reply = Reply(send, request_id)
         try:
@@ -67,24 +99,34 @@ class Front:
             self._keys.check(headers.get(b"authorization"))
             timeout_s = self._timeout_s(headers)
             self._admit()
-            raw = await self._read_body(headers, receive)
+            body_timeout_s = min(timeout_s, self._services.settings.body_timeout_s)
+            raw = await self._bodies.read(headers, receive, body_timeout_s)
+            self._admit()  # again: that took time. From here to the list of active requests nothing is awaited.
             body = parse_json(raw)
             ask = _ask(kind, body)
             self._services.pool.route(ask.model)
         except ApiError as error:
-            if not isinstance(error, ClientGone):
-                self._services.metrics.refused[error.status] += 1
-                await reply.error(error)
+            await self._refuse(reply, error)
             return
         if b"x-request-id" in headers:
             log.debug("request %s is the client's %r", request_id, headers[b"x-request-id"][:128])
         exchange = Exchange(self._services, request_id, ask, LegBodies(body), reply, len(raw))
-        await self._run(exchange, receive, timeout_s)
+        await self._run(exchange, receive, came_s + timeout_s)
 
-    async def _run(self, x: Exchange, receive: Receive, timeout_s: float) -> None:
+    async def _refuse(self, reply: Reply, error: ApiError) -> None:
+        """Answer a request that never began. What is left of a body that was not wanted ends with the connection."""
+        if isinstance(error, ClientGone):
+            return
+        self._services.metrics.refused[error.status] += 1
+        if isinstance(error, BodyTimeoutError):
+            await reply.whole(error.status, b"application/json", error.to_json(), (_CLOSE,))
+        else:
+            await reply.error(error)
+
+    async def _run(self, x: Exchange, receive: Receive, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
         x.task = asyncio.current_task()
-        x.timer = loop.call_later(timeout_s, x.deadline)
+        x.timer = loop.call_at(deadline_s, x.deadline)
         self._services.active.add(x)
         watcher = loop.create_task(_watch(x, receive))
         error: ApiError | None = None
@@ -111,10 +153,10 @@ class Front:
     def _admit(self) -> None:
         services, settings = self._services, self._services.settings
         if self.closing:
-            raise UnavailableError("The router is shutting down.", retry_after_s=1)
+            raise UnavailableError("The router is shutting down.", code="shutting_down", retry_after_s=1)
         if len(services.prefill_queue) + len(services.held_queue) >= settings.max_queue_length:
             raise RateLimitError("Too many requests are waiting.", retry_after_s=1)
-        if len(services.active) >= settings.max_requests:
+        if len(services.active) + len(self._bodies) >= settings.max_requests:
             raise RateLimitError("Too many requests are running.", retry_after_s=1)
 
     def _timeout_s(self, headers: dict[bytes, bytes]) -> float:
@@ -134,25 +176,6 @@ class Front:
             )
         return min(seconds, limit_s)
 
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        limit = self._services.settings.max_body_bytes
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > limit:
-            raise _too_large(limit)
-        parts: list[bytes] = []
-        total = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone("gone while sending")
-            part: bytes = message.get("body", b"")
-            total += len(part)
-            if total > limit:
-                raise _too_large(limit)
-            parts.append(part)
-            if not message.get("more_body", False):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-
 
 def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> Ask:
     # Clients' own are stripped, not refused: some pass on what another router answered.
@@ -160,10 +183,6 @@ def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]
     if kind is ChatRequest:
         return Ask.of(validate(ChatRequest, body))
     return Ask.of(validate(CompletionRequest, body))
-
-
-def _too_large(limit: int) -> PayloadTooLargeError:
-    return PayloadTooLargeError(f"The request body is larger than {limit} bytes.")
 
 
 async def _watch(x: Exchange, receive: Receive) -> None:

@@ -70,7 +70,7 @@ class RouterServer(uvicorn.Server):
                 date_header=False,
                 proxy_headers=False,
                 backlog=BACKLOG,
-                timeout_keep_alive=int(settings.keep_alive_s),
+                timeout_keep_alive=settings.keep_alive_s,
                 timeout_graceful_shutdown=int(settings.drain_timeout_s + _CLOSE_S + 1),
             )
         )
@@ -106,7 +106,8 @@ class RouterServer(uvicorn.Server):
         if self._front.closing:
             self._abort()
             return
-        self._front.closing = self.should_exit = True
+        self._front.close()
+        self.should_exit = True
         loop.call_later(self._services.settings.drain_timeout_s, self._abort)
 
     def _abort(self) -> None:

@@ -43,8 +43,13 @@ class RouterSettings(ProcessSettings):
     request_timeout_s: float = Field(
         600.0, gt=0, description="Longest life of a request, seconds; a client lowers it with x-request-timeout."
     )
+    body_timeout_s: float = Field(
+        60.0, gt=0, description="Longest wait for the whole body of a request, seconds; then it is answered 408."
+    )
     prefill_timeout_s: float = Field(300.0, gt=0, description="Longest wait for a prefill worker's answer, seconds.")
-    held_timeout_s: float = Field(120.0, gt=0, description="Longest wait for a decode worker with room, seconds.")
+    held_timeout_s: float = Field(
+        120.0, gt=0, description="Longest wait for a worker with room, a prefill or a decode worker, seconds each."
+    )
     first_byte_timeout_s: float = Field(
         30.0,
         gt=0,
@@ -57,7 +62,7 @@ class RouterSettings(ProcessSettings):
     drain_timeout_s: float = Field(
         30.0, ge=0, description="On SIGTERM, how long running requests may go on before they are aborted, seconds."
     )
-    keep_alive_s: float = Field(75.0, gt=0, description="Idle time after which a client's connection closes, seconds.")
+    keep_alive_s: int = Field(75, ge=1, description="Idle time after which a client's connection closes, seconds.")
 
     max_answer_bytes: int = Field(64 << 20, gt=0, description="Largest unstreamed answer of a worker, bytes.")
     max_queue_length: int = Field(

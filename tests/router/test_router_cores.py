@@ -262,6 +262,7 @@ def test_buckets_are_cumulative(values: list[float]) -> None:
         ({"lease_renew_interval_ms": 4000}, "lease_renew_interval_ms"),
         ({"prefill": ["ftp://x"]}, "host:port"),
         ({"prefil": ["x:1"]}, "prefil"),
+        ({"keep_alive_s": 0.5}, "keep_alive_s"),
     ],
 )
 def test_settings_that_make_no_sense(given: dict[str, Any], complaint: str) -> None:

@@ -127,7 +127,7 @@ async def test_an_unknown_model_and_no_workers(cluster: Cluster) -> None:
     await cluster.add("decode")
     response = await cluster.post(chat(model="other"))
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
-    assert response.json()["error"]["param"] == "model"
+    assert (response.json()["error"]["param"], response.json()["error"]["type"]) == ("model", "invalid_request_error")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,7 @@ class TestKeys:
             assert models.status_code == status
         response = await cluster.post(chat())
         assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert response.json()["error"]["type"] == "invalid_request_error"
         assert (await cluster.client.get("/health")).status_code == 200
 
     async def test_admins(self, cluster: Cluster) -> None:

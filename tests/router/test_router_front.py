@@ -1,0 +1,193 @@
+"""Before a request begins: who may send what, how much of it, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+from router_cluster import Cluster, chat, eventually, make_settings
+
+from protocol.errors import BodyTimeoutError, PayloadTooLargeError, UnavailableError
+from router.body import BodyReader
+from router.settings import RouterSettings
+
+BODY = json.dumps(chat()).encode()
+LIMIT = 1024
+
+
+class Caller:
+    """A connection on which a request is written bit by bit."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def answer(self) -> tuple[int, dict[str, Any]]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+        return int(head.split()[1]), json.loads(await self.reader.readexactly(length))
+
+    async def code(self) -> tuple[int, str]:
+        status, body = await self.answer()
+        return status, body["error"]["code"]
+
+
+async def call(cluster: Cluster, path: str, length: int, *headers: str, sent: bytes = b"") -> Caller:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
+    head = [f"POST {path} HTTP/1.1", "host: x", "content-type: application/json", f"content-length: {length}", *headers]
+    writer.write("\r\n".join([*head, "", ""]).encode() + sent)
+    return Caller(reader, writer)
+
+
+async def half(cluster: Cluster, *headers: str) -> Caller:
+    """A request of which half the body has been sent."""
+    return await call(cluster, "/v1/chat/completions", len(BODY), *headers, sent=BODY[: len(BODY) // 2])
+
+
+def finish(caller: Caller) -> None:
+    caller.writer.write(BODY[len(BODY) // 2 :])
+
+
+async def ready(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    await cluster.add("decode")
+
+
+class TestAdmin:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(admin_token="boss", max_body_bytes=LIMIT, body_timeout_s=30)
+
+    async def test_nothing_is_read_from_strangers(self, cluster: Cluster) -> None:
+        caller = await call(cluster, "/admin/abort", LIMIT)
+        assert await caller.code() == (401, "invalid_api_key")
+        caller.writer.close()
+
+    async def test_what_the_administrator_sends_is_bounded_too(self, cluster: Cluster) -> None:
+        caller = await call(cluster, "/admin/abort", LIMIT + 1, "authorization: Bearer boss")
+        assert await caller.code() == (413, "request_too_large")
+        caller.writer.close()
+
+    async def test_without_an_announcement(self, cluster: Cluster) -> None:
+        async def many() -> Any:
+            for _ in range(9):
+                yield b" " * LIMIT
+
+        response = await cluster.client.post("/admin/abort", content=many(), headers={"authorization": "Bearer boss"})
+        assert response.status_code == 413
+
+    async def test_a_small_body_arrives_whole(self, cluster: Cluster) -> None:
+        caller = await call(cluster, "/admin/abort", 13, "authorization: Bearer boss", sent=b'{"all"')
+        caller.writer.write(b": true}")
+        assert await caller.answer() == (200, {"aborted": []})
+        caller.writer.close()
+
+
+@pytest.mark.parametrize("path", ["/health", "/nothing", "/v1/models"])
+async def test_no_path_takes_more_than_the_limit(cluster: Cluster, path: str) -> None:
+    caller = await call(cluster, path, cluster.settings.max_body_bytes + 1)
+    assert await caller.code() == (413, "request_too_large")
+    caller.writer.close()
+
+
+class TestSlowBodies:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(body_timeout_s=0.05)
+
+    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/admin/abort"])
+    async def test_the_client_is_told_and_the_connection_closes(self, cluster: Cluster, path: str) -> None:
+        caller = await call(cluster, path, 100, sent=b"{")
+        assert await caller.code() == (408, "request_body_timeout")
+        assert await caller.reader.read() == b""
+        caller.writer.close()
+        cluster.check_idle()
+        assert cluster.services.metrics.refused[408] == 1
+
+
+async def test_the_requests_own_deadline_counts_from_its_first_byte(cluster: Cluster) -> None:
+    caller = await half(cluster, "x-request-timeout: 0.05")
+    assert await caller.code() == (408, "request_body_timeout")
+    caller.writer.close()
+
+
+class TestFewRequests:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_requests=2)
+
+    async def test_requests_that_are_still_coming_count(self, cluster: Cluster) -> None:
+        await ready(cluster)
+        callers = [await half(cluster) for _ in range(2)]
+        await eventually(lambda: len(cluster.front._bodies) == 2)
+        assert (await cluster.post(chat())).status_code == 429
+        for caller in callers:
+            finish(caller)
+            assert (await caller.answer())[0] == 200
+            caller.writer.close()
+        cluster.check_idle()
+
+
+async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster) -> None:
+    await ready(cluster)
+    caller = await half(cluster)
+    await eventually(lambda: len(cluster.front._bodies) == 1)
+    cluster.server.stop()
+    assert await caller.code() == (503, "shutting_down")
+    caller.writer.close()
+    assert cluster.workers[0].bodies == []
+
+
+async def test_a_bug_is_answered_in_our_shape_and_logged(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> list[str]:
+        raise KeyError("bug")
+
+    monkeypatch.setattr(cluster.services.pool, "models", broken)
+    with caplog.at_level(logging.ERROR):
+        response = await cluster.client.get("/v1/models")
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+    (record,) = caplog.records
+    assert record.exc_info is not None and record.exc_info[0] is KeyError
+
+
+# --- the reader alone
+
+
+def parts(*data: bytes) -> Any:
+    """A ``receive`` that gives these and then nothing."""
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in data]
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    return receive
+
+
+async def test_reading_ends_at_the_limit_in_time_and_on_close() -> None:
+    reader = BodyReader(4)
+    with pytest.raises(PayloadTooLargeError):
+        await reader.read({}, parts(b"ab", b"cde"), 60)
+    with pytest.raises(BodyTimeoutError):
+        await reader.read({}, parts(b"ab"), 0.01)
+    reading = asyncio.create_task(reader.read({}, parts(b"ab"), 60))
+    await asyncio.sleep(0)
+    assert len(reader) == 1
+    reader.close()
+    with pytest.raises(UnavailableError):
+        await reading
+    assert len(reader) == 0
+
+
+async def test_a_cancelled_read_is_forgotten() -> None:
+    reader = BodyReader(4)
+    reading = asyncio.create_task(reader.read({}, parts(b"ab"), 60))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert len(reader) == 0
