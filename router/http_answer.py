@@ -30,9 +30,11 @@ class HttpAnswer:
     __slots__ = (
         "_connection",
         "_error",
+        "_framed",
         "_num_bytes",
         "_parts",
         "_waiter",
+        "_watch",
         "complete",
         "content_type",
         "retry_after",
@@ -46,6 +48,8 @@ class HttpAnswer:
         self._num_bytes = 0
         self._error: LegError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._watch: _GapWatch | None = None
+        self._framed = True
         self.status = 0
         self.content_type = b""
         self.retry_after = b""
@@ -58,6 +62,8 @@ class HttpAnswer:
         while not self.status:
             if self._error is not None:
                 raise self._error
+            if self.complete:
+                raise ConnectionLost("the answer ended before it began")
             await self._wait()
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
@@ -99,12 +105,29 @@ class HttpAnswer:
             if total > limit_bytes:
                 self.close()
                 raise ConnectionLost("the answer was larger than allowed")
+        if not self._framed and self.status == 200:
+            raise ConnectionLost("nothing tells whether the answer is whole")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def watch(self, gap_s: float) -> None:
+        if not self.complete and self._error is None:
+            self._watch = _GapWatch(self, gap_s)
+
+    def waiting(self) -> object | None:
+        """Changes whenever a reader waits for something else; None: no reader waits."""
+        waiter = self._waiter
+        return None if waiter is None or waiter.done() else waiter
+
     def close(self) -> None:
+        self._end_watch()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     async def _wait(self) -> None:
         waiter = self._waiter = asyncio.get_running_loop().create_future()
@@ -130,16 +153,48 @@ class HttpAnswer:
         self.status = status
         self._wake()
 
-    def finish(self) -> None:
+    def finish(self, *, framed: bool = True) -> None:
+        """``framed``: the answer itself told its end, not only the connection's."""
+        self._framed = framed
         self.complete = True
         self._connection = None
+        self._end_watch()
         self._wake()
 
     def fail(self, error: LegError) -> None:
-        """No more will come. What has come stays readable only as part of a failed answer."""
+        """No more will come. What has come is still read, then the error."""
         if self.complete or self._error is not None:
             return
         self._error = error
-        self._parts.clear()
         self.close()
         self._wake()
+
+
+class _GapWatch:
+    """Fails an answer whose reader waits too long for one chunk, at the cost of nothing for a chunk.
+
+    Now and then it looks whether the reader still waits for what it waited for before. A reader that does not wait, as
+    while a slow client takes its time, is no fault of the worker.
+    """
+
+    __slots__ = ("_answer", "_gap_s", "_since_s", "_timer", "_waiting")
+
+    def __init__(self, answer: HttpAnswer, gap_s: float) -> None:
+        self._answer = answer
+        self._gap_s = gap_s
+        self._since_s = 0.0
+        self._waiting: object | None = None
+        self._look()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = self._answer.waiting()
+        if waiting is None or waiting is not self._waiting:
+            self._waiting, self._since_s = waiting, loop.time()
+        elif loop.time() - self._since_s >= self._gap_s:
+            self._answer.fail(LegTimeout("nothing more came in time"))
+            return
+        self._timer = loop.call_later(self._gap_s / 4, self._look)
+
+    def cancel(self) -> None:
+        self._timer.cancel()

@@ -2,12 +2,14 @@
 
 Written here because a general client costs more CPU than all the rest of a request (httpx's pool, which walks its
 connections for every request, 4 ms of it). A connection serves one request at a time and goes back to its origin's
-pool the moment the answer is complete.
+pool the moment the answer is complete. A byte that comes when no answer is due ends it: whose answer that would be is
+not known, and it must never be the next request's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
@@ -22,13 +24,25 @@ if TYPE_CHECKING:
 
 #: Kept connections older than this are not used again: uvicorn's own limit, which it closes at, is 5 s.
 MAX_IDLE_S = 4.0
+#: A worker that vanished without a word (host or network down) is noticed: a silent connection is probed after so many
+#: seconds, then at this interval; what was sent has to be acknowledged within the last.
+KEEP_ALIVE_S = 15
+KEEP_ALIVE_INTERVAL_S = 5
+USER_TIMEOUT_S = 30
+#: Base URLs remembered; above, those without a connection are forgotten.
+MAX_ORIGINS = 256
+
+
+class _NotDue(Exception):
+    """An answer begins that nobody asked for."""
 
 
 class _Connection(asyncio.Protocol):
     """One connection; the callbacks without underscore are called by the parser."""
 
     def __init__(self, idle: list[_Connection], clients: set[_Connection]) -> None:
-        self._idle = idle
+        #: Where it waits for the next request: its origin's.
+        self.idle = idle
         self._clients = clients
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
@@ -40,6 +54,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
+        _notice_silence(transport.get_extra_info("socket"))
         self._clients.add(self)
 
     def send(self, data: bytes) -> HttpAnswer:
@@ -58,19 +73,20 @@ class _Connection(asyncio.Protocol):
         self._answer.started = True
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._lose(ConnectionLost("the worker's answer was not HTTP"))
+            self.abort()
 
     def eof_received(self) -> None:
         if self._answer is not None and self._answer.status and self._until_eof:
             answer, self._answer = self._answer, None
-            answer.finish()
+            answer.finish(framed=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._clients.discard(self)
-        if self in self._idle:
-            self._idle.remove(self)
+        if self in self.idle:
+            self.idle.remove(self)
         self._lose(ConnectionLost("the worker closed the connection"))
 
     def _lose(self, error: LegError) -> None:
@@ -97,6 +113,10 @@ class _Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    def on_message_begin(self) -> None:
+        if self._answer is None:
+            raise _NotDue  # comes back out of feed_data as an HttpParserError
 
     def on_header(self, name: bytes, value: bytes) -> None:
         answer = self._answer
@@ -126,9 +146,23 @@ class _Connection(asyncio.Protocol):
         self.resume()
         if self._parser.should_keep_alive() and self.usable:
             self.idle_since_s = asyncio.get_running_loop().time()
-            self._idle.append(self)
+            self.idle.append(self)
         else:
             self.abort()
+
+
+def _notice_silence(sock: socket.socket) -> None:
+    """TCP_NODELAY is asyncio's own default."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": KEEP_ALIVE_S,
+        "TCP_KEEPINTVL": KEEP_ALIVE_INTERVAL_S,
+        "TCP_USER_TIMEOUT": USER_TIMEOUT_S * 1000,
+    }
+    for name, value in options.items():
+        option = getattr(socket, name, None)
+        if option is not None:  # not every system has all of them
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class _Origin:
@@ -168,6 +202,9 @@ class HttpUpstream:
         self._origins: dict[str, _Origin] = {}
         self._connections: set[_Connection] = set()
 
+    def __repr__(self) -> str:
+        return f"<HttpUpstream {len(self._connections)} connections to {len(self._origins)} origins>"
+
     async def request(
         self,
         method: str,
@@ -178,9 +215,7 @@ class HttpUpstream:
         timeout_s: float,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> HttpAnswer:
-        origin = self._origins.get(base_url)
-        if origin is None:
-            origin = self._origins[base_url] = _Origin(base_url)
+        origin = self._origins.get(base_url) or self._add_origin(base_url)
         data = origin.head(method, path, headers, len(body)) + body
         kept = origin.take(asyncio.get_running_loop().time())
         if kept is not None:
@@ -192,6 +227,13 @@ class HttpUpstream:
                     raise
         connection = await self._connect(origin)
         return await _wait(connection.send(data), timeout_s, keep_waiting)
+
+    def _add_origin(self, base_url: str) -> _Origin:
+        if len(self._origins) >= MAX_ORIGINS:
+            used = {id(connection.idle) for connection in self._connections}
+            self._origins = {url: origin for url, origin in self._origins.items() if id(origin.idle) in used}
+        origin = self._origins[base_url] = _Origin(base_url)
+        return origin
 
     async def _connect(self, origin: _Origin) -> _Connection:
         loop = asyncio.get_running_loop()

@@ -42,11 +42,17 @@ class Answer(Protocol):
     async def chunk(self, timeout_s: float | None = None) -> bytes:
         """The bytes that have come since the last call; waits for some. Empty: the answer is complete.
 
-        Raises ConnectionLost, also when the answer ends early, and LegTimeout.
+        Raises ConnectionLost, also when the answer ends early, and LegTimeout; what came before is returned first.
         """
 
     async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
-        """The rest of the body. Raises ConnectionLost (also over the limit) and LegTimeout."""
+        """The rest of the body. Raises ConnectionLost (also over the limit) and LegTimeout.
+
+        So does a 200 whose end is only that of the connection: it may have been cut.
+        """
+
+    def watch(self, gap_s: float) -> None:
+        """From now on LegTimeout is raised by whoever waits longer than ``gap_s`` (and a quarter) for a chunk."""
 
     def close(self) -> None:
         """Done with it. Closes the connection unless the answer is complete. Never raises, may be called twice."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
-from router.http_client import HttpUpstream
+from router import http_client
+from router.http_answer import HttpAnswer
+from router.http_client import MAX_IDLE_S, HttpUpstream
 from router.upstream import ConnectError, ConnectionLost, LegTimeout
 
 if TYPE_CHECKING:
@@ -87,11 +90,11 @@ async def test_a_connection_is_kept_and_used_again(server: Server, upstream: Htt
     "pieces",
     [
         [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nh\r\n", b"1\r\ni\r\n0\r\n\r\n"],
-        [b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"h", b"i", None],
+        [b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n", b"h", b"i", None],
         [b"HTTP/1.1 100 Continue\r\n\r\n", OK],
         [OK[:10], OK[10:30], OK[30:]],
     ],
-    ids=["chunked", "until close", "continue", "in pieces"],
+    ids=["chunked", "closed after", "continue", "in pieces"],
 )
 async def test_ways_to_end_a_body(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
     server.answers = [pieces, [OK]]
@@ -101,8 +104,16 @@ async def test_ways_to_end_a_body(server: Server, upstream: HttpUpstream, pieces
 
 @pytest.mark.parametrize(
     "pieces",
-    [[None], [b"HTTP/1.1 200 O", None], [OK[:-1], None], [b"SSH-2.0\r\n\r\n"]],
-    ids=["nothing", "half a head", "half a body", "not HTTP"],
+    [
+        [None],
+        [b"HTTP/1.1 200 O", None],
+        [OK[:-1], None],
+        [b"SSH-2.0\r\n\r\n"],
+        [b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhi"],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", None],
+        [b"HTTP/1.1 200 OK\r\n\r\nhi", None],
+    ],
+    ids=["nothing", "half a head", "half a body", "not HTTP", "upgrade", "nothing final", "may be cut"],
 )
 async def test_broken_answers(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
     server.answers = [pieces, [OK]]
@@ -124,6 +135,117 @@ async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, 
     with pytest.raises(ConnectionLost):
         await ask(upstream, server)
     assert len(server.requests) == 2
+
+
+async def test_what_cannot_be_told_from_a_cut_is_enough_for_a_stream_or_an_error(
+    server: Server, upstream: HttpUpstream
+) -> None:
+    server.answers = [[b"HTTP/1.1 200 OK\r\n\r\nhi", None], [b"HTTP/1.1 500 No\r\n\r\nhi", None]]
+    stream = await upstream.request("POST", server.url, "/", (), b"", 10)
+    assert [await stream.chunk(10), await stream.chunk(10)] == [b"hi", b""], "a stream has an end of its own"
+    assert await ask(upstream, server) == b"hi"
+
+
+EXTRA = OK.replace(b"hi", b"no")
+
+
+@pytest.mark.parametrize("extra", [EXTRA, EXTRA[:20], EXTRA + EXTRA, b"garbage"], ids=["one", "half", "two", "garbage"])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_an_answer_that_nobody_asked_for_is_nobodys(
+    server: Server, upstream: HttpUpstream, extra: bytes, at_once: bool
+) -> None:
+    if at_once:
+        server.answers = [[OK + extra], [OK], [OK]]
+    else:
+        server.answers = [[OK, extra], [OK], [OK]]
+        server.go.clear()
+    assert await ask(upstream, server) == b"hi"
+    server.go.set()
+    await asyncio.wait_for(server.lost.wait(), 10)
+    for _ in range(2):
+        assert await ask(upstream, server) == b"hi"
+    assert (server.num_connections, len(server.requests)) == (2, 3)
+
+
+async def test_an_answer_that_ends_without_a_status_is_lost() -> None:
+    class Nothing:
+        def abort(self) -> None: ...
+        def pause(self) -> None: ...
+        def resume(self) -> None: ...
+
+    answer = HttpAnswer(Nothing())
+    waiting = asyncio.create_task(answer.headers())
+    await asyncio.sleep(0)
+    answer.finish()
+    with pytest.raises(ConnectionLost):
+        await waiting
+
+
+async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1], None]]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    while not answer._error:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+        await asyncio.sleep(0)
+    assert await answer.chunk() == b"h"
+    with pytest.raises(ConnectionLost):
+        await answer.chunk()
+
+
+async def test_a_connection_idle_for_too_long_is_not_used_again(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK], [OK]]
+    await ask(upstream, server)
+    (connection,) = upstream._connections
+    connection.idle_since_s -= MAX_IDLE_S
+    await ask(upstream, server)
+    assert server.num_connections == 2
+
+
+async def test_origins_without_connections_are_forgotten(
+    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "MAX_ORIGINS", 3)
+    server.answers = [[OK], [OK]]
+    await ask(upstream, server)
+    for port in range(1, 9):
+        with contextlib.suppress(ConnectError):
+            await upstream.request("GET", f"http://127.0.0.1:{port}", "/", (), b"", 10)
+        assert len(upstream._origins) <= 3
+    await ask(upstream, server)
+    assert server.num_connections == 1, "an origin in use is kept"
+
+
+async def test_a_vanished_worker_is_noticed_by_the_kernel(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK]]
+    await ask(upstream, server)
+    (connection,) = upstream._connections
+    assert connection._transport is not None
+    sock = connection._transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == http_client.USER_TIMEOUT_S * 1000
+
+
+async def test_a_watched_answer_that_goes_silent_fails(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1], b""]]
+    server.go.clear()
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    answer.watch(0.02)
+    assert await answer.chunk() == b"h"
+    with pytest.raises(LegTimeout):
+        await answer.chunk()
+    server.go.set()
+    await asyncio.wait_for(server.lost.wait(), 10)
+
+
+async def test_a_watched_answer_that_nobody_reads_does_not_fail(upstream: HttpUpstream, server: Server) -> None:
+    server.answers = [[OK[:-1], b"i"]]
+    server.go.clear()
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    answer.watch(0.001)
+    await asyncio.sleep(0.02)  # many looks
+    server.go.set()
+    assert await answer.read(10, 10) == b"hi"
+    assert answer._watch is None, "nothing is left to fire"
 
 
 async def test_no_answer_in_time_closes_the_connection(server: Server, upstream: HttpUpstream) -> None:
