@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 async def prefill(x: Exchange) -> PrefillAnswer:
-    """Until some P has answered; the request is then HELD, its lease renewed. Raises ApiError."""
+    """Until some P has answered; the request is then HELD, its lease renewed, unless P's answer is all of it.
+
+    Raises ApiError.
+    """
     while True:
         worker = await _find(x)
         x.on(Event.PREFILL_SENT)
@@ -106,6 +109,8 @@ def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     x.num_prefills += 1
     x.engine_id = answer.summary.remote_engine_id
     x.lease_id = answer.summary.lease_id
+    if answer.is_whole(x.ask):  # nothing is held; a lease that came all the same goes at the exit
+        return
     x.on(Event.PREFILLED)
     if x.lease_id:
         x.services.leases.track(x.engine_id, x.lease_id, x.lease_lost)

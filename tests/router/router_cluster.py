@@ -151,7 +151,8 @@ class Cluster:
         await eventually(lambda: {str(k): v for k, v in self.services.active.count().items()}[state] == count, state)
 
     def check_idle(self) -> None:
-        """The ledger: nothing is left anywhere."""
+        """The ledger: nothing is left anywhere, and no request ended in a bug of the router's."""
+        assert not any(reason == "internal_error" for _, reason in self.services.metrics.outcomes)
         assert len(self.services.active) == 0
         assert [worker.in_flight for worker in self.services.pool] == [0] * len(self.services.pool)
         assert len(self.services.prefill_queue) == len(self.services.held_queue) == 0

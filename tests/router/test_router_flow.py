@@ -148,6 +148,8 @@ async def test_one_token_needs_no_d_and_no_blocks(cluster: Cluster) -> None:
     assert response.json()["usage"]["completion_tokens"] == 1
     assert "kv_transfer_params" not in p.bodies[0]
     assert (d.bodies, cluster.leases.released, p.num_leases) == ([], [], 0)
+    assert cluster.services.metrics.outcomes == {("done", ""): 1}
+    cluster.check_idle()
 
 
 async def test_one_token_from_engines_we_do_not_know_takes_both_legs(cluster: Cluster) -> None:
