@@ -131,7 +131,8 @@ class _Request(_Strict):
 
     top_k: Annotated[StrictInt, Field(ge=-1)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[Number, Field(gt=0, le=10)] | None = None
+    #: Bounded away from 0, by which logits are divided.
+    repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
     ignore_eos: StrictBool = False
     #: The choice also carries ``token_ids``, the sampled tokens; not for streams.
@@ -249,7 +250,8 @@ def parse_json(raw: bytes) -> dict[str, Any]:
 def validate(kind: type[R], body: dict[str, Any]) -> R:
     """Check a parsed body; raises BadRequestError that names the parameter at fault."""
     for name, harmless in _REFUSED.items():
-        if name in body and body[name] not in harmless:
+        # By type too: ``True == 1``, and 0 is not false.
+        if name in body and not any(type(body[name]) is type(value) and body[name] == value for value in harmless):
             raise BadRequestError(f"'{name}' is not supported here.", param=name, code="unsupported_parameter")
     biases = body.get("logit_bias")
     if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before each of them may be complained about

@@ -125,7 +125,7 @@ def test_top_k_that_means_all(top_k: int) -> None:
     assert len(kept(logits_of(1), top_k=top_k)) == VOCAB
 
 
-@pytest.mark.parametrize("top_p", [1e-9, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("top_p", [1e-300, 1e-9, 0.1, 0.5, 0.9, 0.999])
 def test_top_p_keeps_the_smallest_set_that_reaches_it(top_p: float) -> None:
     logits = logits_of(1, 2)
     expected, mass = set(), 0.0

@@ -84,10 +84,11 @@ def _least_kept(scores: torch.Tensor, limits: list[int], top_p: list[float]) -> 
     ordered = scores.topk(width, dim=-1).values if width < scores.shape[1] else scores.sort(descending=True).values
     kept = torch.arange(width, device=scores.device) < _column(limits, scores)
     masses = ordered.masked_fill(~kept, float("-inf")).softmax(dim=-1)
-    # A token stays if the ones before it do not yet make up top_p: the first always does. At 1 all stay, whatever
-    # rounding makes of the sum.
+    # A token stays if the ones before it do not yet make up top_p. At 1 all stay, whatever rounding makes of the sum;
+    # the first always stays, also for a top_p that float32 takes for 0.
     wanted = _column([p if p < 1 else float("inf") for p in top_p], scores)
     kept &= masses.cumsum(dim=-1) - masses < wanted
+    kept[:, 0] = True
     return ordered.masked_fill(~kept, float("inf")).amin(dim=-1, keepdim=True)
 
 
