@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 def run(settings: WorkerSettings) -> int:
     """Serve until told to stop. 0: stopped in order; 1: could not start or go on, one line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format)
-    _keep_torch_out()
+    _prepare_tokenizers()
     pipe = StatusPipe(settings.status_fd)
     try:
         public = bind(settings.host, settings.port)
@@ -131,9 +131,12 @@ class _Signals:
         self.leave.set()
 
 
-def _keep_torch_out() -> None:
-    """Tell imports that there is no torch: transformers would take it for a tokenizer (2 s, 300 MB). Ranks have it."""
+def _prepare_tokenizers() -> None:
+    """Before transformers is imported here for a tokenizer."""
+    # It would import torch as well (2 s, 300 MB). Ranks have it.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    # One prompt is never split: the pool of threads for batches would be for nothing.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # or it would advise to install torch
 
 

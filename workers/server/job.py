@@ -12,11 +12,13 @@ from protocol.handoff import KVTransferParams
 from protocol.openai import ChatRequest, R, Request, validate
 from workers.engine.api import EngineRequest
 from workers.server import transfer_params
+from workers.server.conversation import check_num_messages
 from workers.server.detokenizer import Detokenizer
 from workers.server.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
 from workers.server.replies import ChatReply, CompletionReply, Reply
 from workers.server.sampling import check_prompt_tokens, sampling_params
 from workers.server.text_stream import TextStream
+from workers.server.tokenizer import TooManyTokensError
 from workers.server.transcript import Transcript
 from workers.server.transfer_params import PrefillAsk
 
@@ -59,6 +61,7 @@ class Jobs:
         """``trusted``: the body comes from the router, so it may carry ``kv_transfer_params``."""
         leg = _leg(body, trusted=trusted)
         hand_off = isinstance(leg, PrefillAsk)
+        check_num_messages(body)
         request = validate(kind, _without_limits(body) if hand_off else body)
         if request.model != self._identity.model:
             raise NotFoundError(f"The model '{request.model}' does not exist.", param="model", code="model_not_found")
@@ -72,27 +75,36 @@ class Jobs:
         """The prompt's tokens: P's own where there are any, so that two workers can never differ."""
         if remote is not None and remote.prompt_token_ids:
             tokens = remote.prompt_token_ids
-        elif isinstance(request, ChatRequest):
-            tokens = await self._tokenizer.encode_chat(request.messages)
-        elif isinstance(request.prompt, str):
-            tokens = await self._tokenizer.encode_text(request.prompt)
         else:
-            tokens = list(request.prompt)
+            tokens = await self._tokens(request)
         check_prompt_tokens(tokens, self._identity.vocab_size)
-        self._check_length(request, tokens)
+        if not tokens:
+            raise BadRequestError("The prompt is empty.", param=_prompt_param(request), code="invalid_value")
+        if len(tokens) > self._max_prompt_tokens:
+            raise self._too_long(request, str(len(tokens)))
         return tokens
 
-    def _check_length(self, request: Request, tokens: list[int]) -> None:
-        param = "messages" if isinstance(request, ChatRequest) else "prompt"
-        if not tokens:
-            raise BadRequestError("The prompt is empty.", param=param, code="invalid_value")
-        if len(tokens) >= self._identity.max_model_len:
-            raise BadRequestError(
-                f"This model's maximum context length is {self._identity.max_model_len} tokens, at least one of them "
-                f"for the answer, but the prompt has {len(tokens)} tokens.",
-                param=param,
-                code="context_length_exceeded",
-            )
+    async def _tokens(self, request: Request) -> list[int]:
+        try:
+            if isinstance(request, ChatRequest):
+                return await self._tokenizer.encode_chat(request.messages, self._max_prompt_tokens)
+            if isinstance(request.prompt, str):
+                return await self._tokenizer.encode_text(request.prompt, self._max_prompt_tokens)
+            return list(request.prompt)
+        except TooManyTokensError as error:
+            raise self._too_long(request, error.how_many) from None
+
+    @property
+    def _max_prompt_tokens(self) -> int:
+        return self._identity.max_model_len - 1
+
+    def _too_long(self, request: Request, how_many: str) -> BadRequestError:
+        return BadRequestError(
+            f"This model's maximum context length is {self._identity.max_model_len} tokens, at least one of them "
+            f"for the answer, but the prompt has {how_many} tokens.",
+            param=_prompt_param(request),
+            code="context_length_exceeded",
+        )
 
     def _job(
         self, request: Request, prompt: list[int], remote: KVTransferParams | None, request_id: str, *, hand_off: bool
@@ -146,6 +158,10 @@ class Jobs:
         kind = ChatReply if isinstance(request, ChatRequest) else CompletionReply
         fingerprint = self._identity.fingerprint
         return kind(request_id, request.model, created, fingerprint, show_usage=request.include_usage)
+
+
+def _prompt_param(request: Request) -> str:
+    return "messages" if isinstance(request, ChatRequest) else "prompt"
 
 
 def _leg(body: dict[str, Any], *, trusted: bool) -> PrefillAsk | KVTransferParams | None:

@@ -23,14 +23,28 @@ logger = logging.getLogger(__name__)
 
 #: Characters up to which text is encoded on the event loop (about 1 ms); longer text goes to a thread.
 MAX_INLINE_CHARS = 4096
+#: The same for the messages that a chat template goes through.
+MAX_INLINE_MESSAGES = 16
+#: Long texts encoded at once, so that the next one need not wait for the longest.
+NUM_THREADS = 2
+#: Characters per token that may fit, of which a far longer text is probed. Prose has 4, source code 3.
+PROBE_CHARS_PER_TOKEN = 16
 
 
 class TokenizerError(Exception):
     """The model folder has no tokenizer we can use. One line for a person."""
 
 
+class TooManyTokensError(Exception):
+    """More tokens than fit. ``how_many``: for people, a number or ``more than`` one."""
+
+    def __init__(self, how_many: str) -> None:
+        super().__init__(f"{how_many} tokens")
+        self.how_many = how_many
+
+
 class Tokenizer:
-    """Text to tokens and back. Safe to use from one event loop; ``encode_*`` may run in a thread of its own.
+    """Text to tokens and back. Safe to use from one event loop; ``encode_*`` may run in threads of its own.
 
     ``fast`` is the Rust tokenizer of the ``tokenizers`` package, ``render`` the chat template.
     """
@@ -49,21 +63,30 @@ class Tokenizer:
         self._size = fast.get_vocab_size(with_added_tokens=True)
         self._piece_bytes = byte_level_bytes if "ByteLevel" in repr(fast.decoder) else sentencepiece_bytes
         self._bytes_of: dict[int, bytes] = {}
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
+        self._threads = ThreadPoolExecutor(max_workers=NUM_THREADS, thread_name_prefix="tokenizer")
         #: Sampling one of these ends a sequence.
         self.eos_token_ids = eos_token_ids
         self.has_chat_template = has_chat_template
 
-    async def encode_text(self, text: str) -> list[int]:
-        """A completion's prompt; special tokens as the model wants them in front."""
-        return await self._encode(text, add_special_tokens=True)
+    async def encode_text(self, text: str, max_tokens: int) -> list[int]:
+        """A completion's prompt; special tokens as the model wants them in front. Raises TooManyTokensError."""
 
-    async def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        def work() -> list[int]:
+            return self._encode(text, max_tokens, add_special_tokens=True)
+
+        return await self._run(work, inline=len(text) <= MAX_INLINE_CHARS)
+
+    async def encode_chat(self, messages: Sequence[Message], max_tokens: int) -> list[int]:
         """A conversation, by the model's template, up to where the assistant's answer begins.
 
-        Raises BadRequestError when there is no template or it refuses the messages.
+        Raises TooManyTokensError, and BadRequestError when there is no template or it refuses the messages.
         """
-        return await self._encode(self._rendered(messages), add_special_tokens=False)
+
+        def work() -> list[int]:
+            return self._encode(self._rendered(messages), max_tokens, add_special_tokens=False)
+
+        few = len(messages) <= MAX_INLINE_MESSAGES
+        return await self._run(work, inline=few and sum(len(m.text()) for m in messages) <= MAX_INLINE_CHARS)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of tokens, special ones left out."""
@@ -84,8 +107,8 @@ class Tokenizer:
         return known
 
     def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _rendered(self, messages: Sequence[Message]) -> str:
         from jinja2 import TemplateError
@@ -102,14 +125,24 @@ class Tokenizer:
                 f"The model's chat template refuses these messages: {error}", param="messages", code="invalid_value"
             ) from None
 
-    async def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        def work() -> list[int]:
-            ids: list[int] = self._fast.encode(text, add_special_tokens=add_special_tokens).ids
-            return ids
+    async def _run(self, work: Callable[[], list[int]], *, inline: bool) -> list[int]:
+        return work() if inline else await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-        if len(text) <= MAX_INLINE_CHARS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    def _encode(self, text: str, max_tokens: int, *, add_special_tokens: bool) -> list[int]:
+        """Raises TooManyTokensError; of a text that is far too long after a look at its beginning."""
+        probe = text[: PROBE_CHARS_PER_TOKEN * max_tokens]
+        # Where the beginning is cut its last few tokens may be others than in the whole: far fewer than half of them.
+        if len(text) > 2 * len(probe) and len(self._encoding(probe, add_special_tokens)) > 2 * max_tokens:
+            raise TooManyTokensError(f"more than {max_tokens}")
+        encoding = self._encoding(text, add_special_tokens)
+        if len(encoding) > max_tokens:
+            raise TooManyTokensError(str(len(encoding)))
+        ids: list[int] = encoding.ids
+        return ids
+
+    def _encoding(self, text: str, add_special_tokens: bool) -> Any:
+        """Of a batch, because that lets the event loop go on meanwhile: ``encode`` would keep the interpreter lock."""
+        return self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
 
 
 def load(model: str, revision: str | None = None) -> Tokenizer:
