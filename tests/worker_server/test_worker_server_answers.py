@@ -209,6 +209,18 @@ async def test_an_error_in_an_open_stream_is_one_event_and_the_end() -> None:
     assert all("choices" in chunk for chunk in chunks[:-1]) and len(chunks) > 2
 
 
+@pytest.mark.parametrize(("after", "stream"), [(0, True), (4, True), (0, False)])
+async def test_a_mistake_of_ours_is_told_as_such(after: int, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    no_token: Any = "x"
+    async with front([*tokens_of(TEXT)[:after], no_token]) as worker:
+        response = await worker.http.post("/v1/completions", json=completion(stream=stream))
+        await worker.engine.until_idle()
+    assert response.status_code == (200 if after else 500)
+    error = (events(response.text)[-1] if after else response.json())["error"]
+    assert (error["type"], error["code"]) == ("server_error", "internal_error")
+    assert "TypeError" not in response.text and "TypeError" in caplog.text
+
+
 async def test_an_abort_by_id_ends_the_request_as_aborted() -> None:
     async with front(token=SECRET) as worker:
         worker.engine.gate = asyncio.Semaphore(0)
@@ -226,10 +238,21 @@ async def test_an_abort_by_id_ends_the_request_as_aborted() -> None:
         assert again.json() == {"aborted": False}
 
 
-async def test_ids_of_strangers_are_not_taken() -> None:
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("headers", [{}, {"x-baton-internal-token": "no"}, {"authorization": f"Bearer {SECRET}"}])
+async def test_with_a_token_only_the_router_is_served(path: str, headers: dict[str, str]) -> None:
     async with front(token=SECRET) as worker:
-        response = await worker.http.post("/v1/completions", json=completion(), headers={"x-request-id": HEX})
-        assert response.headers["x-request-id"] != HEX
+        response = await worker.http.post(path, json={"model": MODEL}, headers=headers)
+        assert response.status_code == 401
+        assert response.json()["error"]["code"] == "invalid_internal_token"
+        for page in ("/v1/models", "/health", "/load", "/metrics"):
+            assert (await worker.http.get(page)).status_code == 200
+        trusted = {"x-baton-internal-token": SECRET}
+        assert (await worker.http.post(path, json={"model": MODEL}, headers=trusted)).status_code == 400
+
+
+async def test_an_id_that_is_none_is_replaced() -> None:
+    async with front(token=SECRET) as worker:
         trusted = {"x-request-id": "a,b", "x-baton-internal-token": SECRET}
         response = await worker.http.post("/v1/completions", json=completion(), headers=trusted)
         assert response.headers["x-request-id"] != "a,b"

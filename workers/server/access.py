@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from starlette.types import Scope
 
-#: On the public port, from the router: what follows may carry ``kv_transfer_params``.
+#: On the public port, from the router, which has checked keys and limits. The body may carry ``kv_transfer_params``.
 TRUST_HEADER = b"x-baton-internal-token"
 
 
@@ -22,9 +22,13 @@ class Access:
     def __init__(self, token: SecretStr | None) -> None:
         self._token = None if token is None else token.get_secret_value().encode()
 
-    def trusts(self, scope: Scope) -> bool:
-        """The request comes from the router."""
-        return self._agrees(header(scope, TRUST_HEADER))
+    def check_router(self, scope: Scope) -> None:
+        """Raise AuthenticationError unless the request comes from the router."""
+        if not self._agrees(header(scope, TRUST_HEADER)):
+            raise AuthenticationError(
+                "This worker takes requests from its router only: the internal token is missing or wrong.",
+                code="invalid_internal_token",
+            )
 
     def check_bearer(self, scope: Scope) -> None:
         """Raise AuthenticationError unless ``Authorization: Bearer <internal token>`` is there."""

@@ -7,7 +7,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Generic
 
-from protocol.errors import ApiError
+from protocol.errors import ApiError, InternalError
 from protocol.openai import R, parse_json
 from workers.server.http import Client, ClientGoneError, header, read_body
 
@@ -24,7 +24,11 @@ _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
 class GenerateEndpoint(Generic[R]):
-    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``; a plain ASGI application."""
+    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``; a plain ASGI application.
+
+    With an internal token configured it is for the router only. Every failure is answered: before the first byte by a
+    status, after it by one error event.
+    """
 
     def __init__(
         self,
@@ -41,10 +45,10 @@ class GenerateEndpoint(Generic[R]):
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        trusted = self._access.trusts(scope)
-        request_id = _request_id(scope, trusted=trusted)
+        request_id = _request_id(scope)
         client = Client(receive, send, request_id)
         try:
+            self._access.check_router(scope)
             raw = await read_body(scope, receive, self._max_body_bytes)
         except ClientGoneError:
             return
@@ -52,21 +56,24 @@ class GenerateEndpoint(Generic[R]):
             await client.send_error(error)
             return
         async with client:
-            await self._answer(raw, client, request_id, trusted=trusted)
+            await self._answer(raw, client, request_id)
         if client.gone:
             logger.info("request %s: the client left", request_id)
 
-    async def _answer(self, raw: bytes, client: Client, request_id: str, *, trusted: bool) -> None:
+    async def _answer(self, raw: bytes, client: Client, request_id: str) -> None:
         try:
-            job = await self._jobs.make(self._kind, parse_json(raw), request_id, trusted=trusted)
+            job = await self._jobs.make(self._kind, parse_json(raw), request_id)
             await self._serving.answer(job, client)
         except ApiError as error:
             if error.status >= 500:
                 logger.warning("request %s: %s", request_id, error.message)
             await client.send_error(error)
+        except Exception:
+            logger.exception("request %s: a mistake of ours", request_id)
+            await client.send_error(InternalError("The worker made a mistake; its log says more."))
 
 
-def _request_id(scope: Scope, *, trusted: bool) -> str:
-    """The router's id, or one of our own: ids of strangers may collide."""
-    given = header(scope, b"x-request-id") if trusted else None
+def _request_id(scope: Scope) -> str:
+    """The router's id, or one of our own for a request without."""
+    given = header(scope, b"x-request-id")
     return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)

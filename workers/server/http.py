@@ -116,7 +116,12 @@ class Client:
         await self.send_last(data)
 
     async def send_error(self, error: ApiError) -> None:
-        """One encoder for errors: JSON before the first byte, an event after it; then the stream ends."""
+        """One encoder for errors: JSON before the first byte, an event after it; then the stream ends.
+
+        Nothing after the last part: the answer is complete.
+        """
+        if self._answering:
+            return
         if self.started:
             await self.send_last(error.to_sse())
         else:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import BadRequestError, NotFoundError, PermissionDeniedError
+from protocol.errors import BadRequestError, NotFoundError
 from protocol.handoff import KVTransferParams
 from protocol.openai import ChatRequest, R, Request, validate
 from workers.engine.api import EngineRequest
@@ -57,9 +57,9 @@ class Jobs:
         self._identity = identity
         self._tokenizer = tokenizer
 
-    async def make(self, kind: type[R], body: dict[str, Any], request_id: str, *, trusted: bool) -> Job:
-        """``trusted``: the body comes from the router, so it may carry ``kv_transfer_params``."""
-        leg = _leg(body, trusted=trusted)
+    async def make(self, kind: type[R], body: dict[str, Any], request_id: str) -> Job:
+        """The body comes from the router, or from this machine: so it may carry ``kv_transfer_params``."""
+        leg = _leg(body)
         hand_off = isinstance(leg, PrefillAsk)
         check_num_messages(body)
         request = validate(kind, _without_limits(body) if hand_off else body)
@@ -164,16 +164,10 @@ def _prompt_param(request: Request) -> str:
     return "messages" if isinstance(request, ChatRequest) else "prompt"
 
 
-def _leg(body: dict[str, Any], *, trusted: bool) -> PrefillAsk | KVTransferParams | None:
+def _leg(body: dict[str, Any]) -> PrefillAsk | KVTransferParams | None:
     raw = body.get(transfer_params.PARAM)
     if raw is None:
         return None
-    if not trusted:
-        raise PermissionDeniedError(
-            f"'{transfer_params.PARAM}' is taken from the router only.",
-            param=transfer_params.PARAM,
-            code="internal_token_required",
-        )
     if not isinstance(raw, dict):
         raise BadRequestError(
             f"Invalid type for '{transfer_params.PARAM}': expected an object.",
