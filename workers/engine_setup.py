@@ -41,4 +41,6 @@ def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
         vocab_size=ready.vocab_size,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_waiting=settings.max_waiting,
+        engine_id=ready.metadata.engine_id,
     )

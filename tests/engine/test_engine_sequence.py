@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,9 +53,9 @@ def test_every_state_leads_to_an_end_and_can_be_aborted() -> None:
     assert {State.FINISHED, State.HANDED_OFF, State.ABORTED, State.FAILED} == ENDED
 
 
-def test_every_state_but_the_first_two_is_reached_by_an_event() -> None:
+def test_every_state_but_the_first_ones_is_reached_by_an_event() -> None:
     reached = {after for events in TABLE.values() for after in events.values()}
-    assert set(State) - reached == {State.WAITING, State.CONNECTING}
+    assert set(State) - reached == {State.CONNECTING, State.PARKED}
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=20))
@@ -68,6 +70,7 @@ def test_the_queue_gives_higher_priority_then_older(entries: list[tuple[int, boo
         else:
             stay.append(seq)
     assert len(queue) == len(stay)
+    assert [seq in queue for seq in seqs] == [not leaves for _, leaves in entries]
     popped = []
     while (head := queue.peek()) is not None:
         popped.append(queue.pop())
@@ -84,6 +87,16 @@ def test_the_queue_takes_back_who_was_popped() -> None:
     queue.push(old)
     assert queue.peek() is old
     assert young in queue
+
+
+def test_the_queue_keeps_nothing_of_who_left() -> None:
+    queue, seqs = WaitQueue(), [sequence(number) for number in range(3)]
+    for seq in seqs:
+        queue.push(seq)
+    queue.discard(seqs[1])
+    # Not a weak reference: what a heap would still hold is found by what it refers to.
+    assert seqs[1] not in gc.get_referents(*gc.get_referents(queue))
+    assert seqs[2] in gc.get_referents(*gc.get_referents(queue))
 
 
 @pytest.mark.parametrize(("num_tokens", "matchable", "needed"), [(1, 0, 1), (4, 0, 1), (5, 1, 2), (8, 1, 2), (9, 2, 3)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from engine_fake_rank import FakeRank
-from engine_requests import VOCAB, config, expected, remote_request, request
+from engine_requests import VOCAB, config, expected, params_of, remote_request, request
 
 from protocol.steps import CancelRead, Connected, PeerRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
 from workers.engine.api import (
@@ -346,7 +346,6 @@ async def test_the_keeper_decides_what_a_peers_read_means() -> None:
     ears = Ears()
     world = World(ears.hooks)
     hand_off = await world.hand_off("a", PROMPT)
-    assert world.engine.oldest_lease() == hand_off.lease_id
     world.engine.on_rank_event(PeerRead(hand_off.lease_id))
     assert ears.of("peer_read") == [hand_off.lease_id]
     assert world.engine.load().leases == 1
@@ -355,6 +354,23 @@ async def test_the_keeper_decides_what_a_peers_read_means() -> None:
     assert not world.engine.end_lease(hand_off.lease_id)
     assert not world.engine.has_lease(hand_off.lease_id) and world.engine.leases_of("a") == []
     assert world.engine.load().leased_blocks == 0
+
+
+@pytest.mark.parametrize("keeper", [False, True])
+async def test_a_hand_off_to_ourselves_needs_no_handshake_and_no_read(keeper: bool) -> None:
+    ears = Ears()
+    world = World(ears.hooks if keeper else None, engine_id="us")
+    hand_off = await world.hand_off("p", PROMPT)
+    remote = params_of(hand_off, PROMPT, "us")
+    outputs = await collect(world.submit(request("d", PROMPT, 4, remote=remote)))
+    assert [output.token for output in outputs] == expected(PROMPT, 4)[1:]
+    assert [type(message) for message in world.link.sent if not isinstance(message, Step)] == []
+    assert not world.connector.waiting
+    assert ears.of("peer_read") == ([hand_off.lease_id] if keeper else [])
+    assert not world.engine.has_lease(hand_off.lease_id)
+    assert world.engine.stats().counters.take_overs == 1
+    assert world.engine.stats().counters.prefill_tokens == len(PROMPT)
+    await world.engine.drain()
 
 
 async def test_without_a_keeper_a_peers_read_ends_the_lease() -> None:
@@ -385,11 +401,10 @@ async def test_pressure_is_told_once_until_a_lease_ends() -> None:
 
 
 async def test_pressure_may_be_answered_at_once() -> None:
-    world = World(
-        EngineHooks(on_pressure=lambda: world.engine.end_lease(world.engine.oldest_lease() or "")), num_blocks=4
-    )
-    await world.hand_off("a", [1] * 5)
-    await world.hand_off("b", [2] * 5)
+    leases: list[str] = []
+    world = World(EngineHooks(on_pressure=lambda: world.engine.end_lease(leases.pop())), num_blocks=4)
+    leases.append((await world.hand_off("a", [1] * 5)).lease_id)
+    leases.append((await world.hand_off("b", [2] * 5)).lease_id)
     assert len(await collect(world.submit(request("c", [7] * 13, 1)))) == 1
 
 

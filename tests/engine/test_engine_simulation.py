@@ -18,6 +18,7 @@ from workers.engine.api import (
     FinishReason,
     HandOff,
     PromptTooLongError,
+    QueueFullError,
     ReadFailedError,
     TokenOutput,
 )
@@ -69,6 +70,23 @@ def reference(request: EngineRequest, given: list[int], max_total: int) -> tuple
             return out, FinishReason.LENGTH
 
 
+def params(prompt: list[int], hand_off: HandOff, engine_id: str, first: int) -> KVTransferParams:
+    return KVTransferParams(
+        do_remote_prefill=True,
+        do_remote_decode=False,
+        remote_engine_id=engine_id,
+        remote_request_id="r",
+        remote_host="127.0.0.1",
+        remote_port=1,
+        remote_block_ids=[hand_off.block_ids],
+        remote_num_tokens=len(prompt),
+        lease_id=hand_off.lease_id,
+        block_versions=hand_off.versions,
+        first_token=first,
+        prompt_token_ids=prompt,
+    )
+
+
 class Simulation(RuleBasedStateMachine):
     """Rules are what may happen to an engine, in any order."""
 
@@ -77,9 +95,18 @@ class Simulation(RuleBasedStateMachine):
         block_size=st.sampled_from([1, 3, 4]),
         max_num_seqs=st.integers(1, 5),
         more_tokens=st.integers(0, 8),
+        max_waiting=st.sampled_from([1, 1000, 1000]),
         prefix_cache=st.sampled_from([True, True, True, False]),
     )
-    def start(self, num_blocks: int, block_size: int, max_num_seqs: int, more_tokens: int, prefix_cache: bool) -> None:
+    def start(
+        self,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        more_tokens: int,
+        max_waiting: int,
+        prefix_cache: bool,
+    ) -> None:
         self.config = EngineConfig(
             num_blocks=num_blocks,
             block_size=block_size,
@@ -87,7 +114,9 @@ class Simulation(RuleBasedStateMachine):
             vocab_size=VOCAB,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_seqs + more_tokens,
+            max_waiting=max_waiting,
             prefix_cache=prefix_cache,
+            engine_id="us",
         )
         lease_ids = (f"lease-{number}" for number in itertools.count())
         self.scheduler = Scheduler(self.config, version_base=2**64 - 20, new_lease_id=lambda: next(lease_ids))
@@ -108,6 +137,9 @@ class Simulation(RuleBasedStateMachine):
         needed = len(request.prompt_token_ids) + len(given) + 1
         if needed > self.config.max_total_tokens:
             with pytest.raises(PromptTooLongError):
+                self.scheduler.add(request)
+        elif self.scheduler.load().waiting >= self.config.max_waiting:
+            with pytest.raises(QueueFullError):
                 self.scheduler.add(request)
         else:
             self.callers[self.scheduler.add(request)] = Caller(request, given)
@@ -135,22 +167,29 @@ class Simulation(RuleBasedStateMachine):
     @rule(prompt=prompts, max_tokens=st.integers(2, 20), has_first=st.booleans(), priority=st.integers(0, 2))
     def submit_remote(self, prompt: list[int], max_tokens: int, has_first: bool, priority: int) -> None:
         first = next_token(values(prompt)[-1], VOCAB) if has_first else -1
-        blocks, versions = remote_blocks(prompt, self.config.block_size)
-        params = KVTransferParams(
-            do_remote_prefill=True,
-            do_remote_decode=False,
-            remote_engine_id="p",
-            remote_request_id="r",
-            remote_host="127.0.0.1",
-            remote_port=1,
-            remote_block_ids=[blocks],
-            remote_num_tokens=len(prompt),
-            lease_id="theirs",
-            block_versions=versions,
-            first_token=first,
-            prompt_token_ids=prompt,
-        )
-        request = self.request(prompt, max_tokens=max_tokens, remote=params, priority=priority)
+        remote = params(prompt, HandOff("theirs", *remote_blocks(prompt, self.config.block_size)), "p", first)
+        request = self.request(prompt, max_tokens=max_tokens, remote=remote, priority=priority)
+        self.submit(request, [first] if has_first else [])
+
+    @precondition(lambda self: self.promises)
+    @rule(
+        data=st.data(),
+        max_tokens=st.integers(2, 20),
+        has_first=st.sampled_from([True, True, True, False]),
+        lies=st.sampled_from([False, False, False, True]),
+        priority=st.integers(0, 2),
+    )
+    def submit_to_ourselves(
+        self, data: st.DataObject, max_tokens: int, has_first: bool, lies: bool, priority: int
+    ) -> None:
+        """D is P: the lease may hold the blocks, or have ended, or hold something else than is said."""
+        promise = data.draw(st.sampled_from(self.promises))
+        prompt = promise.prompt
+        if lies:
+            prompt = [(token + 1) % VOCAB for token in prompt]
+        first = next_token(values(prompt)[-1], VOCAB) if has_first else -1
+        remote = params(prompt, promise.hand_off, "us", first)
+        request = self.request(prompt, max_tokens=max_tokens, remote=remote, priority=priority)
         self.submit(request, [first] if has_first else [])
 
     # --- what goes on -------------------------------------------------------------------------------------------
@@ -174,6 +213,11 @@ class Simulation(RuleBasedStateMachine):
             if isinstance(command, Step):
                 assert sum(row.num_tokens for row in command.rows) <= self.config.max_num_batched_tokens
                 assert len(command.rows) <= self.config.max_num_seqs
+        for lease_id in self.scheduler.drain_read_leases():
+            (promise,) = [promise for promise in self.promises if promise.hand_off.lease_id == lease_id]
+            assert promise.held
+            promise.held = False
+            assert not self.scheduler.end_lease(lease_id)
 
     @precondition(lambda self: self.rank.step)
     @rule(pump=st.booleans())
@@ -268,6 +312,8 @@ class Simulation(RuleBasedStateMachine):
         self.pump()
         board, load = self.scheduler.board, self.scheduler.load()
         head = board.roster.queue.peek()
+        has_seat = load.running + load.reading < self.config.max_num_seqs
+        assert not (has_seat and board.roster.parked), "a parked sequence needs nothing but a seat"
         if head is None or load.running + load.reading == self.config.max_num_seqs:
             return
         if self.rank.step is None or head.state is State.CONNECTED:
@@ -301,8 +347,7 @@ class Simulation(RuleBasedStateMachine):
             self.finish_step(pump=False)
             return True
         if self.scheduler.is_starved:
-            oldest = self.scheduler.oldest_lease()
-            self.end(next(promise for promise in self.promises if promise.hand_off.lease_id == oldest))
+            self.end(next(promise for promise in self.promises if promise.held))
             return True
         return False
 

@@ -5,6 +5,7 @@ EngineError                  the sequence cannot go on; its blocks are given bac
 │   ├── InvalidRequestError      token ids out of range, no prompt, an id in use
 │   ├── PromptTooLongError       longer than the model or the whole cache takes
 │   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
+│   ├── QueueFullError           too many wait here already; another time, or another engine
 │   └── DrainingError            this engine takes nothing new
 ├── AbortedError             somebody stopped it
 ├── ReadFailedError          P could not be reached or read
@@ -32,7 +33,6 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
-    ABORT = "abort"
 
 
 class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
@@ -108,6 +108,12 @@ class InvalidHandOffError(RefusedError):
     code = "kv_params_invalid"
 
 
+class QueueFullError(RefusedError):
+    """As many wait as may; what runs has to get on first."""
+
+    code = "queue_full"
+
+
 class DrainingError(RefusedError):
     """The engine takes nothing new."""
 
@@ -171,9 +177,6 @@ class Engine(Protocol):
 
         A sequence that was handed off is found here from the turn on in which ``abort`` no longer finds it.
         """
-
-    def oldest_lease(self) -> str | None:
-        """The lease that was granted first, for giving up under memory pressure."""
 
     def load(self) -> WorkerLoad:
         """How busy it is now."""

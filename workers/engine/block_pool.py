@@ -187,9 +187,25 @@ class BlockPool:
         else:
             self._retire(block)
 
-    def oldest_lease(self) -> str | None:
-        """The lease granted first."""
-        return next(iter(self._leases), None)
+    def take_over(self, lease_id: str) -> list[int]:
+        """The opposite of ``lease``: turn each hold of the lease into one use, and end it; its blocks, in order.
+
+        Raises LedgerError if there is no such lease.
+        """
+        blocks = self._leases.pop(lease_id, None)
+        if blocks is None:
+            raise LedgerError(f"lease {lease_id} is not held")
+        for block in blocks:
+            self._users[block] += 1
+            self._holds[block] -= 1
+            if self._holds[block] == 0:
+                self._num_leased -= 1
+                self._num_pinned += 1
+        return blocks
+
+    def blocks_of(self, lease_id: str) -> list[int] | None:
+        """What the lease holds, in order; None if there is no such lease."""
+        return self._leases.get(lease_id)
 
     # --- the ledger ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Every end passes through ``leave``; no other line frees a sequence's blocks exce
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workers.engine.api import HandOff
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from workers.engine.sequence import Sequence
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a lease was granted for."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+
+
 class Board:
     """What the parts of the scheduler share: sizes, blocks, sequences, counters."""
 
@@ -27,8 +36,8 @@ class Board:
         self.pool = pool
         self.roster = Roster()
         self.counters = Counters()
-        #: Leases that hold blocks, and the request each was granted for.
-        self.granted: dict[str, str] = {}
+        #: Leases that hold blocks, oldest first.
+        self.granted: dict[str, Grant] = {}
         #: Sequences the ranks still know and may forget.
         self.forgotten: list[int] = []
 
@@ -89,7 +98,7 @@ class Board:
         """End a sequence with its blocks held by a lease."""
         blocks, seq.blocks = seq.blocks, []
         versions = self.pool.lease(lease_id, blocks)
-        self.granted[lease_id] = seq.request.request_id
+        self.granted[lease_id] = Grant(seq.request.request_id, seq.request.prompt_token_ids)
         self.counters.hand_offs += 1
         self.leave(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)
@@ -97,9 +106,19 @@ class Board:
     def end_lease(self, lease_id: str) -> bool:
         """Let go of a hand-off's blocks; False if there is no such lease."""
         ended = self.pool.end_lease(lease_id)
+        self._note_end(lease_id, ended=ended)
+        return ended
+
+    def take_over(self, lease_id: str) -> list[int]:
+        """End a lease and become a user of its blocks."""
+        blocks = self.pool.take_over(lease_id)
+        self._note_end(lease_id, ended=True)
+        self.counters.take_overs += 1
+        return blocks
+
+    def _note_end(self, lease_id: str, *, ended: bool) -> None:
         self.granted.pop(lease_id, None)
         self.counters.leases_ended += ended
-        return ended
 
     def leave(self, seq: Sequence, event: Event) -> None:
         """The one exit: the sequence ends and its blocks go back. Nobody may still write them."""

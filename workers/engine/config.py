@@ -11,10 +11,12 @@ class EngineConfig:
 
     ``num_blocks``: blocks in the cache (the least of all ranks). ``block_size``: tokens per block.
     ``max_model_len``: tokens of prompt and output together. ``vocab_size``: token ids are below it.
-    ``max_num_seqs``: sequences that run or read at once; more wait. Cancelled reads that have not ended are not counted.
+    ``max_num_seqs``: sequences that run or read at once; more wait, ``max_waiting`` of them at most.
+    Cancelled reads that have not ended take no seat.
     ``max_num_batched_tokens``: tokens computed per step at most, decode rows first; what is left goes to prefill
     chunks, so it bounds how long a prefill may hold up running streams. Never below ``max_num_seqs``.
-    ``prefix_cache``: reuse blocks by content.
+    ``prefix_cache``: reuse blocks by content. ``engine_id``: ours, to know hand-offs whose P is this engine; empty if
+    there can be none.
     """
 
     num_blocks: int
@@ -23,10 +25,12 @@ class EngineConfig:
     vocab_size: int
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
+    max_waiting: int = 1024
     prefix_cache: bool = True
+    engine_id: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("num_blocks", "block_size", "max_model_len", "vocab_size", "max_num_seqs"):
+        for name in ("num_blocks", "block_size", "max_model_len", "vocab_size", "max_num_seqs", "max_waiting"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.max_num_batched_tokens < self.max_num_seqs:

@@ -30,6 +30,8 @@ class Counters:
     #: Prompts computed here although P had computed them.
     local_prefills: int = 0
     hand_offs: int = 0
+    #: Hand-offs whose D was this engine too: nothing was read.
+    take_overs: int = 0
     leases_ended: int = 0
     reads: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("done", "stale", "failed", "cancelled"), 0))
     #: Ends of sequences by state (finished, handed_off, aborted, failed).

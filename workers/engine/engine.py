@@ -85,7 +85,7 @@ class AsyncEngine:
             return refused
         stream = QueuedTokens(lambda: self._abandon(seq_id, request.request_id))
         self._streams[seq_id] = stream
-        if request.remote is not None:
+        if request.remote is not None and request.remote.remote_engine_id != self._scheduler.config.engine_id:
             self._handshakes.start(seq_id, request.remote)
         self._pump_soon()
         return stream
@@ -126,10 +126,6 @@ class AsyncEngine:
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that have not ended; see ``api.Engine``."""
         return self._scheduler.leases_of(request_id)
-
-    def oldest_lease(self) -> str | None:
-        """The lease that was granted first."""
-        return self._scheduler.oldest_lease()
 
     def load(self) -> WorkerLoad:
         """How busy it is now."""
@@ -188,11 +184,14 @@ class AsyncEngine:
         if self._error is not None:
             return
         if isinstance(event, PeerRead):
-            (self._hooks.on_peer_read or self.end_lease)(event.lease_id)
+            self._tell_read(event.lease_id)
         elif isinstance(event, RankFailed):
             self.dead(event.error)
         elif isinstance(event, StepResult | ReadResult):
             self._take_result(event)
+
+    def _tell_read(self, lease_id: str) -> None:
+        (self._hooks.on_peer_read or self.end_lease)(lease_id)
 
     def _take_result(self, event: StepResult | ReadResult) -> None:
         """Apply and pump before anybody is told: the ranks get their next step first."""
@@ -267,6 +266,8 @@ class AsyncEngine:
         with self._faults_are_fatal():
             for command in self._scheduler.schedule():
                 self._link.send(command)
+        for lease_id in self._scheduler.drain_read_leases():
+            self._tell_read(lease_id)
         self._look_starved()
         self._look_quiet()
 

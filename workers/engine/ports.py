@@ -39,7 +39,8 @@ class EngineHooks:
     """Called on the loop, synchronously; keep them short. They may call the engine.
 
     ``on_peer_read(lease_id)``: a reader says it has read what the lease held. Whoever keeps the leases calls
-    ``end_lease``; without this hook the engine does so itself.
+    ``end_lease``; without this hook the engine does so itself. If the reader is this engine, the lease holds no blocks
+    any more.
     ``on_pressure()``: somebody waits, nothing runs, and leases hold the blocks. Told once until a lease ends.
     ``on_dead(error)``: the engine cannot go on; every caller has been told. The worker should exit.
     ``on_step(result)`` (steps that computed something) and ``on_read(result)``: for histograms.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -18,26 +17,28 @@ _KEY = attrgetter("key")
 
 
 class Roster:
-    """``running`` is sorted by ``Sequence.key``: its last is preempted first. ``reads`` and ``closing_reads`` are by
-    read id: those that somebody waits for, and those that were cancelled and have not ended.
-
-    A sequence that closes is in ``running`` and ``queue`` no more, and unknown by its request id.
+    """``running`` is sorted by ``Sequence.key``: its last is preempted first. ``queue`` and ``parked`` wait for a seat.
+    ``reads`` and ``closing_reads`` are by read id: those that somebody waits for, and those that were cancelled and
+    have not ended. Of all these a sequence that closes is in the last one at most, and unknown by its request id.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[int, Sequence] = {}
         self.by_request: dict[str, Sequence] = {}
         self.queue = WaitQueue()
+        self.parked = WaitQueue()
         self.running: list[Sequence] = []
         self.reads: dict[int, Sequence] = {}
         self.closing_reads: dict[int, Sequence] = {}
 
     def add(self, seq: Sequence) -> None:
-        """A new sequence; queued unless it connects first."""
+        """A new sequence; it waits in a queue unless it connects first."""
         self.by_id[seq.id] = seq
         self.by_request[seq.request.request_id] = seq
         if seq.state in QUEUED:
             self.queue.push(seq)
+        elif seq.state is State.PARKED:
+            self.parked.push(seq)
 
     def add_running(self, seq: Sequence) -> None:
         """It is RUNNING now."""
@@ -53,6 +54,7 @@ class Roster:
         """It runs, waits and answers to its request id no more."""
         self.remove_running(seq)
         self.queue.discard(seq)
+        self.parked.discard(seq)
         if self.by_request.get(seq.request.request_id) is seq:
             del self.by_request[seq.request.request_id]
 
@@ -80,10 +82,11 @@ class Roster:
         """
         return len(self.running) + len(self.reads)
 
-    def num_in(self, *states: State) -> int:
-        """How many are in one of these states, O(sequences)."""
-        counts = Counter(seq.state for seq in self.by_id.values())
-        return sum(counts[state] for state in states)
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait for a seat, for blocks or for a handshake, O(sequences)."""
+        num_connecting = sum(seq.state is State.CONNECTING for seq in self.by_id.values())
+        return len(self.queue) + len(self.parked) + num_connecting
 
     def check(self) -> None:
         """The indexes agree with the sequences' states. Raises LedgerError."""
@@ -94,10 +97,12 @@ class Roster:
             listed = index < len(self.running) and self.running[index] is seq
             if listed != (seq.state is State.RUNNING) or (seq in self.queue) != (seq.state in QUEUED):
                 raise LedgerError(f"{seq} is listed elsewhere than its state says")
+            if (seq in self.parked) != (seq.state is State.PARKED):
+                raise LedgerError(f"{seq} is listed elsewhere than its state says")
             if (self.reads.get(seq.read_id) is seq) != (seq.state is State.READING):
                 raise LedgerError(f"{seq} has a read that its state does not know of, or none")
             if seq.read_id in self.closing_reads and seq.state is not State.CLOSING:
                 raise LedgerError(f"{seq} still has a cancelled read")
-        listed_in = (self.running, self.queue, self.reads, self.closing_reads)
+        listed_in = (self.running, self.queue, self.parked, self.reads, self.closing_reads)
         if sum(len(part) for part in listed_in) > len(self.by_id):
             raise LedgerError("somebody is listed who has ended")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from protocol.steps import CancelRead, Read, Step
 from protocol.worker import WorkerLoad
-from workers.engine.api import InvalidRequestError, ReadFailedError
+from workers.engine.api import InvalidRequestError, QueueFullError, ReadFailedError
 from workers.engine.block_pool import BlockPool
 from workers.engine.block_reads import BlockReads
 from workers.engine.board import Board
@@ -19,6 +19,7 @@ from workers.engine.sequence import Sequence
 from workers.engine.sequence_state import Event, State
 from workers.engine.step_outcome import Output, apply_rows
 from workers.engine.step_plan import StepPlan, continue_running
+from workers.engine.take_overs import TakeOvers
 from workers.engine.validation import check_request
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Scheduler:
         self.counters = self.board.counters
         self._roster = self.board.roster
         self._reads = BlockReads(self.board)
+        self._take_overs = TakeOvers(self.board)
         self._new_lease_id = new_lease_id
         self._next_seq_id = 1
         self._next_step_id = 1
@@ -61,11 +63,17 @@ class Scheduler:
     # --- sequences ----------------------------------------------------------------------------------------------
 
     def add(self, request: EngineRequest) -> int:
-        """Queue a request; its sequence id. One with ``remote`` waits for ``connected``. Raises RefusedError."""
+        """Queue a request; its sequence id. One with ``remote`` waits for ``connected``, unless we are that engine.
+
+        Raises RefusedError.
+        """
         check_request(request, self.config)
         if request.request_id in self._roster.by_request:
             raise InvalidRequestError(f"request id {request.request_id} is in use")
-        seq = Sequence(self._next_seq_id, request, self.config.block_size, self.config.max_total_tokens)
+        if self._roster.num_waiting >= self.config.max_waiting:
+            raise QueueFullError(f"{self.config.max_waiting} sequences wait on this worker already")
+        config = self.config
+        seq = Sequence(self._next_seq_id, request, config.block_size, config.max_total_tokens, config.engine_id)
         self._next_seq_id += 1
         self._roster.add(seq)
         return seq.id
@@ -107,12 +115,21 @@ class Scheduler:
         self._cancels.clear()
         is_free = self._step is None
         plan = StepPlan(self.config.max_num_batched_tokens if is_free else 0)
-        preempted = is_free and continue_running(self.board, plan)
+        self._take_overs.seat()
+        preempted = is_free and self._continue(plan)
         if not preempted:
             self._admit(plan, commands)
         if is_free:
             self._close(plan, commands)
         return commands
+
+    def _continue(self, plan: StepPlan) -> bool:
+        """Rows for who runs; True if somebody was preempted for them."""
+        preempted = continue_running(self.board, plan)
+        # Who ran alone may have preempted itself: then its seat and its blocks are for others, now, or nothing moves.
+        while not plan.entries and self._take_overs.seat():
+            preempted = continue_running(self.board, plan)
+        return preempted and bool(plan.entries)
 
     def _admit(self, plan: StepPlan, commands: list[Command]) -> None:
         """In order of urgency until one has no room: who has to wait is not overtaken."""
@@ -186,11 +203,11 @@ class Scheduler:
 
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that still hold blocks. O(leases)."""
-        return [lease_id for lease_id, owner in self.board.granted.items() if owner == request_id]
+        return [lease_id for lease_id, grant in self.board.granted.items() if grant.request_id == request_id]
 
-    def oldest_lease(self) -> str | None:
-        """The lease granted first."""
-        return self.pool.oldest_lease()
+    def drain_read_leases(self) -> list[str]:
+        """Leases that ``schedule`` ended since the last call because this engine itself was their reader."""
+        return self._take_overs.drain()
 
     # --- looking ------------------------------------------------------------------------------------------------
 
@@ -211,7 +228,7 @@ class Scheduler:
         stats = self.pool.stats()
         return WorkerLoad(
             running=len(self._roster.running),
-            waiting=len(self._roster.queue) + self._roster.num_in(State.CONNECTING),
+            waiting=self._roster.num_waiting,
             reading=len(self._roster.reads),
             free_blocks=stats.free,
             cached_blocks=stats.cached,

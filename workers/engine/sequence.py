@@ -35,13 +35,17 @@ class Sequence:
         "tokens",
     )
 
-    def __init__(self, seq_id: int, request: EngineRequest, block_size: int, max_total_tokens: int) -> None:
+    def __init__(
+        self, seq_id: int, request: EngineRequest, block_size: int, max_total_tokens: int, own_engine_id: str = ""
+    ) -> None:
         remote = request.remote
         self.id = seq_id
         self.request = request
         #: Order among sequences: higher priority first, then older.
         self.key = (-request.priority, seq_id)
-        self.state = State.WAITING if remote is None else State.CONNECTING
+        self.state = State.WAITING
+        if remote is not None:
+            self.state = State.PARKED if remote.remote_engine_id == own_engine_id else State.CONNECTING
         self.tokens = list(request.prompt_token_ids)
         if remote is not None and remote.first_token >= 0:
             self.tokens.append(remote.first_token)
@@ -77,11 +81,6 @@ class Sequence:
     def num_outputs(self) -> int:
         """Tokens sampled so far, a first token from P included."""
         return len(self.tokens) - len(self.request.prompt_token_ids)
-
-    @property
-    def num_remaining(self) -> int:
-        """Tokens to compute before the next one can be sampled; 1 while decoding."""
-        return len(self.tokens) - self.num_computed
 
     @property
     def num_blocks_needed(self) -> int:

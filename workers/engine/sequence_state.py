@@ -3,6 +3,7 @@
 Rules
 - A sequence waits without blocks, and gets all blocks for the tokens it has at once when it is admitted.
 - RUNNING and READING sequences take a seat each (``max_num_seqs``); CLOSING ones only keep their blocks.
+- A PARKED one waits without blocks of its own: the lease holds those that it will take over.
 - A read that the fence refused leaves the sequence its blocks: it computes the prompt into them.
 - A preempted sequence gives up its blocks and computes prompt and outputs again.
 - Somebody may still write the blocks of a sequence that is aborted while a step computes it or a read fills it. It is
@@ -24,6 +25,8 @@ class State(StrEnum):
     CONNECTING = "connecting"
     #: D: P is known; waits for room to read into.
     CONNECTED = "connected"
+    #: D, and this engine was its P too: the blocks are here, under a lease. Waits for a seat.
+    PARKED = "parked"
     READING = "reading"
     RUNNING = "running"
     PREEMPTED = "preempted"
@@ -43,6 +46,10 @@ class Event(StrEnum):
     POST_READ = "post_read"
     READ_DONE = "read_done"
     READ_STALE = "read_stale"
+    #: The lease's blocks are the sequence's now.
+    TAKE_OVER = "take_over"
+    #: There is no such lease any more.
+    LOSE = "lose"
     PREEMPT = "preempt"
     FINISH = "finish"
     HAND_OFF = "hand_off"
@@ -62,6 +69,11 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.ABORT: State.ABORTED,
     },
     State.CONNECTED: {Event.POST_READ: State.READING, Event.ABORT: State.ABORTED},
+    State.PARKED: {
+        Event.TAKE_OVER: State.RUNNING,
+        Event.LOSE: State.WAITING,
+        Event.ABORT: State.ABORTED,
+    },
     State.READING: {
         Event.READ_DONE: State.RUNNING,
         Event.READ_STALE: State.RUNNING,

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left, insort
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workers.engine.sequence import Sequence
 
+_KEY = attrgetter("key")
+
 
 class WaitQueue:
-    """A heap by ``Sequence.key``. Whoever left early stays in the heap, unseen, until it comes to the top."""
+    """Sorted by ``Sequence.key``, which is unique. Who leaves is forgotten at once, prompt and all.
+
+    Moving the entries behind one costs less than anything else that happens to a request: there are at most
+    ``EngineConfig.max_waiting`` and some preempted ones.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[tuple[int, int], Sequence]] = []
-        self._members: set[int] = set()
+        self._seqs: list[Sequence] = []
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._seqs)
 
     def __contains__(self, seq: Sequence) -> bool:
-        return seq.id in self._members
+        return self._index(seq) is not None
+
+    def _index(self, seq: Sequence) -> int | None:
+        index = bisect_left(self._seqs, seq.key, key=_KEY)
+        return index if index < len(self._seqs) and self._seqs[index] is seq else None
 
     def push(self, seq: Sequence) -> None:
         """Queue a sequence that is not queued."""
-        # Keys stay unique: who comes back (preempted) was popped before, and who was discarded never comes back.
-        self._members.add(seq.id)
-        heapq.heappush(self._heap, (seq.key, seq))
+        insort(self._seqs, seq, key=_KEY)
 
     def peek(self) -> Sequence | None:
         """The most urgent one."""
-        while self._heap:
-            seq = self._heap[0][1]
-            if seq.id in self._members:
-                return seq
-            heapq.heappop(self._heap)
-        return None
+        return self._seqs[0] if self._seqs else None
 
     def pop(self) -> Sequence:
         """Take out what ``peek`` shows; there must be one."""
-        self.peek()
-        seq = heapq.heappop(self._heap)[1]
-        self._members.remove(seq.id)
-        return seq
+        return self._seqs.pop(0)
 
     def discard(self, seq: Sequence) -> None:
-        """Take it out for good, wherever it is; nothing happens if it is not queued."""
-        self._members.discard(seq.id)
+        """Take it out, wherever it is; nothing happens if it is not queued."""
+        index = self._index(seq)
+        if index is not None:
+            del self._seqs[index]

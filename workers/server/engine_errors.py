@@ -9,6 +9,7 @@ from protocol.errors import (
     BadRequestError,
     CancelledByAdminError,
     InternalError,
+    RateLimitError,
     UnavailableError,
     UpstreamError,
 )
@@ -22,15 +23,23 @@ KINDS: dict[str, type[ApiError]] = {
     "invalid_request": BadRequestError,
     "context_length_exceeded": BadRequestError,
     "kv_params_invalid": BadRequestError,
+    "queue_full": RateLimitError,
     "draining": UnavailableError,
     "aborted": CancelledByAdminError,
     "kv_read_failed": UpstreamError,
     "engine_dead": UnavailableError,
 }
+#: Seconds after which there may be room again; the other errors are not for the same worker to retry.
+_RETRY_AFTER_S = {"queue_full": 1.0}
 _PARAMS = {"kv_params_invalid": "kv_transfer_params"}
 
 
 def to_api_error(error: EngineError) -> ApiError:
     """The same failure in OpenAI's words."""
     kind = KINDS.get(error.code, InternalError)
-    return kind(str(error) or error.code, code=error.code, param=_PARAMS.get(error.code))
+    return kind(
+        str(error) or error.code,
+        code=error.code,
+        param=_PARAMS.get(error.code),
+        retry_after_s=_RETRY_AFTER_S.get(error.code),
+    )

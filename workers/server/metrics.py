@@ -131,6 +131,7 @@ def _counters(stats: EngineStats) -> Iterable[Metric]:
         ("fence_rejections", "Reads refused because P had reused a block.", counters.fence_rejections),
         ("local_prefills", "Prompts computed here although P had computed them.", counters.local_prefills),
         ("hand_offs", "Prefills whose blocks were put under a lease.", counters.hand_offs),
+        ("take_overs", "Hand-offs that this worker itself decoded, without a read.", counters.take_overs),
     ):
         yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)
     yield _by("reads", "Block reads ended, by outcome.", "outcome", counters.reads)

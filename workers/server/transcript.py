@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workers.engine.api import AbortedError, FinishReason
+from workers.engine.api import FinishReason
 from workers.server.replies import Usage
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ class Transcript:
 
         The token of a hand-off leaves back what D will make of it.
         """
-        if output.finish is FinishReason.ABORT:
-            raise AbortedError("the sequence was aborted")
         if self._num_cached_tokens is None:
             self._num_cached_tokens = output.num_cached_tokens
         self.tokens.append(output.token)
