@@ -2,6 +2,9 @@
 
 The asyncio process calls in, under a lock that is only ever held for pure code (``leases.holder``), never over I/O. One
 exit: ``on_end`` is called exactly once for every lease, whatever ended it, and only there are its blocks unpinned.
+
+What neither thread expects ends it, and ``on_failed`` says so: leases of a keeper that is dead and nobody knows it
+would hold their blocks for ever.
 """
 
 from __future__ import annotations
@@ -65,14 +68,19 @@ class LeaseKeeper:
         engine_id: str,
         *,
         on_end: Callable[[str, LeaseState], object],
+        on_failed: Callable[[Exception], object],
         duration_ms: int = 6_000,
         redis_grace_ms: int = 60_000,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """``on_end(lease_id, how)`` runs on the loop; ``how`` is DONE, RELEASED or EXPIRED (also: given up)."""
+        """Both callbacks run on the loop. ``on_end(lease_id, how)``: DONE, RELEASED or EXPIRED (also: given up).
+
+        ``on_failed(error)``: leases are not kept any more; stop the worker.
+        """
         self._store = store
         self._engine_id = check_id(engine_id)
         self._on_end = on_end
+        self._on_failed = on_failed
         self._duration_ms = check_duration(duration_ms)
         self._clock = clock
         self._changed = threading.Condition()
@@ -82,7 +90,7 @@ class LeaseKeeper:
         self._granting: dict[str, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
-        self._listener = LeaseListener(store, engine_id, self._sync)
+        self._listener = LeaseListener(store, engine_id, self._sync, self._fail)
         self.stats = KeeperStats()
 
     def __repr__(self) -> str:
@@ -187,8 +195,12 @@ class LeaseKeeper:
     # The keeping thread.
 
     def _keep(self) -> None:
-        while (work := self._next_work()) is not None:
-            self._do(work)
+        try:
+            while (work := self._next_work()) is not None:
+                self._do(work)
+        except Exception as error:
+            logger.exception("the leases cannot be kept")
+            self._fail(error)
 
     def _next_work(self) -> Work | None:
         """Wait for work; None to stop."""
@@ -240,11 +252,14 @@ class LeaseKeeper:
             logger.warning("the lease store does not answer, leases are kept: %s", error)
         self._tell(ended)
 
+    def _fail(self, error: Exception) -> None:
+        self._call(self._on_failed, error)
+
     def _tell(self, ended: list[Ended]) -> None:
         for one in ended:
             self._call(self._report, one)
 
-    def _call(self, callback: Callable[..., None], *args: object) -> None:
+    def _call(self, callback: Callable[..., object], *args: object) -> None:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who could be told
             self._loop.call_soon_threadsafe(callback, *args)

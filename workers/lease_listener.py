@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
     from leases.store import LeaseStore, Wakeups
 
+logger = logging.getLogger(__name__)
+
 #: The thread wakes up this often without a reason; nothing depends on it.
 EAR_TIMEOUT_S = 3600.0
 #: The time between two attempts to listen while the store cannot be reached.
@@ -19,12 +22,22 @@ RETRY_S = 0.5
 
 
 class LeaseListener:
-    """Calls ``on_release`` in its own thread, soon after every release and whenever one may have been missed."""
+    """Calls ``on_release`` in its own thread, soon after every release and whenever one may have been missed.
 
-    def __init__(self, store: LeaseStore, engine_id: str, on_release: Callable[[], None]) -> None:
+    ``on_failed`` is the last thing it calls, there too, when something happened that it does not expect.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        engine_id: str,
+        on_release: Callable[[], None],
+        on_failed: Callable[[Exception], None],
+    ) -> None:
         self._store = store
         self._engine_id = engine_id
         self._on_release = on_release
+        self._on_failed = on_failed
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._ear: Wakeups | None = None
@@ -45,11 +58,18 @@ class LeaseListener:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._listen()
-            except LeaseStoreError:
-                self._stopping.wait(RETRY_S)  # the keeper, who asks the store as well, reports its silence
+        try:
+            while not self._stopping.is_set():
+                self._try_to_listen()
+        except Exception as error:
+            logger.exception("releases cannot be heard")
+            self._on_failed(error)
+
+    def _try_to_listen(self) -> None:
+        try:
+            self._listen()
+        except LeaseStoreError:
+            self._stopping.wait(RETRY_S)  # the keeper, who asks the store as well, reports its silence
 
     def _listen(self) -> None:
         ear = self._store.wakeups(self._engine_id)

@@ -165,6 +165,7 @@ class Worker:
             self._stores.leases,
             self._engine_id,
             on_end=lambda lease_id, how: self._engine.end_lease(lease_id),
+            on_failed=lambda error: self._engine.dead(f"leases cannot be kept: {error!r}"),
             duration_ms=settings.lease_duration_ms,
             redis_grace_ms=settings.redis_grace_ms,
         )

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leases.holder_state import DuplicateLeaseError
+from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
 from leases.store import LeaseState, LeaseStoreError
 from workers.lease_keeper import LeaseKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from baton.embedded_redis import EmbeddedRedis
+    from leases.store import LeaseStatus, Wakeups
 
 ENGINE = "e0"
 #: For leases that no test waits to expire; a quarter of it, the time between two syncs, is longer than any wait here.
@@ -59,12 +61,16 @@ async def keeping(
     url: str, ends: Ends, *, duration_ms: int = LONG_MS, redis_grace_ms: int = LONG_MS
 ) -> AsyncIterator[LeaseKeeper]:
     store = RedisLeaseStore(url, socket_timeout_s=0.2)
-    keeper = LeaseKeeper(store, ENGINE, on_end=ends, duration_ms=duration_ms, redis_grace_ms=redis_grace_ms)
+    failures: list[Exception] = []
+    keeper = LeaseKeeper(
+        store, ENGINE, on_end=ends, on_failed=failures.append, duration_ms=duration_ms, redis_grace_ms=redis_grace_ms
+    )
     keeper.start()
     try:
         yield keeper
     finally:
         await keeper.stop()
+        assert failures == []
 
 
 async def until(store: RedisLeaseStore, lease_id: str, *states: LeaseState) -> None:
@@ -155,7 +161,7 @@ async def test_stopping_ends_what_is_left_so_that_routers_know(redis_url: str, r
 
 
 async def test_a_keeper_that_was_never_started_stops(redis_url: str) -> None:
-    await LeaseKeeper(RedisLeaseStore(redis_url), ENGINE, on_end=Ends()).stop()
+    await LeaseKeeper(RedisLeaseStore(redis_url), ENGINE, on_end=Ends(), on_failed=[].append).stop()
 
 
 async def test_an_emptied_redis_is_noticed_and_the_lease_granted_again(own_redis: EmbeddedRedis) -> None:
@@ -211,3 +217,42 @@ async def test_a_hung_redis_delays_a_grant_only_shortly_and_a_release_is_heard_a
         router.release(ENGINE, ["a"])
         assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
     router.close()
+
+
+class Broken(MemoryLeaseStore):
+    """Raises what no store should, from the verb of this name."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__()
+        self._verb = verb
+
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+        self._break("grant")
+        super().grant(engine_id, lease_ids, duration_ms)
+
+    def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
+        self._break("reap")
+        return super().reap(engine_id, lease_ids, done)
+
+    def wakeups(self, engine_id: str) -> Wakeups:
+        self._break("wakeups")
+        return super().wakeups(engine_id)
+
+    def _break(self, verb: str) -> None:
+        if verb == self._verb:
+            raise RuntimeError(f"{verb} is broken")
+
+
+@pytest.mark.parametrize("verb", ["grant", "reap", "wakeups"])
+async def test_what_the_threads_do_not_expect_is_told_on_the_loop(verb: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a worker would go on without a keeper, and no lease would ever end."""
+    failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+    ends = Ends()
+    keeper = LeaseKeeper(Broken(verb), ENGINE, on_end=ends, on_failed=failed.set_result, duration_ms=SHORT_MS)
+    keeper.start()
+    await keeper.grant("a")
+    async with asyncio.timeout(20):
+        error = await failed
+    assert str(error) == f"{verb} is broken" and f"{verb} is broken" in caplog.text
+    await keeper.stop()
+    assert [lease_id for lease_id, _ in ends.seen] == ["a"]

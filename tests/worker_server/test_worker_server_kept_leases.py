@@ -25,8 +25,13 @@ class Kept:
         self.engine = ScriptedEngine()
         self.engine.leases["lease-0"] = "r"
         self.store = MemoryLeaseStore()
+        self.failures: list[Exception] = []
         self.keeper = LeaseKeeper(
-            self.store, ENGINE, on_end=lambda lease_id, how: self.engine.end_lease(lease_id), duration_ms=600_000
+            self.store,
+            ENGINE,
+            on_end=lambda lease_id, how: self.engine.end_lease(lease_id),
+            on_failed=self.failures.append,
+            duration_ms=600_000,
         )
         self.leases = KeptLeases(self.keeper, self.engine)
 
@@ -48,7 +53,7 @@ async def keeping() -> AsyncIterator[Kept]:
         yield kept
     finally:
         await kept.keeper.stop()
-        assert kept.held == []
+        assert kept.held == [] and kept.failures == []
 
 
 async def test_a_lease_is_granted_and_dropped_by_its_request() -> None:
