@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError
 from router.attempt import LeaseLost, TryAnother, api_error, leave_failed, wait_for_room
 from router.placement import Prefilled, available
+from router.relay import END, MAX_EVENT_BYTES
 from router.request import Event
 from router.upstream import ConnectError, ConnectionLost, LegError
 from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
@@ -141,12 +142,15 @@ async def _open_stream(x: Exchange, answer: Answer, prefilled: PrefillAnswer | N
     timeout_s = x.services.settings.first_byte_timeout_s
     num_events = 2 if x.ask.chat and (prefilled is None or not prefilled.has_first_token) else 1
     first = b""
-    while first.count(b"\n\n") < num_events:
+    while True:
         data = await answer.chunk(timeout_s)
         if not data:
             raise ConnectionLost("the stream ended before it began")
         first += data
-    failure = error_event(first) if b'data: {"error"' in first else None
-    if failure is not None:
-        raise TryAnother(failure) if may_try_another(failure.status) else failure
-    return first
+        failure = error_event(first)
+        if failure is not None:
+            raise TryAnother(failure) if may_try_another(failure.status) else failure
+        if first.count(END) >= num_events:
+            return first
+        if len(first) > MAX_EVENT_BYTES:
+            raise ConnectionLost("the stream's first event was larger than allowed")

@@ -26,7 +26,7 @@ from router.body import BodyReader, replay
 from router.exchange import Exchange
 from router.exit import ClientGone, settle
 from router.legs import LegBodies
-from router.reply import Reply
+from router.reply import DROP, Reply
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -81,7 +81,7 @@ class Front:
             if scope["method"] not in _WITHOUT_BODY:
                 body = await self._bodies.read(headers, receive, self._services.settings.body_timeout_s)
         except ApiError as error:
-            await self._refuse(Reply(send, os.urandom(16).hex()), error)
+            await self._refuse(Reply(send, os.urandom(16).hex(), scope["state"][DROP]), error)
             return
         try:
             await self._app(scope, replay(body, receive), send)
@@ -93,7 +93,7 @@ class Front:
     ) -> None:
         came_s = asyncio.get_running_loop().time()
         request_id = os.urandom(16).hex()
-        reply = Reply(send, request_id)
+        reply = Reply(send, request_id, scope["state"][DROP])
         try:
             headers: dict[bytes, bytes] = dict(scope["headers"])
             self._keys.check(headers.get(b"authorization"))

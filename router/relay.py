@@ -1,4 +1,4 @@
-"""D's bytes to the client, as they come."""
+"""D's bytes to the client, as they come, but only whole events: an error may have to follow at any time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from protocol.errors import UpstreamError
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
 from router.upstream import LegError
-from router.worker_errors import error_event
+from router.worker_errors import LOOKS_FAILED, error_event
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
+
+#: The end of an event.
+END = b"\n\n"
+#: Largest event of a worker's stream, bytes.
+MAX_EVENT_BYTES = 1 << 20
 
 
 async def relay(x: Exchange, first: bytes) -> None:
@@ -30,27 +35,40 @@ async def relay(x: Exchange, first: bytes) -> None:
 
 
 async def _pump(x: Exchange, data: bytes) -> bool:
-    """Until the stream ends; False when it ended with an error that the client has been sent."""
+    """Until the stream ends; False when there was an error in it, which the client has been sent."""
     answer, reply, itl = x.answer, x.reply, x.services.metrics.itl
     assert answer is not None
     clock = asyncio.get_running_loop().time
     last_s = clock()
-    last = b""
+    last = partial = b""
+    failed = False
     try:
         while data:
-            # One event a token. The few others (role, usage, end) do not matter to a person who watches.
-            x.num_tokens += data.count(b"\n\n")
-            x.num_chunks += 1
-            last = data
-            await reply.write(data)
+            if partial or not data.endswith(END):
+                data, partial = _split(partial + data)
+            if data:
+                # One event a token. The few others (role, usage, end) do not matter to a person who watches.
+                x.num_tokens += data.count(END)
+                x.num_chunks += 1
+                last = data
+                if LOOKS_FAILED in data and error_event(data) is not None:
+                    failed = True
+                await reply.write(data)
             data = await answer.chunk()
             now_s = clock()
             itl.observe(now_s - last_s)
             last_s = now_s
     except LegError as error:
-        raise UpstreamError(f"The decode worker failed: {error}.") from None
-    if last.endswith(DONE_EVENT) or DONE_EVENT.endswith(last):
-        return True
-    if error_event(last) is not None:
-        return False
+        if not failed:
+            raise UpstreamError(f"The decode worker failed: {error}.") from None
+    if failed or last.endswith(DONE_EVENT):
+        return not failed
     raise UpstreamError("The decode worker's stream ended early.")
+
+
+def _split(data: bytes) -> tuple[bytes, bytes]:
+    """The whole events, and the beginning of the next one. Raises UpstreamError when that is too long."""
+    end = data.rfind(END) + len(END) if END in data else 0
+    if len(data) - end > MAX_EVENT_BYTES:
+        raise UpstreamError("The decode worker sent an event larger than allowed.")
+    return data[:end], data[end:]

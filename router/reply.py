@@ -1,11 +1,18 @@
-"""What goes back to the client: one writer over ASGI's ``send``. Headers wait for the first content."""
+"""What goes back to the client: one writer over ASGI's ``send``. Headers wait for the first content.
+
+A client that does not read makes every write wait. What ends a request is stronger than that: ``error`` waits for
+``LAST_WRITE_S`` and then drops the connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Send
 
     from protocol.errors import ApiError
@@ -16,18 +23,27 @@ _EVENT_STREAM = (
     (b"x-accel-buffering", b"no"),
 )
 
+#: Where a request's ``scope["state"]`` has what closes its connection at once.
+DROP = "drop"
+#: How long the last words may wait for a client that does not read, seconds.
+LAST_WRITE_S = 1.0
+
 
 class Reply:
     """One answer. ``first_content_s`` is when its first content left, on the loop's clock; None before."""
 
-    __slots__ = ("_held_back", "_id_header", "_send", "ended", "first_content_s", "started")
+    __slots__ = ("_complete", "_drop", "_held_back", "_id_header", "_send", "ended", "first_content_s", "started")
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, drop: Callable[[], None]) -> None:
+        """``drop`` closes the client's connection at once, whatever is still to be sent there."""
         self._send = send
+        self._drop = drop
         self._id_header = (b"x-request-id", request_id.encode("ascii"))
         self._held_back = b""
         self.started = False
+        #: The last write has begun; ``_complete``: it was also taken.
         self.ended = False
+        self._complete = False
         self.first_content_s: float | None = None
 
     async def write(self, data: bytes, *, content: bool = True) -> None:
@@ -38,10 +54,10 @@ class Reply:
                 self._held_back = data
                 return
             self.first_content_s = asyncio.get_running_loop().time()
-            self.started = True
             await self._send(
                 {"type": "http.response.start", "status": 200, "headers": [*_EVENT_STREAM, self._id_header]}
             )
+            self.started = True
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     def forget(self) -> None:
@@ -52,6 +68,7 @@ class Reply:
         """The stream is complete."""
         self.ended = True
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        self._complete = True
 
     async def whole(
         self, status: int, content_type: bytes, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -72,11 +89,21 @@ class Reply:
             }
         )
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        self._complete = True
 
     async def error(self, error: ApiError) -> None:
-        """Tell the client, in whichever shape is still possible."""
-        if self.ended:
+        """Tell the client, in whichever shape is still possible; one that does not read it is dropped."""
+        if self._complete:
             return
+        if not self.ended:  # else its last write was cut off
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WRITE_S):
+                    await self._tell(error)
+        if not self._complete:
+            self._drop()
+            await asyncio.sleep(0)  # the connection's end is noted before the answer's
+
+    async def _tell(self, error: ApiError) -> None:
         if self.started:
             await self.write(error.to_sse())
             await self.end()

@@ -15,8 +15,10 @@ import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from protocol.errors import UnavailableError
+from router.reply import DROP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +54,14 @@ def _tune_collector() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+class _Connection(HttpToolsProtocol):
+    """uvicorn's, which offers the application no way to close a connection whose client reads nothing."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"][DROP] = self.transport.abort
+
+
 class RouterServer(uvicorn.Server):
     """Serves one ``Front``; ``on_ready`` is called once it accepts connections."""
 
@@ -61,7 +71,7 @@ class RouterServer(uvicorn.Server):
             uvicorn.Config(
                 front,
                 loop="none",
-                http="httptools",
+                http=_Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -13,6 +13,9 @@ _TRY_ANOTHER = frozenset({408, 425, 429})
 #: Between router and worker; the client's own key was fine.
 _NOT_THE_CLIENTS = frozenset({401, 403, 404, 405})
 
+#: Only what contains this can be an error event. (In a text the quotes are escaped; as a whole text it is parsed.)
+LOOKS_FAILED = b'"error"'
+
 #: D's code for "P's blocks could not be read".
 READ_FAILED = "kv_read_failed"
 
@@ -49,25 +52,34 @@ def may_try_another(status: int) -> bool:
     return status >= 500 or status < 400 or status in _TRY_ANOTHER or status in _NOT_THE_CLIENTS
 
 
-def error_event(data: bytes) -> ApiError | None:
-    """The error that a stream consists of, when it starts with one instead of content."""
-    for line in data.split(b"\n"):
-        if line.startswith((b'data: {"error"', b'data: {"object":"error"')):
-            error = _error_object(line[6:])
-            status = error.get("code")
-            known = isinstance(status, int) and 400 <= status <= 599
-            return WorkerError(status if known and isinstance(status, int) else 500, error)
+def error_event(events: bytes) -> ApiError | None:
+    """The first error among the events of a stream, in OpenAI's envelope or as ``"object": "error"``."""
+    if LOOKS_FAILED not in events:
+        return None
+    for line in events.split(b"\n"):
+        if line.startswith(b"data:") and LOOKS_FAILED in line:
+            parsed = _parsed(line[5:])
+            if parsed.get("error") or parsed.get("object") == "error":
+                error = _inner(parsed)
+                status = error.get("code")
+                return WorkerError(status if isinstance(status, int) and 400 <= status <= 599 else 500, error)
     return None
 
 
 def _error_object(body: bytes) -> dict[str, Any]:
     """OpenAI's error object, also where an engine leaves out the envelope."""
+    return _inner(_parsed(body))
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
-    if not isinstance(parsed, dict):
-        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _inner(parsed: dict[str, Any]) -> dict[str, Any]:
     inner = parsed.get("error", parsed if "message" in parsed else {})
     return inner if isinstance(inner, dict) else {"message": str(inner)}
 

@@ -58,6 +58,15 @@ class StreamThen:
         self.go = asyncio.Event()
 
 
+class Raw:
+    """D: stream these bytes as they are (None: wait for ``go``), then ``stop`` (clean end), ``die`` or ``hang``."""
+
+    def __init__(self, pieces: list[bytes | None], then: str = "stop") -> None:
+        self.pieces = pieces
+        self.then = then
+        self.go = asyncio.Event()
+
+
 class StubWorker:
     """One worker. ``script`` says what the next requests meet; empty: as usual."""
 
@@ -218,6 +227,8 @@ class StubWorker:
             return web.json_response(self._whole(chat, "".join(map(word, range(wanted))), wanted, "length"))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
+        if isinstance(act, Raw):
+            return await self._send_raw(request, response, act)
         begin = 1 if params.get("first_token", -1) >= 0 else 0
         if chat and not begin:
             await self._event(response, chat, {"delta": {"role": "assistant", "content": ""}})
@@ -230,6 +241,20 @@ class StubWorker:
             usage = self._whole(chat, "", wanted, "length")["usage"]
             await self._send(response, {**self._head(chat, "chunk"), "choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
+        return response
+
+    @staticmethod
+    async def _send_raw(request: web.Request, response: web.StreamResponse, act: Raw) -> web.StreamResponse:
+        assert request.transport is not None
+        for piece in act.pieces:
+            if piece is None:
+                await act.go.wait()
+            else:
+                await response.write(piece)
+        if act.then == "die":
+            request.transport.close()
+        elif act.then == "hang":
+            await asyncio.Event().wait()
         return response
 
     async def _break_off(
