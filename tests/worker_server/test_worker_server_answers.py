@@ -149,12 +149,13 @@ async def test_more_tokens_than_fit_end_with_length() -> None:
         ("completions", completion([10_000]), 400, "invalid_value", "prompt"),
         ("completions", completion(""), 400, "invalid_value", "prompt"),
         ("completions", completion(logit_bias={"99999": 1}), 400, "invalid_value", "logit_bias"),
+        ("completions", completion(logit_bias={"9" * 4301: 1}), 400, "invalid_value", "logit_bias"),
         ("completions", completion("x" * 5000), 413, "request_too_large", None),
         ("completions", completion(kv_transfer_params=[]), 400, "invalid_type", "kv_transfer_params"),
     ],
 )
 async def test_bad_requests(path: str, body: Any, status: int, code: str, param: str | None) -> None:
-    async with front(max_body_bytes=4096) as worker:
+    async with front(max_body_bytes=4800) as worker:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         response = await worker.http.post(f"/v1/{path}", content=raw)
         assert worker.engine.requests == []

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from protocol.openai import Request
 
 
+#: Of a token id, leading zeros included. Python reads no number of more than some thousand digits.
+_MAX_TOKEN_DIGITS = 20
+
+
 def sampling_params(request: Request, *, seed: int, vocab_size: int, eos_token_ids: frozenset[int]) -> SamplingParams:
     """Raises BadRequestError for token ids outside the vocabulary."""
     return SamplingParams(
@@ -44,8 +48,10 @@ def _number(value: float | None, default: float) -> float:
 
 
 def _logit_bias(request: Request, vocab_size: int) -> dict[int, float]:
-    bias = {int(token): float(value) for token, value in (request.logit_bias or {}).items()}
-    if bias and max(bias) >= vocab_size:
+    given = request.logit_bias or {}
+    readable = all(len(token) <= _MAX_TOKEN_DIGITS for token in given)
+    bias = {int(token): float(value) for token, value in given.items()} if readable else {}
+    if not readable or (bias and max(bias) >= vocab_size):
         raise BadRequestError(
             f"Token ids of 'logit_bias' must be below {vocab_size}, the size of the vocabulary.",
             param="logit_bias",
