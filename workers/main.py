@@ -53,6 +53,7 @@ def run(settings: WorkerSettings) -> int:
 
 async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.socket], pipe: StatusPipe) -> str | None:
     """Serve on bound sockets until told to stop; what went wrong, in one line, or None."""
+    warn(settings)
     signals = _Signals()
     stores = connect(settings.redis_url)
     worker = Worker(settings, sockets, stores, pipe.tell)
@@ -67,6 +68,12 @@ async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.s
     finally:
         await worker.stop()
         await stores.close()
+
+
+def warn(settings: WorkerSettings) -> None:
+    """Log what nobody should have set without knowing."""
+    if settings.unsafe_disable_fence:
+        logger.warning("unsafe_disable_fence is on: answers may be made of blocks that belong to other prompts")
 
 
 async def _start(worker: Worker, signals: _Signals) -> bool:

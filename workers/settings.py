@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from protocol.settings import LOOPBACK, ProcessSettings
 from protocol.worker import Role
@@ -91,6 +91,17 @@ class WorkerSettings(ProcessSettings):
         False,
         description="DANGEROUS, for tests only: serve blocks that were read without comparing their versions.",
     )
+
+    @field_validator("model")
+    @classmethod
+    def _without_tilde(cls, model: str) -> str:
+        """A flag such as ``--model=~/m`` reaches us as written; everything that loads from it needs the folder."""
+        if not model.startswith("~"):
+            return model
+        try:
+            return str(Path(model).expanduser())
+        except RuntimeError:
+            raise ValueError("there is no such user's home") from None
 
     @model_validator(mode="after")
     def check(self) -> Self:
