@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -38,6 +38,9 @@ QUIET_RESYNC_MS = 30_000
 SCAN_COUNT = 1000
 #: So many foreign values are complained about; more would only fill the log.
 MAX_COMPLAINTS = 100
+#: Whatever goes wrong with Redis. RuntimeError is uvloop's for a write to a connection that the other side has just
+#: closed ("the handler is closed"); redis-py lets it pass, and it would end the task that announces or watches.
+_REDIS_ERRORS = (redis.RedisError, OSError, RuntimeError)
 
 
 class RedisRegistry:
@@ -120,7 +123,9 @@ class RedisRegistry:
                     raise redis.TimeoutError("no answer to SUBSCRIBE")
             yield pubsub
         finally:
-            await pubsub.aclose()  # type: ignore[no-untyped-call]
+            # The connection may be what is broken. Why we leave, perhaps cancelled, matters more than how closing went.
+            with suppress(*_REDIS_ERRORS):
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _until_back(self) -> None:
         """Wait until Redis answers again."""
@@ -191,12 +196,8 @@ async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
 
 @contextmanager
 def _registry_errors() -> Iterator[None]:
-    """Raise RegistryError, and nothing of the library's, for whatever goes wrong with Redis inside the block.
-
-    RuntimeError is uvloop's for a write to a connection that the other side has just closed ("the handler is closed");
-    redis-py lets it pass, and it would end the task that announces or watches.
-    """
+    """Raise RegistryError, and nothing of the library's, for whatever goes wrong with Redis inside the block."""
     try:
         yield
-    except (redis.RedisError, OSError, RuntimeError) as error:
+    except _REDIS_ERRORS as error:
         raise RegistryError(" ".join(str(error).split()) or type(error).__name__) from error

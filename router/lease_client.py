@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds until the thread goes on after a bug: well below the usual duration of a lease.
+RESTART_S = 0.5
+
 
 class LeaseSettings(Protocol):
     """The part of the router's settings that is about leases."""
@@ -75,6 +78,7 @@ class LeaseClient:
             "release_asked": 0,
             "release_sent": 0,
             "store_error": 0,
+            "bug": 0,
         }
 
     def __repr__(self) -> str:
@@ -145,11 +149,23 @@ class LeaseClient:
     # The renewing thread.
 
     def _run(self) -> None:
-        while (works := self._next_works()) is not None:
-            self._do(works)
+        while not self._renews_until_told():
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, RESTART_S)
         with self._changed:
             last = self._book.take_releases()
         self._do(last)
+
+    def _renews_until_told(self) -> bool:
+        """False when a bug came first: without this thread every lease of this router would run out, so it goes on."""
+        try:
+            while (works := self._next_works()) is not None:
+                self._do(works)
+        except Exception:
+            logger.exception("the renewal of leases met a bug; again in %g s", RESTART_S)
+            self._counts["bug"] += 1
+            return False
+        return True
 
     def _next_works(self) -> list[EngineWork] | None:
         """Wait for work; None to stop."""
@@ -171,6 +187,10 @@ class LeaseClient:
                 return
             except LeaseStoreError as error:  # this engine's keys are broken, another's may not be
                 self._note_failure([work], error)
+            except Exception as error:
+                logger.exception("the leases of engine %s met a bug; they are tried again", work.engine_id)
+                self._counts["bug"] += 1
+                self._note_failure([work], error)
 
     def _ask(self, work: EngineWork) -> None:
         if work.release:
@@ -188,7 +208,7 @@ class LeaseClient:
             self._tell(lost)
         self._silent = False
 
-    def _note_failure(self, works: list[EngineWork], error: LeaseStoreError) -> None:
+    def _note_failure(self, works: list[EngineWork], error: Exception) -> None:
         with self._changed:
             now_ms = self._clock()
             lost = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]

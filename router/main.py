@@ -17,6 +17,7 @@ from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
 from router.app import create_app
 from router.build import build_services
+from router.discovery import discover
 from router.health import HealthProbes
 from router.lease_client import LeaseClient
 from router.lease_view import LeaseListing
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from protocol.status import Status
     from registry.store import Registry
     from router.settings import RouterSettings
-    from router.workers import WorkerPool
 
 
 def run(settings: RouterSettings) -> int:
@@ -56,7 +56,7 @@ async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -
     services = build_services(settings, leases)
     probes = HealthProbes(services.upstream, services.pool, services.worker_headers)
     probes.learn_models(services.pool.add_static(settings.prefill, settings.decode))
-    watch = asyncio.get_running_loop().create_task(_watch(stores.registry, services.pool))
+    watch = asyncio.get_running_loop().create_task(discover(stores.registry, services.pool))
     front = create_app(services, LeaseListing(stores.leases))
     url = _url(settings.host, sock)
     server = RouterServer(front, services, on_ready=lambda: tell(settings, Ready(url=url)))
@@ -86,12 +86,6 @@ def connect(settings: RouterSettings) -> Stores:
     if not settings.redis_url:
         return Stores(MemoryLeaseStore(), MemoryRegistry())
     return Stores(RedisLeaseStore(settings.redis_url), RedisRegistry(settings.redis_url))
-
-
-async def _watch(registry: Registry, pool: WorkerPool) -> None:
-    """Keep the pool as the registry has it."""
-    async for statuses in registry.watch():
-        pool.apply(statuses)
 
 
 def tell(settings: RouterSettings, status: Status) -> None:

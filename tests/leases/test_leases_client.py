@@ -15,7 +15,7 @@ import redis
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore, leases_key
-from leases.renewal import AlreadyTrackedError
+from leases.renewal import AlreadyTrackedError, RenewalBook
 from leases.store import LeaseState, LeaseStoreError
 from router.lease_client import LeaseClient
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from baton.embedded_redis import EmbeddedRedis
+    from leases.renewal import EngineWork
     from leases.store import LeaseStatus, LeaseStore
 
 ENGINE = "e0"
@@ -216,3 +217,40 @@ async def test_one_engines_broken_keys_do_not_stop_another(redis_url: str) -> No
         await eventually(lambda: client.counters()["answered_held"] >= 3 and client.counters()["store_error"] >= 1)
     with pytest.raises(LeaseStoreError):
         RedisLeaseStore(redis_url).held("broken")
+
+
+class BuggyStore(WatchedStore):
+    """Fails for one engine with what is no store error."""
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        if engine_id == "buggy":
+            raise KeyError("bug")
+        return super().renew(engine_id, lease_ids, duration_ms)
+
+
+async def test_a_bug_in_one_engines_renewal_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    store = BuggyStore()
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track("buggy", "b", never)
+        client.track(ENGINE, "a", never)
+        await eventually(lambda: client.counters()["answered_held"] >= 3 and client.counters()["bug"] >= 2)
+    assert any(record.exc_info for record in caplog.records)
+
+
+async def test_a_bug_in_the_thread_itself_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.lease_client.RESTART_S", 0.01)
+    take_work, bugs = RenewalBook.take_work, ["bug"]
+
+    def buggy(self: RenewalBook, now_ms: int) -> list[EngineWork]:
+        if bugs:
+            raise KeyError(bugs.pop())
+        return take_work(self, now_ms)
+
+    monkeypatch.setattr(RenewalBook, "take_work", buggy)
+    store = WatchedStore()
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        await eventually(lambda: client.counters()["answered_held"] >= 2)
+        assert client.counters()["bug"] == 1

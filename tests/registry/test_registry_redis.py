@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from redis.asyncio.client import PubSub
 from test_registry_contract import LONG_MS, Watch, worker
 
 from registry.redis_registry import CHANNEL, KEY_PREFIX, RedisRegistry
@@ -125,4 +126,27 @@ async def test_a_watcher_may_start_before_redis(own_redis: EmbeddedRedis) -> Non
         assert not first.done()
         own_redis.start()
         assert await first == []
+    await registry.close()
+
+
+async def test_a_connection_that_cannot_even_be_closed_does_not_end_the_watch(
+    own_redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, closed = PubSub.aclose, asyncio.Event()
+
+    async def aclose(self: PubSub) -> None:
+        await close(self)  # type: ignore[no-untyped-call]
+        closed.set()
+        raise redis.TimeoutError("closing took too long")
+
+    monkeypatch.setattr(PubSub, "aclose", aclose)
+    registry = RedisRegistry(own_redis.url)
+    async with Watch(registry) as watch:
+        assert await watch.next() == []
+        change = asyncio.create_task(watch.next())
+        own_redis.kill()
+        await asyncio.wait_for(closed.wait(), 20)
+        own_redis.start()
+        await registry.announce(worker("a"), LONG_MS)
+        assert await change == [worker("a")]
     await registry.close()

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two announcements at least, however fast the load changes.
 MIN_GAP_S = 0.02
+#: Seconds until it goes on after a bug: less than an announcement lasts by default.
+RESTART_S = 1.0
 
 
 class Announcer:
@@ -58,6 +60,15 @@ class Announcer:
             logger.warning("the registry does not answer, our entry runs out by itself: %s", error)
 
     async def _run(self) -> None:
+        """Without this task routers would forget a worker that is well, so not even a bug ends it."""
+        while True:
+            try:
+                await self._keep_announcing()
+            except Exception:
+                logger.exception("announcing this worker met a bug; again in %g s", RESTART_S)
+                await asyncio.sleep(RESTART_S)
+
+    async def _keep_announcing(self) -> None:
         while True:
             await asyncio.sleep(min(MIN_GAP_S, self._interval_s))
             with contextlib.suppress(TimeoutError):
