@@ -161,6 +161,20 @@ GOOD = {
 }
 
 
+ENTRY = {"token": "a", "logprob": -1.5, "bytes": [97], "top_logprobs": []}
+LISTS = {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": [{"a": -1}], "text_offset": [0]}
+
+
+@pytest.mark.parametrize(
+    "fine", [None, {"content": [ENTRY], "refusal": None}, {"content": None}, LISTS, {key: [] for key in LISTS}]
+)
+async def test_first_logprobs_as_p_makes_them_are_taken(fine: Any) -> None:
+    async with front() as worker:
+        params = {**GOOD, "first_logprobs": fine}
+        response = await worker.http.post("/v1/completions", json=completion(kv_transfer_params=params, logprobs=1))
+        assert response.status_code == 200, response.text
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -171,7 +185,11 @@ GOOD = {
         {"remote_host": "host/path?x"},
         {"remote_engine_id": ""},
         {"remote_engine_id": "a\nb"},
-        {"lease_id": "x" * 300},
+        {"lease_id": "x" * 129},
+        {"remote_engine_id": "x" * 129},
+        {"remote_request_id": "x" * 129},
+        {"tp_size": 65},
+        {"pp_size": 65},
         {"remote_block_ids": [[1], [2]]},
         {"remote_block_ids": [[-1]]},
         {"remote_block_ids": [["a"]]},
@@ -183,6 +201,16 @@ GOOD = {
         {"tp_size": 0},
         {"seed": 2**63},
         {"first_logprobs": 3},
+        {"first_logprobs": {}},
+        {"first_logprobs": {"content": 5}},
+        {"first_logprobs": {"content": [5]}},
+        {"first_logprobs": {"content": [ENTRY, ENTRY]}},
+        {"first_logprobs": {"content": [{**ENTRY, "bytes": [256]}]}},
+        {"first_logprobs": {"content": [{**ENTRY, "top_logprobs": [{}]}]}},
+        {"first_logprobs": {"content": [{**ENTRY, "more": 1}]}},
+        {"first_logprobs": {**LISTS, "tokens": 5}},
+        {"first_logprobs": {**LISTS, "tokens": []}},
+        {"first_logprobs": {**LISTS, "top_logprobs": [{"a": "b"}]}},
     ],
 )
 async def test_transfer_params_are_checked(change: dict[str, Any]) -> None:

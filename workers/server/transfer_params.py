@@ -13,14 +13,15 @@ import msgspec
 
 from protocol.errors import BadRequestError
 from protocol.handoff import KVTransferParams
+from workers.limits import MAX_ID_CHARS, MAX_RANKS
+from workers.server.first_logprobs import complaints_about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PARAM = "kv_transfer_params"
-_ID = re.compile(r"[0-9A-Za-z_.:-]{1,256}")
+_ID = re.compile(rf"[0-9A-Za-z_.:-]{{1,{MAX_ID_CHARS}}}")
 _HOST = re.compile(r"[0-9A-Za-z_.:%\[\]-]{1,255}")
-MAX_RANKS = 4096
 T = TypeVar("T")
 
 
@@ -92,6 +93,8 @@ def _about_the_request(params: KVTransferParams) -> Iterable[str]:
         yield "first_token, created and num_cached_tokens must not be negative"
     if params.seed is not None and not -(2**63) <= params.seed < 2**63:
         yield "seed is a signed 64-bit integer"
+    if params.first_logprobs is not None:
+        yield from complaints_about(params.first_logprobs)
 
 
 def _bad(complaint: str) -> BadRequestError:

@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+from workers.limits import MAX_ID_CHARS, MAX_RANKS
 from workers.transfer.errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ T = TypeVar("T")
 
 #: A real answer has about 1 KB and grows by some for each network device.
 MAX_ANSWER_BYTES = 2**20
-MAX_RANKS = 64
 #: Names as they occur in DNS and in compose files. Nothing that could end a URL's authority part.
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 
@@ -42,7 +42,7 @@ def target_of(params: KVTransferParams) -> Target:
         raise HandshakeError(HandshakeReason.BAD_ADDRESS, "remote_host is neither a host name nor an address")
     if not 0 < params.remote_port < 65536:
         raise HandshakeError(HandshakeReason.BAD_ADDRESS, f"remote_port {params.remote_port} is not a port")
-    if not 0 < len(params.remote_engine_id) <= 128:
+    if not 0 < len(params.remote_engine_id) <= MAX_ID_CHARS:
         raise HandshakeError(HandshakeReason.WRONG_ENGINE, "remote_engine_id is empty or too long")
     if not 0 < params.tp_size <= MAX_RANKS or params.pp_size != 1 or params.dcp_size != 1:
         sizes = f"tp_size {params.tp_size}, pp_size {params.pp_size}, dcp_size {params.dcp_size}"

@@ -1,0 +1,8 @@
+"""How large what a hand-off names may be. ``server/transfer_params.py`` checks it for all that is behind it."""
+
+from __future__ import annotations
+
+#: Characters of an engine, request or lease id: ours have 32, ``leases.ids`` takes as many as this.
+MAX_ID_CHARS = 128
+#: Ranks of one engine, in each direction in which a model can be split. A reader asks every one for a handshake.
+MAX_RANKS = 64

@@ -1,0 +1,60 @@
+"""P's logprobs of the first token, as D is given them: shown to the client again, so they have to be what P shows.
+
+Pure. ``logprobs.py`` makes them, in the shape of the endpoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from protocol.openai import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Bytes of one vocabulary entry, generously.
+MAX_TOKEN_BYTES = 4096
+_Text = Annotated[str, Meta(max_length=MAX_TOKEN_BYTES)]
+_Bytes = Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(max_length=MAX_TOKEN_BYTES)]
+
+
+class _Alternative(msgspec.Struct, forbid_unknown_fields=True):
+    token: _Text
+    logprob: float
+    bytes: _Bytes | None
+
+
+class _Entry(_Alternative, forbid_unknown_fields=True):
+    top_logprobs: Annotated[list[_Alternative], Meta(max_length=MAX_TOP_LOGPROBS)]
+
+
+class _Chat(msgspec.Struct, forbid_unknown_fields=True):
+    """Of one token, or of none: one that P held back."""
+
+    content: Annotated[list[_Entry], Meta(max_length=1)] | None
+    refusal: None = None
+
+
+class _Completion(msgspec.Struct, forbid_unknown_fields=True):
+    tokens: Annotated[list[_Text], Meta(max_length=1)]
+    token_logprobs: Annotated[list[float], Meta(max_length=1)]
+    #: The sampled token is there even when it is not among the most likely.
+    top_logprobs: Annotated[
+        list[Annotated[dict[_Text, float], Meta(max_length=MAX_COMPLETION_LOGPROBS + 1)]], Meta(max_length=1)
+    ]
+    text_offset: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1)]
+
+
+def complaints_about(first: dict[str, Any]) -> Iterable[str]:
+    """What is wrong with it."""
+    kind = _Chat if "content" in first else _Completion
+    try:
+        checked = msgspec.convert(first, kind, strict=True)
+    except msgspec.ValidationError as error:
+        yield f"first_logprobs: {error}"
+        return
+    if isinstance(checked, _Completion) and len({len(values) for values in msgspec.structs.astuple(checked)}) > 1:
+        yield "first_logprobs has lists of different lengths"
