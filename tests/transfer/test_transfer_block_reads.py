@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from transfer_helpers import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 
-from protocol.steps import CancelRead, Disconnect, PeerRead, RankFailed
-from workers.transfer.errors import BackendFailedError, PeerUnknownError
+from protocol.steps import CancelRead, Connected, Disconnect, PeerRead, RankFailed
+from workers.transfer.errors import BackendFailedError, PeerLostError, PeerUnknownError
 from workers.transfer.nixl_port import NixlAgent, Transfer, TransferState
 from workers.transfer.options import TransferOptions
 
@@ -289,6 +289,30 @@ class Forgetful(NixlAgent):
 
     def state(self, transfer: Transfer) -> TransferState:
         raise PeerUnknownError("invalidated during transfer")
+
+
+class Mute(NixlAgent):
+    """Reads, and then finds that the peer has gone."""
+
+    is_mute = True
+
+    def notify(self, peer: str, payload: bytes) -> None:
+        if self.is_mute:
+            raise PeerLostError("gone")
+        super().notify(peer, payload)
+
+
+def test_a_peer_lost_after_the_read_is_reported_and_can_be_met_again(
+    peer: PeerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DecodeRank(make_agent=Mute) as rank:
+        assert rank.connect(peer.metadata) == ""
+        assert rank.read(peer, [0], [0]).outcome == "done"
+        assert rank.events.get(timeout=20) == Connected(peer.engine_id, "PeerLostError: gone")
+        assert rank.connect(peer.metadata) == ""
+        monkeypatch.setattr(Mute, "is_mute", False)
+        assert rank.read(peer, [0], [0], lease_id="cafe").outcome == "done"
+        assert peer.event("peer_read")["lease_id"] == "cafe"
 
 
 def test_a_read_whose_end_cannot_be_known_is_the_end_of_the_rank(peer: PeerProcess) -> None:

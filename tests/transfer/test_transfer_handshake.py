@@ -396,6 +396,33 @@ async def test_after_a_failed_read_the_engine_is_met_anew() -> None:
             assert engine.num_asked == num_asked
 
 
+async def test_an_engine_that_a_rank_has_lost_is_met_anew() -> None:
+    async with served(Engine()) as engine, pooled() as ranks:
+        await ranks.pool.connect(params(engine.port))
+        ranks.pool.on_connected(0, Connected("e1", "gone"))
+        ranks.pool.on_connected(0, Connected("never heard of", "gone"))
+        await ranks.pool.connect(params(engine.port))
+        assert engine.num_asked == 2
+        assert ranks.pool.states() == {"e1": PeerState.CONNECTED}
+
+
+async def test_waiting_for_a_turn_is_part_of_the_time_an_attempt_may_take() -> None:
+    """Engines that hang do not add up: only the first is asked, and all fail when its time is over."""
+    release, asked = asyncio.Event(), 0
+
+    async def hang(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+
+    options = HandshakeOptions(timeout_s=0.2, concurrency=1)
+    async with raw_server(hang) as port, pooled(options=options) as ranks:
+        reasons = await asyncio.gather(*(reason_of(ranks, params(port, f"e{number}")) for number in range(30)))
+        assert set(reasons) == {HandshakeReason.TIMEOUT}
+        assert asked < 5
+        release.set()
+
+
 async def test_no_more_handshakes_at_once_than_allowed() -> None:
     waiting: asyncio.Queue[asyncio.Event] = asyncio.Queue()
 

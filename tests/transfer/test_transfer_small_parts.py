@@ -16,6 +16,7 @@ from workers.transfer.fence import VERSION, expected_versions, stale_positions
 from workers.transfer.nixl_port import ERRORS, TransferState
 from workers.transfer.notification import MAX_NOTIFICATION_BYTES, encode_read, parse_read
 from workers.transfer.plan import plan
+from workers.transfer.network import interface_of, rdma_ports
 from workers.transfer.ucx import apply_ucx_environment, ucx_environment
 
 
@@ -99,9 +100,36 @@ def test_on_loopback_ucx_listens_on_loopback_only(host: str) -> None:
     assert ucx_environment(host)["UCX_NET_DEVICES"] == "lo"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "worker-1"])
-def test_elsewhere_ucx_chooses_itself(host: str) -> None:
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "no-such-host.invalid", "203.0.113.7", "2001:db8::7"])
+def test_where_no_interface_is_meant_ucx_chooses_itself(host: str) -> None:
     assert "UCX_NET_DEVICES" not in ucx_environment(host)
+
+
+def test_on_one_address_ucx_gets_its_interface_and_rdma(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ucx, "interface_of", {ipaddress.ip_address("192.0.2.77"): "eth7"}.get)
+    monkeypatch.setattr(ucx, "rdma_ports", lambda: ["mlx5_0:1", "mlx5_1:1"])
+    assert ucx_environment("192.0.2.77")["UCX_NET_DEVICES"] == "eth7,mlx5_0:1,mlx5_1:1"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_kernel_knows_the_interface_of_an_address(address: str) -> None:
+    if address == "::1" and not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    assert interface_of(ipaddress.ip_address(address)) == "lo"
+
+
+def test_every_address_of_this_machine_has_an_interface() -> None:
+    names = {name for _, name in socket.if_nameindex()}
+    addresses = [*network._ipv4_addresses(), *network._ipv6_addresses()]
+    assert addresses and {name for name, _ in addresses} <= names
+    assert interface_of(ipaddress.ip_address("fe80::1%eth9")) == "eth9"
+
+
+def test_rdma_devices_are_named_as_ucx_names_them(tmp_path: Path) -> None:
+    for port in ("mlx5_0/ports/1", "mlx5_1/ports/1", "mlx5_1/ports/2"):
+        (tmp_path / port).mkdir(parents=True)
+    assert rdma_ports(tmp_path) == ["mlx5_0:1", "mlx5_1:1", "mlx5_1:2"]
+    assert rdma_ports(tmp_path / "none") == []
 
 
 def test_what_the_user_has_set_stays() -> None:

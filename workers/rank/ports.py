@@ -48,15 +48,10 @@ class Transfer(Protocol):
     def submit(self, command: TransferCommand) -> None:
         """Queue a command and return at once; called from the receiver thread.
 
-        Every ``Connect`` is answered by one ``Connected``, every ``Read`` by one ``ReadResult``. A read's ``fresh``
-        versions are stored by the implementation, before the read is posted.
+        Every ``Connect`` is answered by one ``Connected``, every ``Read`` by one ``ReadResult``. A ``Connected`` with
+        an error may also come unasked: the engine was lost since. A read's ``fresh`` versions are stored by the
+        implementation, before the read is posted.
         """
 
     def close(self) -> None:
         """End what is in flight and forget every remote engine. Idempotent; nothing is emitted afterwards."""
-
-
-class TransferFactory(Protocol):
-    """Builds a ``Transfer`` over a rank's memory; raises what it likes, the rank then fails to start."""
-
-    def __call__(self, memory: RankMemory, emit: Emit) -> Transfer: ...

@@ -158,7 +158,13 @@ class AgentLoop:
         except NixlError as error:
             # What was read stays right; the peer finds out when the lease runs out.
             logger.warning("engine %s was not told of a read: %s", peer.remote.engine_id, error)
-            peer.leaving |= isinstance(error, PeerLostError)
+            if isinstance(error, PeerLostError):
+                self._lose(peer, error)
+
+    def _lose(self, peer: Peer, error: PeerLostError) -> None:
+        """No read has failed that would tell the main process, which takes the engine for connected: say so."""
+        peer.leaving = True
+        self._emit(Connected(peer.remote.engine_id, f"{type(error).__name__}: {error}"))
 
     # --- notifications -----------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class HandshakeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of ``HandshakePool``."""
 
-    #: Seconds for one attempt: all ranks there asked, all ranks here connected.
+    #: Seconds for one attempt: its turn has come, all ranks there asked, all ranks here connected.
     timeout_s: float = 10.0
     #: Handshakes done at once.
     concurrency: int = 8
@@ -115,9 +115,13 @@ class HandshakePool:
             raise
 
     def on_connected(self, rank: int, message: Connected) -> None:
-        """A rank of ours has answered ``Connect``."""
+        """A rank of ours has answered ``Connect``; or, with an error and unasked, has lost the engine since."""
         peer = self._peers.get(message.engine_id)
-        if peer is None or peer.connected is None or peer.connected.done():
+        if peer is None:
+            return
+        if peer.state is PeerState.CONNECTED and message.error:
+            peer.state = PeerState.CONNECTING  # the next ``connect`` meets it anew
+        if peer.connected is None or peer.connected.done():
             return
         if message.error:
             peer.connected.set_exception(HandshakeError(HandshakeReason.RANK, f"rank {rank}: {message.error}"))
@@ -151,7 +155,7 @@ class HandshakePool:
         self._send(Disconnect(engine_id))
 
     def states(self) -> dict[str, PeerState]:
-        """Every remote engine, by id."""
+        """Every remote engine, by id, for metrics."""
         return {engine_id: peer.state for engine_id, peer in self._peers.items()}
 
     async def close(self) -> None:
@@ -165,8 +169,7 @@ class HandshakePool:
     async def _attempt(self, target: Target, peer: _Peer) -> None:
         """One try; notes in ``peer`` how it went. Raises HandshakeError."""
         try:
-            async with self._slots:
-                await self._try(target, peer)
+            await self._try(target, peer)
         except HandshakeError as error:
             self._note_failure(target, peer, error)
             raise
@@ -179,7 +182,8 @@ class HandshakePool:
 
     async def _try(self, target: Target, peer: _Peer) -> None:
         try:
-            async with asyncio.timeout(self._options.timeout_s):
+            # The wait for a turn is part of it: engines that hang must not add up for who comes after them.
+            async with asyncio.timeout(self._options.timeout_s), self._slots:
                 ranks = await self._fetcher.fetch(target)
                 peer.waiting_ranks = set(range(self._num_ranks))
                 peer.connected = asyncio.get_running_loop().create_future()

@@ -6,9 +6,10 @@ rank process is started with. NIXL would otherwise write lines to the standard o
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from typing import TYPE_CHECKING
+
+from workers.transfer.network import interface_of, rdma_ports, resolve
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -16,16 +17,18 @@ if TYPE_CHECKING:
 #: Every failure reaches us as a typed error; NIXL's and UCX's own lines would only say it twice.
 _QUIET = {"UCX_LOG_LEVEL": "fatal", "UCX_WARN_UNUSED_ENV_VARS": "n", "NIXL_LOG_LEVEL": "FATAL"}
 #: With this alone UCX listens on 127.0.0.1 only and still uses shared memory, which needs no interface.
-_LOOPBACK = {"UCX_NET_DEVICES": "lo"}
+_LOOPBACK = "lo"
 
 
 def ucx_environment(bind_host: str) -> dict[str, str]:
     """The variables for a worker whose internal port is bound to ``bind_host``.
 
-    A worker on loopback must not be readable from outside: UCX listens on all interfaces unless told otherwise, and
-    NIXL asks nobody for a token. On any other host UCX chooses its devices itself. ``UCX_TLS`` is never set here.
+    UCX listens on all interfaces unless told otherwise, and NIXL asks nobody for a token: so UCX gets the interface
+    of the internal port and no other. On a host that stands for all addresses it chooses its devices itself.
+    ``UCX_TLS`` is never set here.
     """
-    return _QUIET | (_LOOPBACK if _is_loopback(bind_host) else {})
+    devices = _devices(bind_host)
+    return _QUIET if devices is None else _QUIET | {"UCX_NET_DEVICES": devices}
 
 
 def apply_ucx_environment(bind_host: str, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -34,11 +37,12 @@ def apply_ucx_environment(bind_host: str, environ: MutableMapping[str, str] = os
         environ.setdefault(name, value)
 
 
-def _is_loopback(host: str) -> bool:
-    """True for ``localhost`` and loopback addresses; names are not looked up."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def _devices(host: str) -> str | None:
+    """Of ``host``; None for all. RDMA devices stay: without a key from the handshake they read nothing for anybody."""
+    address = resolve(host)
+    if address is None or address.is_unspecified:
+        return None
+    if address.is_loopback:
+        return _LOOPBACK
+    interface = interface_of(address)
+    return None if interface is None else ",".join([interface, *rdma_ports()])
