@@ -169,7 +169,7 @@ class Worker:
             duration_ms=settings.lease_duration_ms,
             redis_grace_ms=settings.redis_grace_ms,
         )
-        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict)
+        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict, pool.states)
         hooks = EngineHooks(
             on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
             on_pressure=self._make_room,

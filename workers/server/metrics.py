@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from workers.transfer.handshake_pool import PeerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     EngineLook = Callable[[], EngineStats]
     LeaseLook = Callable[[], Mapping[str, int]]
+    HandshakeLook = Callable[[], Mapping[str, PeerState]]
 
 PREFIX = "baton_worker"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,12 +38,13 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 class WorkerMetrics:
     """One worker's registry. The engine calls ``on_step`` and ``on_read``, the front ``observe``.
 
-    ``lease_counts`` are the keeper's: by outcome, and those of ``_LEASE_COUNTS``.
+    ``lease_counts`` are the keeper's: by outcome, and those of ``_LEASE_COUNTS``. ``handshakes`` says of each remote
+    engine how far ours with it has come.
     """
 
-    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook) -> None:
+    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook, handshakes: HandshakeLook = dict) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(engine_stats, lease_counts))
+        self._registry.register(_EngineCollector(engine_stats, lease_counts, handshakes))
         self._requests = Counter(
             f"{PREFIX}_requests", "Requests answered, by why they ended.", ["finish_reason"], registry=self._registry
         )
@@ -83,9 +88,10 @@ class WorkerMetrics:
 class _EngineCollector(Collector):
     """Turns one look at the engine into metrics."""
 
-    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook) -> None:
+    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook, handshakes: HandshakeLook) -> None:
         self._engine_stats = engine_stats
         self._lease_counts = lease_counts
+        self._handshakes = handshakes
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: registering must not look at an engine that does not run yet."""
@@ -95,6 +101,7 @@ class _EngineCollector(Collector):
         stats = self._engine_stats()
         yield from _gauges(stats)
         yield from _counters(stats)
+        yield _handshakes(self._handshakes())
         leases = dict(self._lease_counts())
         for name, text in _LEASE_COUNTS.items():
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=leases.pop(name.removeprefix("leases_"), 0))
@@ -116,6 +123,14 @@ def _gauges(stats: EngineStats) -> Iterable[Metric]:
     for state in ("free", "cached", "pinned", "leased"):
         blocks.add_metric([state], getattr(pool, state))
     yield blocks
+
+
+def _handshakes(states: Mapping[str, PeerState]) -> Metric:
+    counts = Counts(states.values())
+    family = GaugeMetricFamily(f"{PREFIX}_handshakes", "Remote engines by state of the handshake.", labels=["state"])
+    for state in PeerState:
+        family.add_metric([state], counts[state])
+    return family
 
 
 def _counters(stats: EngineStats) -> Iterable[Metric]:
