@@ -128,6 +128,7 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
         settings.first_byte_timeout_s,
         has_read,
     )
+    answer.watch(settings.token_timeout_s)
     if answer.status == 200 and x.ask.stream:
         return await _open_stream(x, answer, prefilled)
     data = await answer.read(settings.max_answer_bytes, settings.request_timeout_s)

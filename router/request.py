@@ -3,7 +3,7 @@
 QUEUED      waiting for a prefill worker with room
 PREFILLING  sent to P, which has not answered
 HELD        P's blocks are under a lease; waiting for a decode worker with room
-READING     sent to D, which has not answered
+READING     sent to D, which has not answered; unstreamed, D answers once it has decoded everything
 DECODING    D answers; its bytes go to the client
 DONE, FAILED, ABORTED   over
 

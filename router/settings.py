@@ -58,6 +58,9 @@ class RouterSettings(ProcessSettings):
             "then another one is tried."
         ),
     )
+    token_timeout_s: float = Field(
+        60.0, gt=0, description="Longest silence of a decode worker inside its answer, seconds; then the request fails."
+    )
     connect_timeout_s: float = Field(3.0, gt=0, description="Longest wait for a connection to a worker, seconds.")
     drain_timeout_s: float = Field(
         30.0, ge=0, description="On SIGTERM, how long running requests may go on before they are aborted, seconds."

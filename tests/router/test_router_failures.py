@@ -9,6 +9,7 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Hang, Refuse, Reset, StreamThen, StubWorker, word
 
+from router.http_answer import HttpAnswer
 from router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
@@ -214,6 +215,31 @@ async def test_no_p_can_be_reached(cluster: Cluster) -> None:
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "worker_unreachable"
     cluster.check_idle()
+
+
+class TestSilence:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(token_timeout_s=0.1)
+
+    async def test_a_d_that_falls_silent_in_the_stream_is_left(self, cluster: Cluster) -> None:
+        _, d = await trio(cluster, "prefill", "decode")
+        seen = events(await break_off(cluster, d, "hang"))
+        assert (seen[-1]["error"]["code"], "in time" in seen[-1]["error"]["message"]) == ("upstream_error", True)
+        await eventually(lambda: d.num_disconnects == 1)
+        cluster.check_idle()
+
+    async def test_nothing_keeps_watching_an_answer_that_is_over(self, cluster: Cluster) -> None:
+        _, d = await trio(cluster, "prefill", "decode")
+        d.script.append(StreamThen(1, "hang"))
+        writer = await cluster.open(chat(stream=True))
+        await cluster.until_state("decoding")
+        (x,) = cluster.services.active
+        answer = x.answer
+        assert isinstance(answer, HttpAnswer)
+        writer.close()
+        await cluster.until_state("decoding", 0)
+        assert answer._watch is None
 
 
 class TestShortTimeouts:
