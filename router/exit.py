@@ -36,10 +36,10 @@ def settle(x: Exchange, error: ApiError | None) -> None:
         x.on(Event.ABORTED if error is not None and error is x.stop_error else Event.FAILED)
     if x.timer is not None:
         x.timer.cancel()
-    x.vacate()
     x.drop_lease()
     x.services.active.remove(x)
     x.services.metrics.ended(x, state, error)
+    x.vacate()  # last: it wakes others
     if x.services.settings.log_requests or x.progress.state is State.FAILED:
         _log(x, state, error)
 

@@ -10,12 +10,10 @@ import asyncio
 from bisect import insort
 from typing import TYPE_CHECKING
 
-from router.workers import Worker
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-Pick = "Callable[[], Worker | None]"
+    from router.workers import Worker
 
 
 class Waiter:
@@ -41,10 +39,17 @@ class Waiter:
         return self._order < other._order
 
     def offer(self) -> bool:
-        """Try to get a place; True when the waiter need not be asked again."""
+        """Try to get a place; True when the waiter need not be asked again.
+
+        An exception is the waiter's own: whoever made room must not be hit by it.
+        """
         if self.future.done():
             return True
-        worker = self._pick()
+        try:
+            worker = self._pick()
+        except Exception as error:  # noqa: BLE001 (raised where the waiter waits)
+            self.future.set_exception(error)
+            return True
         if worker is None:
             return False
         self.future.set_result(worker)

@@ -239,6 +239,26 @@ async def test_a_group_without_room_does_not_block_another() -> None:
     assert len(queue) == 0
 
 
+async def test_an_exception_is_its_own_waiters() -> None:
+    queue = RoomQueue(lambda _: None)
+    free = worker()
+    broken = False
+
+    def pick() -> Worker | None:
+        if broken:
+            raise KeyError("a bug in a policy")
+        return None
+
+    first = queue.enter(pick, 9, 1, "broken")
+    second = queue.enter(lambda: free if broken else None, 0, 2, "free")
+    broken = True
+    queue.wake()
+    assert await second.worker() is free
+    with pytest.raises(KeyError):
+        await first.worker()
+    assert len(queue) == 0
+
+
 # --- numbers and settings
 
 

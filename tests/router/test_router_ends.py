@@ -156,11 +156,38 @@ async def test_shutdown_aborts_what_runs_and_releases(cluster: Cluster) -> None:
     writer.close()
 
 
+async def test_a_bug_in_a_policy_hits_who_asked_for_a_place_and_nobody_else(cluster: Cluster) -> None:
+    on, leaving = await arrive(cluster, "reading")
+    await fill(cluster, "d1", full=True)
+    waiting = await cluster.open(chat())
+    await cluster.until_state("held")
+
+    class Broken:
+        def pick(self, workers: Any, about: Any) -> Any:
+            raise KeyError("a bug in a policy")
+
+    cluster.services.pick_decode = Broken()
+    await fill(cluster, "d1", full=False)
+    leaving.close()
+    assert b"500" in await cluster._readers[1].readuntil(b"\r\n")
+    await cluster.until_state("held", 0)
+    await cluster.until_state("reading", 0)
+    assert sorted(cluster.leases.released) == ["leasep01", "leasep02"]
+    assert on is not None
+    await eventually(lambda: on.num_disconnects == 1)
+    assert cluster.services.metrics.outcomes.pop(("failed", "internal_error")) == 1
+    cluster.check_idle()
+    waiting.close()
+
+
 async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:
     response = await cluster.client.post("/admin/abort", json={})
     assert (response.status_code, response.json()["error"]["code"]) == (400, "empty_filter")
     response = await cluster.client.post("/admin/abort", json={"sate": "held"})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "sate")
+    response = await cluster.client.post("/admin/abort", content=b"{", headers={"content-type": "application/json"})
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, None, "invalid_json")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +228,7 @@ async def test_admin_listings(cluster: Cluster) -> None:
     assert (request["lease_id"], request["lease_remaining_ms"], request["num_tokens"]) == ("leasep01", 4321, 1)
     (lease,) = (await cluster.client.get("/admin/leases")).json()["leases"]
     assert (lease["lease_id"], lease["engine_id"], lease["request_id"]) == ("leasep01", "enginep0", x.request_id)
+    assert lease["state"] == "held"
     assert 0 < lease["remaining_ms"] <= 6000
     workers = (await cluster.client.get("/admin/workers")).json()["workers"]
     assert [(w["id"], w["role"], w["compatibility_hash"], w["healthy"]) for w in workers] == [
