@@ -3,7 +3,7 @@
 In a rank process, in one thread (``rank_transfer``):
 
 ``nixl_port``      the only module that imports NIXL, behind a typed port
-``ucx``            the environment UCX needs, to be set before
+``ucx``            the environment UCX needs, to be set before; ``network`` knows this machine's interfaces
 ``agent_loop``     commands in, results out; owns the agent
 ``peers``          remote engines that the agent knows
 ``block_read``     one read in flight, carried out; ``read_machine`` decides, ``fence`` compares

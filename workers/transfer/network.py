@@ -1,0 +1,72 @@
+"""This machine's network devices, as the kernel tells them. Linux only, as NIXL is."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_SIOCGIFCONF = 0x8912
+#: ``struct ifconf``: bytes of the buffer, its address.
+_IFCONF = "iP"
+#: ``struct ifreq`` of 64-bit machines: name, then a ``sockaddr_in`` (family, port, address), padded.
+_IFREQ = struct.Struct("16s4x4s16x")
+#: More addresses than a machine has.
+_MAX_ADDRESSES = 4096
+_IPV6_ADDRESSES = Path("/proc/net/if_inet6")
+_RDMA_DEVICES = Path("/sys/class/infiniband")
+
+
+def resolve(host: str) -> IPAddress | None:
+    """The address that a server bound to ``host`` gets; None for a name that nobody knows. May block."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return None
+    return ipaddress.ip_address(found[0][4][0])
+
+
+def interface_of(address: IPAddress) -> str | None:
+    """The name of the interface that has ``address``, if any."""
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
+        return address.scope_id
+    return next((name for name, one in addresses() if one == address), None)
+
+
+def addresses() -> Iterator[tuple[str, IPAddress]]:
+    """Every address of this machine, after the name of its interface."""
+    yield from _ipv4_addresses()
+    yield from _ipv6_addresses()
+
+
+def rdma_ports(devices: Path = _RDMA_DEVICES) -> list[str]:
+    """Every port of every RDMA device by UCX's name for it, such as ``mlx5_0:1``."""
+    return [f"{port.parts[-3]}:{port.name}" for port in sorted(devices.glob("*/ports/*"))]
+
+
+def _ipv4_addresses() -> Iterator[tuple[str, ipaddress.IPv4Address]]:
+    buffer = array.array("B", bytes(_IFREQ.size * _MAX_ADDRESSES))
+    request = bytearray(struct.pack(_IFCONF, len(buffer), buffer.buffer_info()[0]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCGIFCONF, request)
+    num_bytes, _ = struct.unpack(_IFCONF, request)
+    for label, raw in _IFREQ.iter_unpack(buffer[:num_bytes]):
+        # A second address may have a label of its own, the name and a colon in front.
+        yield label.partition(b"\0")[0].decode().partition(":")[0], ipaddress.IPv4Address(raw)
+
+
+def _ipv6_addresses() -> Iterator[tuple[str, ipaddress.IPv6Address]]:
+    if not _IPV6_ADDRESSES.exists():  # a kernel without IPv6
+        return
+    for line in _IPV6_ADDRESSES.read_text().splitlines():
+        raw, *_, name = line.split()
+        yield name, ipaddress.IPv6Address(bytes.fromhex(raw))
