@@ -102,7 +102,7 @@ async def test_chat_logprobs_list_every_shown_token() -> None:
 
 async def test_completion_logprobs_are_lists_of_one_length() -> None:
     async with front() as worker:
-        body = (await worker.http.post("/v1/completions", json=completion(logprobs=1))).json()
+        body = (await worker.http.post("/v1/completions", json=completion(logprobs=1, max_tokens=99))).json()
     lists = body["choices"][0]["logprobs"]
     tokens = tokens_of(TEXT)
     assert {len(values) for values in lists.values()} == {len(tokens)}
@@ -127,6 +127,12 @@ async def test_what_is_asked_reaches_the_engine() -> None:
     assert (first.max_tokens, first.priority, first.stop_token_ids) == (5, 3, frozenset({EOS}))
     assert second.stop_token_ids == frozenset() and second.sampling.temperature == 1.0
     assert second.max_tokens == 200 - len(second.prompt_token_ids)
+
+
+async def test_a_completion_without_a_limit_has_openais() -> None:
+    async with front(tokens_of("a") * 500) as worker:
+        body = (await worker.http.post("/v1/completions", json=completion())).json()
+    assert (body["usage"]["completion_tokens"], body["choices"][0]["finish_reason"]) == (16, "length")
 
 
 async def test_more_tokens_than_fit_end_with_length() -> None:
@@ -267,7 +273,7 @@ async def test_the_pages() -> None:
         missing = await worker.http.get("/v1/models/other/name")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
         assert (await worker.http.get("/load")).json()["running"] == 0
-        await worker.http.post("/v1/completions", json=completion())
+        await worker.http.post("/v1/completions", json=completion(max_tokens=99))
         page = (await worker.http.get("/metrics")).text
         assert 'baton_worker_requests_total{finish_reason="stop"} 1.0' in page
         assert 'baton_worker_kv_blocks{state="free"} 10.0' in page

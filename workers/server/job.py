@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from workers.server.tokenizer import Tokenizer
 
 
+#: What ``/v1/completions`` gives a client that names no limit (OpenAI's default); a chat goes on while there is room.
+COMPLETION_MAX_TOKENS = 16
+
+
 @dataclass
 class Job:
     """One request, ready to run. ``remote`` is set on the decode leg, ``hand_off`` on the prefill leg."""
@@ -141,7 +145,10 @@ class Jobs:
     def _max_tokens(self, request: Request, num_prompt_tokens: int) -> int:
         """What the client wants at most, and never more than fits: the answer then ends with ``length``."""
         room = self._identity.max_model_len - num_prompt_tokens
-        return room if request.max_new_tokens is None else min(request.max_new_tokens, room)
+        wanted = request.max_new_tokens
+        if wanted is None:
+            wanted = room if isinstance(request, ChatRequest) else COMPLETION_MAX_TOKENS
+        return min(wanted, room)
 
     def _transcript(self, request: Request, prompt: list[int]) -> Transcript:
         detokenizer = Detokenizer(self._tokenizer.decode, self._tokenizer.is_visible, prompt)
