@@ -92,9 +92,9 @@ def _config_option() -> click.Option:
 
 def _runner(section: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **flags: Any) -> int:
-        from baton.configuration import ConfigurationError, load
+        from baton.configuration import CONFIG_VARIABLE, ConfigurationError, load
         from baton.sections import settings_model
-        from baton.sources import CONFIG_VARIABLE, read_document, read_secret_files
+        from baton.sources import read_document, read_secret_files
 
         try:
             document = read_document(config or os.environ.get(CONFIG_VARIABLE) or None)

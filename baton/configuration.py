@@ -7,6 +7,7 @@ that name the place where a person has to change something.
 from __future__ import annotations
 
 import difflib
+import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,18 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
+from baton.sections import MODELS, settings_model
 from protocol.settings import SECRET, SHARED, Settings
 
 PREFIX = "BATON_"
+#: Path of the configuration file.
+CONFIG_VARIABLE = "BATON_CONFIG"
 SHARED_SECTION = "shared"
 #: ``BATON_INTERNAL_TOKEN_FILE`` holds the path of a file with the token, as container secrets are usually given.
 FILE_SUFFIX = "_FILE"
 MAX_SHOWN_CHARS = 60
+
+_SERVICE_LINK = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 
 M = TypeVar("M", bound=Settings)
 
@@ -136,20 +142,35 @@ def unknown_shared_keys(document: Document) -> list[str]:
 
 
 def unknown_variables(model: type[Settings], environ: Mapping[str, str]) -> list[str]:
-    """Variables with this section's prefix that are no settings."""
-    known = {variable(model.section, name) for name in model.model_fields}
-    known |= {name + FILE_SUFFIX for name in known}
-    prefix = f"{PREFIX}{model.section}_".upper()
+    """Variables with our prefix that are settings of no process.
+
+    Not only this model's: a token with a slip in its name would leave a door open that somebody believes shut.
+    """
+    known = _known_variables(model)
     return [
         f"unknown environment variable {name}{_guess(name, known)}"
         for name, value in environ.items()
-        if name.startswith(prefix) and name not in known and not _is_service_link(name, value)
+        if name.startswith(PREFIX) and name not in known and not _is_service_link(name, value)
     ]
 
 
+def _known_variables(model: type[Settings]) -> set[str]:
+    known = {CONFIG_VARIABLE}
+    for each in (model, *(settings_model(section) for section in MODELS)):
+        for name in each.model_fields:
+            known.add(variable(each.section, name))
+            if name in SECRET:
+                known.add(variable(each.section, name) + FILE_SUFFIX)
+    return known
+
+
 def _is_service_link(name: str, value: str) -> bool:
-    """Kubernetes puts ``BATON_ROUTER_SERVICE_HOST`` and the like into every pod beside a service of that name."""
-    return "_SERVICE_" in name or "_PORT_" in name or value.startswith(("tcp://", "udp://"))
+    """Kubernetes puts ``BATON_ROUTER_SERVICE_HOST`` and the like into every pod beside a service of that name.
+
+    One of them, ``BATON_ROUTER_PORT``, has the name of a setting, but a URL for a value.
+    """
+    is_url = name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
+    return is_url or _SERVICE_LINK.fullmatch(name) is not None
 
 
 def _complaints(model: type[Settings], error: ValidationError, sources: Sources) -> list[str]:

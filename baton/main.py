@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baton.child import Child, ChildDiedError
-from baton.configuration import ConfigurationError, Document, load
+from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
 from baton.display import Display, make_display
 from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from baton.machine import this_machine
 from baton.plan import Model, Plan, child_environ, choose_model, make_plan
 from baton.preflight import PreflightError, check_model, check_port
 from baton.settings import UpSettings
-from baton.sources import CONFIG_VARIABLE, read_document, read_secret_files
+from baton.sources import read_document, read_secret_files
 from baton.supervisor import StoppedError, StopRequests, Supervisor, process_end
 from baton.welcome import Service, first_model, welcome
 from router.settings import RouterSettings

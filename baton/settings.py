@@ -25,6 +25,7 @@ class UpSettings(Settings):
     port: int = Field(8000, ge=0, le=65535, description="Port of the OpenAI API; 0 lets the system choose.")
     redis_url: str | None = Field(
         None,
+        min_length=1,
         repr=False,
         description="An existing Redis (redis://, rediss:// or unix:// URL). Unset: a private one is started.",
     )
@@ -35,7 +36,10 @@ class UpSettings(Settings):
         None, description="Directory for the log files of all processes. Unset: a new one in the temporary directory."
     )
     threads_per_worker: int | None = Field(
-        None, ge=1, description="CPU threads of each worker (OMP_NUM_THREADS). Unset: the CPUs divided by the workers."
+        None,
+        ge=1,
+        description="CPU threads of each worker (its torch_threads). "
+        "Unset: OMP_NUM_THREADS where that is set, else the CPUs divided by the workers.",
     )
     start_timeout_s: float = Field(
         1800.0, gt=0, description="How long a process may take to become ready, in seconds (a download included)."

@@ -19,7 +19,21 @@ from baton.configuration import (
 from baton.sections import MODELS
 from protocol.settings import SECRET
 
-CONFIG_VARIABLE = "BATON_CONFIG"
+
+class _DuplicateKeyError(yaml.MarkedYAMLError):
+    """One of two values would be ignored."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice; YAML says so too, and PyYAML takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise _DuplicateKeyError(problem=f"the key '{key.value}' is there twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def read_document(path: str | None) -> Document:
@@ -67,12 +81,13 @@ def _read_secret(variable: str, path: str) -> str:
 
 def _parse(path: str) -> dict[str, dict[str, Any]]:
     try:
-        content = yaml.safe_load(Path(path).read_text())
+        content = yaml.load(Path(path).read_text(), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([f"cannot read {path}: {_reason(error)}"]) from None
     except yaml.MarkedYAMLError as error:  # its own text quotes the file, which may hold secrets
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        raise ConfigurationError([f"{path}:{line} not valid YAML"]) from None
+        reason = error.problem if isinstance(error, _DuplicateKeyError) else "not valid YAML"
+        raise ConfigurationError([f"{path}:{line} {reason}"]) from None
     except yaml.YAMLError:
         raise ConfigurationError([f"{path}: not valid YAML"]) from None
     content = {} if content is None else content

@@ -106,6 +106,31 @@ def test_a_wrong_setting_is_one_line_that_says_where(
     assert "\n" not in problem
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("BATON_API_KEY", "BATON_API_KEYS"),
+        ("BATON_INTERNAL_TOKN", "BATON_INTERNAL_TOKEN"),
+        ("BATON_INTERNAL_TOKN_FILE", "BATON_INTERNAL_TOKEN_FILE"),
+        ("BATON_REDIS_ULR", "BATON_REDIS_URL"),
+        ("BATON_ROUTR_PORT", "BATON_ROUTER_PORT"),
+        ("BATON_WORKER_INTERNAL_PORT_", "BATON_WORKER_INTERNAL_PORT"),
+        ("BATON_MODEL", ""),
+        ("BATON_ROUTER_PORT_FILE", "BATON_ROUTER_PORT"),
+        ("BATON_SAMPLE_SIZE_PORT_X", "BATON_SAMPLE_SIZE"),
+    ],
+)
+def test_a_variable_that_no_process_knows_is_refused(name: str, meant: str) -> None:
+    (problem,) = problems({"size": "1"}, {name: "sesame"})
+    assert problem.startswith(f"unknown environment variable {name}")
+    assert meant in problem and "sesame" not in problem
+
+
+def test_variables_of_other_processes_are_known() -> None:
+    others = {"BATON_CONFIG": "/etc/baton.yaml", "BATON_WORKER_ROLE": "decode", "BATON_UP_PREFILL": "2"}
+    assert build({"size": "1"}, {**others, "BATON_ADMIN_TOKEN_FILE": "/run/token"}).size == 1
+
+
 def test_every_problem_has_a_line() -> None:
     assert len(problems({"size": "x", "colour": "pink"})) == 2
 
@@ -122,7 +147,10 @@ def test_secrets_are_never_repeated() -> None:
 
 def test_variables_that_kubernetes_adds_are_left_alone() -> None:
     links = {
-        "BATON_SAMPLE_SIZE": "tcp://10.0.0.1:80",
+        "BATON_SERVICE_HOST": "10.0.0.1",
+        "BATON_SERVICE_PORT_HTTP": "80",
+        "BATON_REDIS_PORT_6379_TCP": "tcp://10.0.0.1:6379",
+        "BATON_ROUTER_PORT": "tcp://10.0.0.1:80",
         "BATON_SAMPLE_SERVICE_HOST": "10.0.0.1",
         "BATON_SAMPLE_PORT_80_TCP_ADDR": "10.0.0.1",
         "BATON_SAMPLE_PORT": "tcp://10.0.0.1:80",
@@ -153,6 +181,8 @@ def test_secrets_from_files(tmp_path: Path) -> None:
         ("- a\n", "must be a mapping of sections"),
         ("router: 1\n", "section 'router' must be a mapping of settings"),
         ("router: {internal_token: sesame\n", "line 2: not valid YAML"),
+        ("router:\n  port: 1\nrouter:\n  host: a\n", "line 3: the key 'router' is there twice"),
+        ("router:\n  port: 1\n  port: 2\n", "line 3: the key 'port' is there twice"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, line: str) -> None:
@@ -164,6 +194,12 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, line: str) -> None:
     assert problem.startswith(str(path))
     assert problem.endswith(line)
     assert "sesame" not in problem
+
+
+def test_a_merged_section_may_be_overridden(tmp_path: Path) -> None:
+    path = tmp_path / "baton.yaml"
+    path.write_text("router: &a {port: 1, host: h}\nworker:\n  <<: *a\n  port: 2\n")
+    assert read_document(str(path)).sections["worker"] == {"port": 2, "host": "h"}
 
 
 def test_an_empty_file_and_empty_sections_are_fine(tmp_path: Path) -> None:

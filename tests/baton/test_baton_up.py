@@ -159,6 +159,14 @@ def test_a_host_for_strangers_needs_keys(start_up: StartUp, model_dir: str) -> N
     assert errors.count("\n") == 1
 
 
+def test_an_empty_redis_url_is_refused(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--redis-url", "")
+    code, errors = up.finish()
+    assert code == 2
+    assert errors.startswith("baton: --redis-url: ")
+    assert errors.count("\n") == 1
+
+
 def test_secrets_are_on_no_command_line(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", BATON_INTERNAL_TOKEN="sesame-open", BATON_ADMIN_TOKEN="sesame-2")
     screen = up.until_ready()

@@ -29,7 +29,7 @@ class UpProcess:
     """One ``baton up`` with stand-ins. Every process under it carries a mark in its environment."""
 
     def __init__(self, directory: Path, *flags: str, **environ: str) -> None:
-        self.mark = f"BATON_TEST_MARK={secrets.token_hex(8)}"
+        self.mark = f"UP_TEST_MARK={secrets.token_hex(8)}"
         #: Temporary files of everything under it; a short path, since Redis puts a socket there.
         self.temporary = Path(tempfile.mkdtemp(prefix="baton-test-"))
         self.stopped_path = directory / "stopped"
