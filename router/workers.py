@@ -2,10 +2,16 @@
 
 Membership comes from the registry and from static lists. Health is passive: a worker to which no connection can be
 made is left out until a probe of ``/health`` succeeds (``health.py``). Everything runs on one event loop.
+
+A load report counts for ``LOAD_TTL_S``. After that the registry is away, or nothing changed anywhere (it tells only
+changes); what this router itself has in flight then is a better guess than a report that may be of a busier time and
+would keep the worker full for ever. At worst the worker queues.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A prefill worker is given this many times what it runs at once, so that it never waits for the router.
 PREFILL_QUEUE_FACTOR = 2
+#: Seconds that a report of load counts: twelve announcements, and as long as a silent worker stays in the registry.
+LOAD_TTL_S = 3.0
 #: Routes remembered, one per model name asked for.
 MAX_ROUTES = 256
 
@@ -42,6 +50,9 @@ class Worker:
     in_flight: int = 0
     #: The same when ``load`` was reported.
     in_flight_at_load: int = 0
+    #: When that was, and whether it was so long ago that it does not count.
+    heard_s: float = 0.0
+    load_is_old: bool = False
     healthy: bool = True
     #: Connections that failed since the last one that worked.
     num_failures: int = 0
@@ -49,6 +60,8 @@ class Worker:
     @property
     def occupied(self) -> int:
         """Requests on the worker now: what it reported, corrected by what this router did since."""
+        if self.load_is_old:
+            return self.in_flight
         load = self.load
         reported = load.running + load.waiting + load.reading
         return max(self.in_flight, reported + self.in_flight - self.in_flight_at_load)
@@ -67,10 +80,12 @@ class Worker:
         """It has the model, or has not said which it has."""
         return self.models is None or model in self.models
 
-    def report(self, load: WorkerLoad) -> None:
+    def report(self, load: WorkerLoad, now_s: float) -> None:
         """Take over a new load report."""
         self.load = load
         self.in_flight_at_load = self.in_flight
+        self.heard_s = now_s
+        self.load_is_old = False
 
     def __repr__(self) -> str:
         health = "" if self.healthy else f" unreachable x{self.num_failures}"
@@ -99,8 +114,10 @@ class Route:
 class WorkerPool:
     """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with a lost engine's id."""
 
-    def __init__(self, default_limit: int) -> None:
+    def __init__(self, default_limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._default_limit = default_limit
+        self._clock = clock
+        self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
         self._static: set[str] = set()
         self._routes: dict[str, Route] = {}
@@ -127,14 +144,29 @@ class WorkerPool:
         return added
 
     def apply(self, statuses: Iterable[WorkerStatus]) -> None:
-        """Take over the registry's list: new workers come, missing ones go, loads are noted."""
+        """Take over the registry's list: new workers come, missing ones go, loads are noted. Needs a running loop."""
         seen = set(self._static)
         for status in statuses:
             seen.add(status.record.worker_id)
             self._note(status)
         for worker_id in self._workers.keys() - seen:
             self._remove(worker_id)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(LOAD_TTL_S, self._look_for_old_loads)
         self.room_changed()
+
+    def forget_old_loads(self) -> bool:
+        """Count only this router's own requests where nothing was heard for ``LOAD_TTL_S``; True if all are so."""
+        heard_since_s = self._clock() - LOAD_TTL_S
+        for worker in self._workers.values():
+            worker.load_is_old = worker.heard_s <= heard_since_s
+        self.room_changed()
+        return all(worker.load_is_old for worker in self._workers.values())
+
+    def _look_for_old_loads(self) -> None:
+        self._sweep = None
+        if not self.forget_old_loads():
+            self._sweep = asyncio.get_running_loop().call_later(LOAD_TTL_S, self._look_for_old_loads)
 
     def learn_models(self, worker: Worker, models: tuple[str, ...]) -> None:
         """A static worker has said what it serves."""
@@ -207,7 +239,8 @@ class WorkerPool:
                 internal_url=record.internal_url,
             )
             self._routes.clear()
-        worker.report(status.load)
+        if status.load is not worker.load:  # the list repeats what it told before
+            worker.report(status.load, self._clock())
 
     def _remove(self, worker_id: str) -> None:
         worker = self._workers.pop(worker_id)

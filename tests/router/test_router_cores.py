@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import NotFoundError, UnavailableError
-from protocol.worker import Role, WorkerLoad
+from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.ask import Ask
 from router.legs import LegBodies
 from router.metrics import Buckets
@@ -20,7 +20,7 @@ from router.prefill_answer import PrefillAnswer
 from router.room_queue import RoomQueue
 from router.settings import RouterSettings
 from router.worker_errors import error_event, from_worker, may_try_another
-from router.workers import Worker, WorkerPool
+from router.workers import LOAD_TTL_S, Worker, WorkerPool
 
 PROMPT = Prompt("m", 1, "")
 
@@ -137,12 +137,63 @@ def test_an_error_event_is_found_behind_a_role_chunk() -> None:
 def test_room_counts_what_others_sent_and_what_we_did_since() -> None:
     one = worker(limit=10)
     one.in_flight = 2
-    one.report(WorkerLoad(running=5, waiting=1, reading=1))
+    one.report(WorkerLoad(running=5, waiting=1, reading=1), 0.0)
     assert one.occupied == 7
     one.in_flight = 4
     assert one.occupied == 9
     one.in_flight = 0
     assert (one.occupied, one.room) == (5, 5)
+
+
+def status(load: WorkerLoad) -> WorkerStatus:
+    record = WorkerRecord(
+        worker_id="w",
+        engine_id="e",
+        role=Role.DECODE,
+        model="m",
+        url="http://x",
+        internal_url="",
+        compatibility_hash="",
+        max_model_len=9,
+        block_size=1,
+        num_blocks=9,
+        max_num_seqs=4,
+    )
+    return WorkerStatus(record=record, load=load)
+
+
+async def test_a_load_that_is_not_heard_again_counts_for_a_while_only() -> None:
+    now_s = 100.0
+    woken: list[int] = []
+    pool = WorkerPool(4, clock=lambda: now_s)
+    full = status(WorkerLoad(running=4))
+    pool.apply([full])
+    (one,) = pool
+    pool.on_room.append(lambda: woken.append(one.room))
+    now_s += LOAD_TTL_S - 0.1
+    assert not pool.forget_old_loads()
+    assert one.room == 0
+    pool.apply([full])  # because of another worker: nothing new about this one
+    now_s += 0.2
+    assert pool.forget_old_loads()
+    assert (one.room, woken[-1]) == (4, 4), "who waits is told"
+    pool.enter(one)
+    assert one.room == 3
+    pool.apply([status(WorkerLoad(running=4, draining=True))])
+    assert one.room == 0
+    now_s += LOAD_TTL_S
+    pool.forget_old_loads()
+    assert (one.room, one.takes_work) == (3, False), "leaving is for good"
+
+
+async def test_what_the_list_repeats_is_not_corrected_again() -> None:
+    pool = WorkerPool(4)
+    full = status(WorkerLoad(running=2))
+    pool.apply([full])
+    (one,) = pool
+    pool.enter(one)
+    pool.apply([full])
+    assert one.occupied == 3, "two that were reported, one sent since"
 
 
 def test_least_loaded_by_share_and_in_turns() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Hang, Refuse, Reset, StreamThen, StubWorker, word
 
+from protocol.worker import WorkerLoad
+from router import workers
 from router.http_answer import HttpAnswer
 from router.settings import RouterSettings
 
@@ -215,6 +218,16 @@ async def test_no_p_can_be_reached(cluster: Cluster) -> None:
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "worker_unreachable"
     cluster.check_idle()
+
+
+async def test_a_load_from_before_redis_went_away_does_not_stay(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "LOAD_TTL_S", 0.05)
+    await trio(cluster, "prefill", "decode")
+    worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
+    worker.report(WorkerLoad(running=worker.limit), time.monotonic())  # heard after they had all ended
+    assert (await cluster.post(chat())).status_code == 200, "nobody else says that there is room"
 
 
 class TestSilence:
