@@ -1,9 +1,10 @@
 """A router's own view of the leases it keeps alive, without I/O: when to renew what, and when one is lost.
 
-All times are this machine's monotonic clock in ms, passed in. When a tracked lease is *lost*, so that its request is
-prefilled again at once:
+All times are this machine's monotonic clock in ms, passed in. When a tracked lease is *over*: read by D, which is
+how it should end, or *lost*, so that a request that still needs it is prefilled again at once:
 
-- The store answers done, released or expired: at once. P has freed the blocks, or is about to.
+- The store answers done: D has read the blocks, P has freed them. Not lost.
+- The store answers released or expired: lost at once. P has freed the blocks, or is about to.
 - The store answers unknown: it came back empty, and P grants again what it still holds. It notices within a quarter of
   a duration. So not before the deadline that the last renewal confirmed, nor before half a duration of unknowns.
 - The store does not answer: P, which cannot reach it either, keeps everything for ``redis_grace_ms``. So not before
@@ -50,12 +51,17 @@ class _Engine:
 
 
 @dataclass(frozen=True)
-class Lost:
+class Over:
     """A lease that is kept no longer. UNKNOWN: the store lost it, or was silent for too long."""
 
     engine_id: str
     lease_id: str
     state: LeaseState
+
+    @property
+    def lost(self) -> bool:
+        """Nobody has read the blocks."""
+        return self.state is not LeaseState.DONE
 
 
 @dataclass(frozen=True)
@@ -130,15 +136,15 @@ class RenewalBook:
                 engine.releases.pop(lease_id, None)
             self._forget_idle(engine_id)
 
-    def answered(self, engine_id: str, answers: Iterable[LeaseStatus], sent_ms: int, now_ms: int) -> list[Lost]:
-        """The store's answers to a renewal that was sent at ``sent_ms``: what is lost by them."""
+    def answered(self, engine_id: str, answers: Iterable[LeaseStatus], sent_ms: int, now_ms: int) -> list[Over]:
+        """The store's answers to a renewal that was sent at ``sent_ms``: what is over by them."""
         engine = self._heard(engine_id)
         if engine is None:
             return []
-        lost = [status for status in answers if self._is_lost(engine, status, sent_ms, now_ms)]
-        return self._lose(engine_id, engine, [(status.lease_id, status.state) for status in lost])
+        over = [status for status in answers if self._is_over(engine, status, sent_ms, now_ms)]
+        return self._end(engine_id, engine, [(status.lease_id, status.state) for status in over])
 
-    def failed(self, engine_id: str, now_ms: int) -> list[Lost]:
+    def failed(self, engine_id: str, now_ms: int) -> list[Over]:
         """The store did not answer for this engine: what is lost because the grace is over."""
         engine = self._engines.get(engine_id)
         if engine is None:
@@ -152,7 +158,7 @@ class RenewalBook:
         if now_ms < engine.silent_since_ms + self._grace_ms:
             return []
         overdue = [(key, LeaseState.UNKNOWN) for key, lease in engine.leases.items() if lease.deadline_ms <= now_ms]
-        return self._lose(engine_id, engine, overdue)
+        return self._end(engine_id, engine, overdue)
 
     def _engine_work(self, engine_id: str, engine: _Engine, now_ms: int) -> EngineWork | None:
         next_ms = _next_ms(engine)
@@ -170,7 +176,7 @@ class RenewalBook:
             engine.silent_since_ms = None
         return engine
 
-    def _is_lost(self, engine: _Engine, status: LeaseStatus, sent_ms: int, now_ms: int) -> bool:
+    def _is_over(self, engine: _Engine, status: LeaseStatus, sent_ms: int, now_ms: int) -> bool:
         lease = engine.leases.get(status.lease_id)
         if lease is None:
             return False  # untracked while the answer was on its way
@@ -186,11 +192,11 @@ class RenewalBook:
         lease.renew_at_ms = now_ms + self._retry_ms
         return now_ms >= max(lease.deadline_ms, lease.unknown_since_ms + self._duration_ms // 2)
 
-    def _lose(self, engine_id: str, engine: _Engine, lost: list[tuple[str, LeaseState]]) -> list[Lost]:
-        for lease_id, _ in lost:
+    def _end(self, engine_id: str, engine: _Engine, over: list[tuple[str, LeaseState]]) -> list[Over]:
+        for lease_id, _ in over:
             engine.leases.pop(lease_id, None)
         self._forget_idle(engine_id)
-        return [Lost(engine_id, lease_id, state) for lease_id, state in lost]
+        return [Over(engine_id, lease_id, state) for lease_id, state in over]
 
     def _forget_idle(self, engine_id: str) -> None:
         engine = self._engines.get(engine_id)

@@ -6,5 +6,5 @@
 ``exit``       the one place where every request ends
 ``workers``    the workers known, their room and health; ``placement`` picks among them, ``room_queue`` waits for room
 ``upstream``   the port to workers; ``http_client`` implements it
-``admin``      list, abort, drain; ``app`` puts it together; ``main`` runs it
+``admin``      list, abort; ``app`` puts it together; ``main`` runs it
 """

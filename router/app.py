@@ -162,6 +162,8 @@ def _shape_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":  # its place is an offset in the text
+            return _answer(BadRequestError("We could not parse the JSON body of your request.", code="invalid_json"))
         where = [str(part) for part in first["loc"] if part != "body"]
         return _answer(BadRequestError(f"{first['msg']}.", param=".".join(where) or None, code="invalid_value"))
 

@@ -21,7 +21,7 @@ from leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leases.renewal import EngineWork, Lost
+    from leases.renewal import EngineWork, Over
     from leases.store import LeaseStore
 
 logger = logging.getLogger(__name__)
@@ -67,13 +67,14 @@ class LeaseClient:
             redis_grace_ms=settings.redis_grace_ms,
         )
         self._stopping = False
-        self._on_lost: dict[tuple[str, str], Callable[[], None]] = {}
+        self._on_over: dict[tuple[str, str], Callable[[], None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
         self._silent = False
         #: Every key exists from the start and is changed by one thread only, so that reading needs no lock.
         self._counts = {f"answered_{state}": 0 for state in LeaseState} | {
             "tracked": 0,
+            "read": 0,
             "lost": 0,
             "release_asked": 0,
             "release_sent": 0,
@@ -89,23 +90,23 @@ class LeaseClient:
         with self._changed:
             return len(self._book)
 
-    def track(self, engine_id: str, lease_id: str, on_lost: Callable[[], None]) -> None:
+    def track(self, engine_id: str, lease_id: str, on_over: Callable[[], None]) -> None:
         """Renew at once and from now on. P must just have answered with the lease.
 
-        ``on_lost`` is called on the loop, once, when the lease is gone (see ``leases.renewal``), unless it was
-        untracked or released before. Raises AlreadyTrackedError; ValueError for an id that cannot be ours.
+        ``on_over`` is called on the loop, once, when the lease is over (see ``leases.renewal``): read by D or lost. Not
+        when it was untracked or released before. Raises AlreadyTrackedError; ValueError for an id that cannot be ours.
         """
         check_id(engine_id)
         check_id(lease_id)
         with self._changed:
             self._book.track(engine_id, lease_id, self._clock())
             self._wake()
-        self._on_lost[engine_id, lease_id] = on_lost
+        self._on_over[engine_id, lease_id] = on_over
         self._counts["tracked"] += 1
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
-        """Renew no longer: D has read. Unknown ones are ignored: it may just have been lost."""
-        self._on_lost.pop((engine_id, lease_id), None)
+        """Renew no longer: D has read. Unknown ones are ignored: it may just have ended."""
+        self._on_over.pop((engine_id, lease_id), None)
         with self._changed:
             self._book.untrack(engine_id, lease_id)
 
@@ -116,7 +117,7 @@ class LeaseClient:
         """
         check_id(engine_id)
         check_id(lease_id)
-        self._on_lost.pop((engine_id, lease_id), None)
+        self._on_over.pop((engine_id, lease_id), None)
         with self._changed:
             self._book.release(engine_id, lease_id, self._clock())
             self._wake()
@@ -128,7 +129,7 @@ class LeaseClient:
             return self._book.remaining_ms(engine_id, lease_id, self._clock())
 
     def counters(self) -> Mapping[str, int]:
-        """What happened so far: answers to renewals by state, leases tracked and lost, releases, failed calls."""
+        """What happened so far: answers to renewals by state, leases tracked, read and lost, releases, failed calls."""
         return dict(self._counts)
 
     async def close(self) -> None:
@@ -136,7 +137,7 @@ class LeaseClient:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._on_lost.clear()
+        self._on_over.clear()
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -204,31 +205,32 @@ class LeaseClient:
             for status in answers:
                 self._counts[f"answered_{status.state}"] += 1
             with self._changed:
-                lost = self._book.answered(work.engine_id, answers, sent_ms, self._clock())
-            self._tell(lost)
+                over = self._book.answered(work.engine_id, answers, sent_ms, self._clock())
+            self._tell(over)
         self._silent = False
 
     def _note_failure(self, works: list[EngineWork], error: Exception) -> None:
         with self._changed:
             now_ms = self._clock()
-            lost = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]
-        self._tell(lost)
+            over = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]
+        self._tell(over)
         self._counts["store_error"] += 1
         if not self._silent:
             logger.warning("the lease store does not answer, leases cannot be renewed: %s", error)
         self._silent = True
 
-    def _tell(self, lost: list[Lost]) -> None:
+    def _tell(self, over: list[Over]) -> None:
         assert self._loop is not None
-        for one in lost:
-            self._counts["lost"] += 1
-            logger.info("lease %s of engine %s is lost: %s", one.lease_id, one.engine_id, one.state)
+        for one in over:
+            self._counts["lost" if one.lost else "read"] += 1
+            if one.lost:
+                logger.info("lease %s of engine %s is lost: %s", one.lease_id, one.engine_id, one.state)
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who could be told
-                self._loop.call_soon_threadsafe(self._lose, one)
+                self._loop.call_soon_threadsafe(self._end, one)
 
     # On the loop again.
 
-    def _lose(self, lost: Lost) -> None:
-        on_lost = self._on_lost.pop((lost.engine_id, lost.lease_id), None)
-        if on_lost is not None:  # else it was untracked while this was on its way
-            on_lost()
+    def _end(self, over: Over) -> None:
+        on_over = self._on_over.pop((over.engine_id, over.lease_id), None)
+        if on_over is not None:  # else it was untracked while this was on its way
+            on_over()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from leases.store import LeaseStoreError
+from leases.store import LeaseState, LeaseStoreError
 from protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class LeaseView(BaseModel):
-    """One held lease."""
+    """One lease that has not ended."""
 
     lease_id: str
     engine_id: str
+    state: LeaseState = Field(description="held, or released: P has not freed the blocks yet.")
     remaining_ms: int = Field(description="Until P frees the blocks without a renewal.")
     request_id: str | None = Field(description="The request of this router that keeps it; null: another router's.")
 
@@ -49,6 +50,7 @@ async def view_leases(active: Iterable[Exchange], listing: LeaseListing, engine_
         LeaseView(
             lease_id=lease.lease_id,
             engine_id=engine_id,
+            state=lease.state,
             remaining_ms=lease.remaining_ms,
             request_id=keepers.get(lease.lease_id),
         )

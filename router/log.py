@@ -24,13 +24,25 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line).decode()
 
 
+#: What could end a line, or move a terminal's cursor.
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+class TextFormatter(logging.Formatter):
+    """One line, and after it an exception's traceback. What others sent cannot begin a line of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, with control characters as escapes."""
+        return super().formatMessage(record).translate(_ESCAPES)
+
+
 def set_up_logging(level: str, shape: str) -> None:
     """Configure the process's logging once."""
     handler = logging.StreamHandler()
     if shape == "json":
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+        handler.setFormatter(TextFormatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from router.request import State
+from router.worker_errors import WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,15 +72,26 @@ class Metrics:
         """A request is over; it was in ``state`` just before."""
         self.num_chunks += x.num_chunks
         over = x.progress.state
-        reason = "" if error is None else error.code or error.type
-        self.outcomes[str(over), reason] += 1
+        self.outcomes[str(over), _reason(error)] += 1
         if over is State.ABORTED:
             self.aborted_in[str(state)] += 1
-        if x.reply.first_content_s is not None and over is State.DONE:
+        if over is State.DONE:
+            self._took(x)
+
+    def _took(self, x: Exchange) -> None:
+        """Unstreamed, the first content is also the last: the whole answer is neither a TTFT nor a read."""
+        if x.ask.stream and x.reply.first_content_s is not None:
             self.ttft.observe(x.reply.first_content_s - x.progress.started_s)
-            for part, seconds in x.progress.spent_s.items():
-                if part in PHASES:
-                    self.phases[PHASES[part]].observe(seconds)
+        for state, seconds in x.progress.spent_s.items():
+            if state in PHASES and (x.ask.stream or state is not State.READING):
+                self.phases[PHASES[state]].observe(seconds)
+
+
+def _reason(error: ApiError | None) -> str:
+    """For a label, so one of few: what a worker calls its errors is its own affair."""
+    if error is None:
+        return ""
+    return f"worker_{error.status}" if isinstance(error, WorkerError) else error.code or error.type
 
 
 class RouterCollector(Collector):
@@ -121,10 +133,12 @@ class RouterCollector(Collector):
             self._prefill_aborts(),
         )
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
-        yield _histogram("baton_router_ttft_seconds", "Arrival to first content.", metrics.ttft)
+        yield _histogram("baton_router_ttft_seconds", "Arrival to first content; streams only.", metrics.ttft)
         yield _histogram("baton_router_itl_seconds", "Time between chunks of a stream.", metrics.itl)
         phases = HistogramMetricFamily(
-            "baton_router_phase_seconds", "Time spent in each phase before the first decoded byte.", labels=["phase"]
+            "baton_router_phase_seconds",
+            "Time in each phase up to the first decoded byte; read: streams only.",
+            labels=["phase"],
         )
         for phase, buckets in metrics.phases.items():
             phases.add_metric([phase], buckets=buckets.cumulative(), sum_value=buckets.total)

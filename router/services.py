@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Leases(Protocol):
     """The leases this router keeps alive (``lease_client.py``). None of these block."""
 
-    def track(self, engine_id: str, lease_id: str, on_lost: Callable[[], None]) -> None:
-        """Renew from now on. ``on_lost`` is called on the event loop when the lease has ended unread."""
+    def track(self, engine_id: str, lease_id: str, on_over: Callable[[], None]) -> None:
+        """Renew from now on. ``on_over`` is called on the loop when P keeps the blocks no longer: read, or lost."""
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
         """Renew no longer: D has read, or nobody wants the blocks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -91,25 +92,34 @@ async def test_renewal_goes_on_while_the_event_loop_is_blocked() -> None:
         assert len(client) == 0
 
 
-async def test_a_lease_that_ended_is_lost_at_once_and_once(redis_url: str) -> None:
+@pytest.mark.parametrize("read", [True, False])
+async def test_a_lease_that_ended_is_reported_at_once_and_once(
+    redis_url: str, caplog: pytest.LogCaptureFixture, read: bool
+) -> None:
     store = RedisLeaseStore(redis_url)
     store.grant(ENGINE, ["a"], 60_000)
-    lost = asyncio.Event()
-    async with renewing(store) as client:
-        client.track(ENGINE, "a", lost.set)
-        store.reap(ENGINE, [], ["a"])
-        await asyncio.wait_for(lost.wait(), 20)
-        assert client.counters()["lost"] == 1
-        assert client.counters()["answered_done"] == 1
-        assert client.remaining_ms(ENGINE, "a") is None
+    over = asyncio.Event()
+    with caplog.at_level(logging.INFO):
+        async with renewing(store) as client:
+            client.track(ENGINE, "a", over.set)
+            if read:
+                store.reap(ENGINE, [], ["a"])
+            else:
+                store.release(ENGINE, ["a"])
+            await asyncio.wait_for(over.wait(), 20)
+            counts = client.counters()
+            assert (counts["read"], counts["lost"]) == ((1, 0) if read else (0, 1)), "only an unread end is a loss"
+            assert counts["answered_done" if read else "answered_released"] == 1
+            assert client.remaining_ms(ENGINE, "a") is None
+    assert ["is lost" in record.message for record in caplog.records] == ([] if read else [True])
 
 
-async def test_a_lease_untracked_while_its_loss_is_on_its_way_is_not_reported() -> None:
+async def test_a_lease_untracked_while_its_end_is_on_its_way_is_not_reported() -> None:
     store = WatchedStore()
     async with renewing(store, Settings(lease_duration_ms=60_000)) as client:
         store.reap(ENGINE, [], ["a"])
         client.track(ENGINE, "a", never)
-        while not client.counters()["lost"]:
+        while not client.counters()["read"]:
             assert len(store.renewals) or store.wait_for(1)
         client.untrack(ENGINE, "a")
         await asyncio.sleep(0)

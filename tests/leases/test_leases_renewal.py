@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, Lost, RenewalBook
+from leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, Over, RenewalBook
 from leases.store import LeaseState, LeaseStatus
 
 DURATION_MS = 6_000
@@ -20,7 +20,7 @@ def book() -> RenewalBook:
     return RenewalBook(duration_ms=DURATION_MS, renew_interval_ms=INTERVAL_MS, redis_grace_ms=GRACE_MS)
 
 
-def answer(book: RenewalBook, now_ms: int, state: LeaseState, remaining_ms: int = 0, lease_id: str = "a") -> list[Lost]:
+def answer(book: RenewalBook, now_ms: int, state: LeaseState, remaining_ms: int = 0, lease_id: str = "a") -> list[Over]:
     return book.answered("e", [LeaseStatus(lease_id, state, remaining_ms)], now_ms, now_ms)
 
 
@@ -57,10 +57,12 @@ def test_the_time_left_counts_from_when_the_renewal_was_sent(book: RenewalBook) 
 
 
 @pytest.mark.parametrize("state", [LeaseState.DONE, LeaseState.RELEASED, LeaseState.EXPIRED])
-def test_an_ended_lease_is_lost_at_once(book: RenewalBook, state: LeaseState) -> None:
+def test_an_ended_lease_is_over_at_once_and_lost_unless_it_was_read(book: RenewalBook, state: LeaseState) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
-    assert answer(book, NOW_MS, state) == [Lost("e", "a", state)]
+    [over] = answer(book, NOW_MS, state)
+    assert over == Over("e", "a", state)
+    assert over.lost is (state is not LeaseState.DONE)
     assert book.next_work_ms() is None
     assert answer(book, NOW_MS, state) == []
 
@@ -71,7 +73,7 @@ def test_an_unknown_lease_is_lost_only_after_the_deadline_it_was_promised(book: 
     assert answer(book, NOW_MS, UNKNOWN) == []
     assert book.next_work_ms() == NOW_MS + RETRY_MS, "P grants again soon: ask more often"
     assert answer(book, NOW_MS + DURATION_MS - 1, UNKNOWN) == []
-    assert answer(book, NOW_MS + DURATION_MS, UNKNOWN) == [Lost("e", "a", UNKNOWN)]
+    assert answer(book, NOW_MS + DURATION_MS, UNKNOWN) == [Over("e", "a", UNKNOWN)]
 
 
 def test_an_unknown_lease_that_is_held_again_is_not_lost(book: RenewalBook) -> None:
@@ -89,7 +91,7 @@ def test_after_a_long_silence_p_has_time_to_grant_again(book: RenewalBook) -> No
     back_ms = NOW_MS + 30_000
     assert answer(book, back_ms, UNKNOWN) == []
     assert answer(book, back_ms + DURATION_MS // 2 - 1, UNKNOWN) == []
-    assert answer(book, back_ms + DURATION_MS // 2, UNKNOWN) == [Lost("e", "a", UNKNOWN)]
+    assert answer(book, back_ms + DURATION_MS // 2, UNKNOWN) == [Over("e", "a", UNKNOWN)]
 
 
 def test_silence_loses_nothing_before_the_grace_and_then_what_is_overdue(book: RenewalBook) -> None:
@@ -97,10 +99,10 @@ def test_silence_loses_nothing_before_the_grace_and_then_what_is_overdue(book: R
     assert book.failed("e", NOW_MS) == []
     assert book.failed("e", NOW_MS + GRACE_MS - 1) == []
     book.track("e", "young", NOW_MS + GRACE_MS - 1)
-    assert book.failed("e", NOW_MS + GRACE_MS) == [Lost("e", "a", UNKNOWN)]
+    assert book.failed("e", NOW_MS + GRACE_MS) == [Over("e", "a", UNKNOWN)]
     young_ms = NOW_MS + GRACE_MS - 1 + DURATION_MS
     assert book.failed("e", young_ms - 1) == []
-    assert book.failed("e", young_ms) == [Lost("e", "young", UNKNOWN)]
+    assert book.failed("e", young_ms) == [Over("e", "young", UNKNOWN)]
     assert book.failed("e", young_ms) == []
 
 

@@ -34,8 +34,8 @@ class DirectLeases:
         self.released: list[str] = []
         self.untracked: list[str] = []
 
-    def track(self, engine_id: str, lease_id: str, on_lost: Callable[[], None]) -> None:
-        self.tracked[lease_id] = on_lost
+    def track(self, engine_id: str, lease_id: str, on_over: Callable[[], None]) -> None:
+        self.tracked[lease_id] = on_over
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
         self.tracked.pop(lease_id, None)
