@@ -123,7 +123,7 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
         "POST",
         worker.url,
         x.ask.path,
-        (("x-request-id", x.request_id), *services.worker_headers),
+        (("x-request-id", x.request_id), *services.headers_for(worker)),
         x.bodies.decode(None if prefilled is None else prefilled.kv_transfer_params),
         settings.first_byte_timeout_s,
         has_read,

@@ -14,7 +14,7 @@ import msgspec
 from router.upstream import LegError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from router.upstream import Upstream
     from router.workers import Worker, WorkerPool
@@ -42,10 +42,9 @@ _models_decoder = msgspec.json.Decoder(_Models)
 class HealthProbes:
     """One task per unreachable worker, which ends when the worker answers or is known no more."""
 
-    def __init__(self, upstream: Upstream, pool: WorkerPool, headers: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(self, upstream: Upstream, pool: WorkerPool) -> None:
         self._upstream = upstream
         self._pool = pool
-        self._headers = headers
         self._tasks: dict[Worker, asyncio.Task[None]] = {}
         pool.on_unreachable.append(self._start)
 
@@ -85,7 +84,7 @@ class HealthProbes:
     async def _answers(self, worker: Worker) -> bool:
         path = "/health" if worker.models is not None else "/v1/models"
         try:
-            answer = await self._upstream.request("GET", worker.url, path, self._headers, b"", PROBE_TIMEOUT_S)
+            answer = await self._upstream.request("GET", worker.url, path, (), b"", PROBE_TIMEOUT_S)
             try:
                 body = await answer.read(_MAX_ANSWER_BYTES, PROBE_TIMEOUT_S)
             finally:

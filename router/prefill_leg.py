@@ -85,7 +85,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     if ours and hand_off:
         x.unread_prefill = worker.internal_url
     answer = x.answer = await services.upstream.request(
-        "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.worker_headers), body, timeout_s
+        "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.headers_for(worker)), body, timeout_s
     )
     data = await answer.read(services.settings.max_answer_bytes, timeout_s)
     if answer.status != 200:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
     from router.upstream import Upstream
-    from router.workers import WorkerPool
+    from router.workers import Worker, WorkerPool
 
 
 class Leases(Protocol):
@@ -51,7 +51,14 @@ class Services:
     pick_decode: PickDecode
     leases: Leases
     prefill_aborts: PrefillAborts
-    #: Sent to workers with every request.
+    #: The internal token, where there is one.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)
     metrics: Metrics = field(default_factory=Metrics)
+
+    def headers_for(self, worker: Worker) -> tuple[tuple[str, str], ...]:
+        """What shows the worker that a request comes from a router of its own.
+
+        Only for those that the registry knows: an address on the command line may be anybody's engine.
+        """
+        return self.worker_headers if worker.engine_id or self.settings.trust_static_workers else ()

@@ -27,6 +27,9 @@ class RouterSettings(ProcessSettings):
     port: int = Field(8000, ge=0, le=65535, description="Port of the HTTP API; 0 lets the system choose.")
     prefill: tuple[str, ...] = Field((), description="Base URLs of prefill workers that are not in the registry.")
     decode: tuple[str, ...] = Field((), description="Base URLs of decode workers that are not in the registry.")
+    trust_static_workers: bool = Field(
+        False, description="The workers of prefill and decode are Baton's own: send them the internal token."
+    )
 
     admin_token: SecretStr | None = Field(
         None, description="Secret for /admin. Without it /admin is served only while the host is a loopback address."
