@@ -33,9 +33,24 @@ class Server:
         self.go = asyncio.Event()
         self.go.set()
         self.url = ""
+        self._connections: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        self._connections.add(asyncio.create_task(self.serve(reader, writer)))
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.num_connections += 1
+        try:
+            await self._answer(reader, writer)
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -43,23 +58,22 @@ class Server:
                 self.requests.append(head + await reader.readexactly(length))
                 for piece in self.answers.pop(0):
                     if piece is None:
-                        writer.close()
                         return
                     writer.write(piece)
                     await writer.drain()
                     await self.go.wait()
         self.num_lost += 1
         self.lost.set()
-        writer.close()
 
 
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server()
-    listening = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    listening = await asyncio.start_server(made.accept, "127.0.0.1", 0)
     made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/base"
     yield made
     listening.close()
+    await made.close()
 
 
 @pytest_asyncio.fixture

@@ -116,7 +116,7 @@ async def test_a_refused_abort_is_counted(cluster: Cluster) -> None:
 class TestShortPrefillTimeout:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(prefill_timeout_s=0.1)
+        return make_settings(prefill_timeout_s=1)
 
     async def test_the_next_attempt_on_the_same_p_waits_for_the_abort_of_the_last(self, cluster: Cluster) -> None:
         """Both have one request id, so an abort that comes late would end the wrong one."""

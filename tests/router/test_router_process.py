@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -14,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 import pytest_asyncio
+import redis
 from router_cluster import chat, eventually, spoken
 from router_stubs import Hang, StubWorker, word
 
 from leases.redis_store import RedisLeaseStore
+from leases.store import LeaseState
 from protocol.status import Failed, Ready, decode
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from registry.redis_registry import RedisRegistry
+from workers.lease_keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -148,8 +152,7 @@ async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announ
     assert announced.held() == []
 
 
-async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, announced: Announced) -> None:
-    """The lease is unknown then; the blocks are prefilled again and the answer is the same."""
+async def test_a_held_request_whose_lease_ended_is_prefilled_again(redis_url: str, announced: Announced) -> None:
     router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
     await announced.d.stop()
@@ -162,6 +165,64 @@ async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, anno
         await announced.d.start(announced.d.port)
         assert spoken((await request).text) == "".join(map(word, range(4)))
     assert (await router.stop())[0] == 0
+
+
+async def lease_events(client: httpx.AsyncClient) -> dict[str, float]:
+    """What became of the router's leases, as it counts it."""
+    text = (await client.get("/metrics")).text
+    rows = re.findall(r'^baton_router_leases_total{event="(\w+)"} (\S+)$', text, re.MULTILINE)
+    return {event: float(count) for event, count in rows}
+
+
+async def until_more(client: httpx.AsyncClient, event: str) -> None:
+    """Until the router has counted that event once more."""
+    before = (await lease_events(client))[event]
+    async with asyncio.timeout(20):
+        while (await lease_events(client))[event] <= before:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.01)
+
+
+async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, announced: Announced) -> None:
+    """P, which knows its leases by itself, grants again what Redis has forgotten; the same blocks are read."""
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=20_000, lease_renew_interval_ms=100)
+    await until_workers(router.url, 2)
+    await announced.d.stop()
+    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+        request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: announced.p.num_leases == 1)
+        await until_more(client, "answered_held")
+        with redis.Redis.from_url(redis_url) as server:
+            server.flushall()
+        await until_more(client, "answered_unknown")
+        async with kept(redis_url, announced.p.engine_id, "leasep1"):
+            await announced.announce()
+            await until_more(client, "answered_held")
+            assert announced.held() == ["leasep1"]
+            await announced.d.start(announced.d.port)
+            assert spoken((await request).text) == "".join(map(word, range(4)))
+        assert (await lease_events(client))["lost"] == 0
+    assert len(announced.p.bodies) == 1, "nothing was prefilled twice"
+    assert (await router.stop())[0] == 0
+
+
+@contextlib.asynccontextmanager
+async def kept(redis_url: str, engine_id: str, lease_id: str) -> AsyncIterator[None]:
+    """P's side: the lease is granted (again) and looked after until D has read."""
+    over: asyncio.Future[LeaseState] = asyncio.get_running_loop().create_future()
+    keeper = LeaseKeeper(
+        RedisLeaseStore(redis_url),
+        engine_id,
+        on_end=lambda _, how: over.set_result(how),
+        on_failed=over.set_exception,
+        duration_ms=20_000,
+    )
+    keeper.start()
+    try:
+        await keeper.grant(lease_id)
+        yield
+        assert await asyncio.wait_for(over, 20) is LeaseState.DONE
+    finally:
+        await keeper.stop()
 
 
 async def test_a_port_in_use_is_one_line(redis_url: str) -> None:
