@@ -18,9 +18,11 @@ from protocol.status import Failed, Progress, Ready, Status, decode
 
 #: How much of the end of a log is searched for its last line.
 LOG_TAIL_BYTES = 8192
-#: After the process has ended its last status lines are in the pipe already; this bounds a pipe somebody else holds.
+#: Pipe and process end together, in any order. This bounds how long the one is waited for after the other: a pipe
+#: that somebody else holds open, a process that has closed its own.
 STATUS_TAIL_TIMEOUT_S = 1.0
 
+#: What it raises ends the child's service: ``ready`` and ``ended`` tell.
 OnStatus = Callable[[str, Status], None]
 
 
@@ -137,13 +139,21 @@ class Child:
 
     async def _watch(self, process: asyncio.subprocess.Process, read_fd: int) -> None:
         status = asyncio.create_task(self._read_status(read_fd), name=f"status {self.name}")
-        code = await process.wait()
-        await asyncio.wait({status}, timeout=STATUS_TAIL_TIMEOUT_S)
+        status.add_done_callback(self._note_broken_status)
+        exit_code = asyncio.create_task(process.wait(), name=f"end of {self.name}")
+        await asyncio.wait({status, exit_code}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({status, exit_code}, timeout=STATUS_TAIL_TIMEOUT_S)
+        if not exit_code.done() and self._ready is not None and not self._ready.done():
+            self._end("stopped saying how far it is before it was ready")
+        code = await exit_code
         if status.cancel():
             await asyncio.wait({status})
-        else:
-            status.result()
         self._end(f"{_exit_text(code)}{_because(last_line(self.log_path))}")
+
+    def _note_broken_status(self, status: asyncio.Task[None]) -> None:
+        """Nobody reads what the child says any more: whoever waits for it has to know why."""
+        if not status.cancelled() and (error := status.exception()) is not None:
+            self._end(f"what it said could not be handled: {error!r}")
 
     async def _read_status(self, read_fd: int) -> None:
         loop = asyncio.get_running_loop()

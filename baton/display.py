@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol, TextIO
 
+from baton.output import say
 from protocol.status import Failed, Progress, Ready, Status
 
 
@@ -25,7 +26,7 @@ class LineDisplay:
         self._stream = stream
 
     def show(self, name: str, status: Status) -> None:
-        print(f"{name:<10} {status_text(status)}", file=self._stream, flush=True)
+        say(f"{name:<10} {status_text(status)}", self._stream)
 
     def close(self) -> None:
         """Nothing to undo."""

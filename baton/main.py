@@ -17,6 +17,7 @@ from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, l
 from baton.display import Display, make_display
 from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from baton.machine import this_machine
+from baton.output import say
 from baton.plan import Model, Plan, child_environ, choose_model, make_plan
 from baton.preflight import PreflightError, check_model, check_port
 from baton.settings import UpSettings
@@ -91,8 +92,10 @@ async def _serve(start: _Start) -> int:
         except ChildDiedError as error:
             raise ChildDiedError(f"{error} (logs in {log_dir})") from None
         finally:
-            display.close()
-            await supervisor.stop(start.settings.stop_timeout_s)
+            try:
+                display.close()
+            finally:
+                await supervisor.stop(start.settings.stop_timeout_s)
     return 0
 
 
@@ -105,9 +108,9 @@ async def _run(start: _Start, supervisor: Supervisor, display: Display, log_dir:
         return
     display.close()
     settings = start.settings
-    print(welcome(Service(url, model, settings.prefill, settings.decode, log_dir, start.router)), flush=True)
+    say(welcome(Service(url, model, settings.prefill, settings.decode, log_dir, start.router)), sys.stdout)
     await supervisor.wait()
-    print("stopping", flush=True)
+    say("stopping", sys.stdout)
 
 
 @asynccontextmanager

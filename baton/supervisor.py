@@ -87,16 +87,23 @@ class Supervisor:
             return
 
     async def stop(self, timeout_s: float) -> None:
-        """Stop everything in order; a second stop request kills what is left at once."""
+        """Stop everything in order; a second stop request kills what is left at once.
+
+        Whatever goes wrong with one child, all others are stopped too; then the first such error is raised.
+        """
         hurry = asyncio.create_task(self._kill_on_second_request())
+        errors: list[BaseException] = []
         try:
             for stage in self._stages:
-                await asyncio.gather(*(child.stop(timeout_s) for child in stage))
+                ends = await asyncio.gather(*(child.stop(timeout_s) for child in stage), return_exceptions=True)
+                errors += [end for end in ends if end is not None]
         finally:
             leftover: list[asyncio.Future[Any]] = [hurry, *self._watched, *self._ends]
             for future in leftover:
                 future.cancel()
             await asyncio.gather(*leftover, return_exceptions=True)
+        if errors:
+            raise errors[0]
 
     async def unless_over(self, work: Awaitable[T]) -> T:
         """Await ``work``, but raise StoppedError or ChildDiedError (and cancel it) as soon as there is reason to."""

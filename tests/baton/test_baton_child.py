@@ -10,6 +10,7 @@ import pytest
 from up_process import wait_for_end
 
 from baton.child import Child, ChildDiedError, ChildSpec, last_line
+from baton.supervisor import StopRequests, Supervisor
 from protocol.status import Progress, Ready, Status
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ async def test_progress_then_ready_then_stop(
         ("pass", "it: ended with exit code 0"),
         ("say('hello'); wait()", "it: wrote a status line that is none: b'hello\\n'"),
         ("say('x' * 300_000); wait()", "it: wrote an endless status line"),
+        ("os.close(int(sys.argv[-1])); wait()", "it: stopped saying how far it is before it was ready"),
         ("""say('{"event": "failed", "error": "cut', end=''); sys.exit(1)""", "it: wrote a status line that is none"),
     ],
 )
@@ -85,6 +87,47 @@ async def test_a_reason_after_ready_wins_over_the_exit_code(make_child: Callable
     await child.ready()
     assert await child.ended() == "it: lost the GPU"
     await child.stop(timeout_s=30)
+
+
+async def test_after_ready_a_child_need_not_say_anything(make_child: Callable[[str], Child]) -> None:
+    child = make_child(f"{READY}; os.close(int(sys.argv[-1])); wait()")
+    await child.start()
+    await child.ready()
+    await child.stop(timeout_s=30)
+    assert await child.ended() == "it: was ended by SIGTERM"
+
+
+async def test_a_status_that_cannot_be_shown_is_the_end_of_the_waiting(tmp_path: Path) -> None:
+    def show(_: str, __: Status) -> None:
+        raise RuntimeError("no screen")
+
+    program = f"""{HEADER}say('{{"event": "progress", "text": "half"}}'); wait()"""
+    child = Child(ChildSpec("it", (sys.executable, "-c", program), dict(os.environ)), tmp_path / "it.log", show)
+    await child.start()
+    try:
+        with pytest.raises(
+            ChildDiedError, match=r"^it: what it said could not be handled: RuntimeError\('no screen'\)$"
+        ):
+            await child.ready()
+    finally:
+        await child.stop(timeout_s=30)
+
+
+async def test_a_child_that_cannot_be_stopped_does_not_keep_the_others_running(
+    make_child: Callable[[str], Child],
+) -> None:
+    class Stubborn(Child):
+        async def stop(self, timeout_s: float) -> None:
+            await super().stop(timeout_s)
+            raise RuntimeError("stubborn")
+
+    last = make_child(f"{READY}; wait()")
+    first = Stubborn(last._spec, last.log_path, lambda *_: None)
+    supervisor = Supervisor([[first], [last]], StopRequests())
+    await supervisor.start(timeout_s=60)
+    with pytest.raises(RuntimeError, match="stubborn"):
+        await supervisor.stop(timeout_s=30)
+    assert await last.ended() == "it: was ended by SIGTERM"
 
 
 async def test_what_a_child_started_goes_with_it(make_child: Callable[[str], Child]) -> None:

@@ -159,6 +159,18 @@ def test_a_host_for_strangers_needs_keys(start_up: StartUp, model_dir: str) -> N
     assert errors.count("\n") == 1
 
 
+def test_nobody_has_to_read_what_it_prints(start_up: StartUp, model_dir: str, free_port: int) -> None:
+    """``baton up | head -1``."""
+    up = start_up("--model", model_dir, "--port", str(free_port))
+    up.until_line("loading")
+    up.close_output()
+    up.until_served(free_port)
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.stopped() == ["router", "decode", "prefill"]
+    assert up.pids() == {}
+
+
 def test_an_empty_redis_url_is_refused(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--redis-url", "")
     code, errors = up.finish()

@@ -8,6 +8,7 @@ import secrets
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,22 @@ class UpProcess:
         """The next line that contains ``part``."""
         assert self._process.stdout is not None
         return next(line for line in self._process.stdout if part in line)
+
+    def close_output(self) -> None:
+        """What ``head`` does when it has seen enough."""
+        assert self._process.stdout is not None
+        nowhere = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nowhere, self._process.stdout.fileno())  # closes the pipe; ``communicate`` still has what it expects
+        os.close(nowhere)
+
+    def until_served(self, port: int) -> None:
+        """Wait until somebody listens on the port. Fails when it ends before."""
+        while self._process.poll() is None:
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.05)
+        raise AssertionError(f"ended early: {self._process.communicate()[1]}")
 
     def ctrl_c(self) -> None:
         """What a terminal does: SIGINT to the whole foreground process group."""
