@@ -3,6 +3,10 @@
 ``{"event": "progress", "text": "loading weights"}``, any number of times, then exactly one of
 ``{"event": "ready", "url": "http://127.0.0.1:41234"}`` and ``{"event": "failed", "error": "one line for people"}``.
 After ``ready`` a ``failed`` may still follow: the reason why a running process had to give up.
+
+History
+-------
+1: first version.
 """
 
 from __future__ import annotations

@@ -3,7 +3,12 @@
 The scheduler decides, ranks execute. A rank keeps what it was told about a sequence (tokens, block table, sampling)
 until the sequence is dropped, so a decode step costs a few integers on the wire.
 
-Frames: 4 bytes little-endian length, then one msgpack value of ``ToRank`` or ``FromRank``.
+Frames: 4 bytes little-endian length, then one msgpack value of ``ToRank`` or ``FromRank``. Both ends are started from
+one installation, so there is no version on the wire; fields are only ever added at the end, with a default.
+
+History
+-------
+1: first version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""What a worker tells the registry: who it is (once) and how busy it is (several times a second)."""
+"""What a worker tells the registry: who it is (once) and how busy it is (several times a second).
+
+JSON. Routers and workers of neighbouring versions read each other: unknown fields are skipped, and a field that is
+added has a default.
+
+History
+-------
+1: first version.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,176 @@
+"""Golden bytes of the larger messages. A change here is a change on the wire: write it into that file's history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol import status, steps
+from protocol.handoff import KVTransferParams
+from protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
+from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from registry import announcement
+from registry.announcement import Announcement
+
+PARAMS = KVTransferParams(
+    do_remote_prefill=True,
+    do_remote_decode=False,
+    remote_engine_id="e1",
+    remote_request_id="r1",
+    remote_host="127.0.0.1",
+    remote_port=9,
+    remote_block_ids=[[1, 2]],
+    remote_num_tokens=20,
+    lease_id="aa",
+    block_versions=[2**63, 2**64 - 1],
+    first_token=5,
+    first_logprobs={"tokens": ["a"]},
+    prompt_token_ids=[1, 2, 3],
+    seed=-7,
+    created=1_700_000_000,
+    num_cached_tokens=16,
+)
+COMPATIBILITY = Compatibility(
+    weights_fingerprint="f",
+    kv_dtype="float32",
+    layout="block",
+    block_size=16,
+    num_layers=2,
+    num_kv_heads=2,
+    head_dim=32,
+)
+METADATA = RankMetadata(
+    engine_id="e1",
+    rank=0,
+    num_ranks=1,
+    agent_metadata=b"\x00\xff",
+    agent_name="a",
+    cache_address=2**47,
+    cache_memory_type="DRAM",
+    cache_device_id=0,
+    num_blocks=10,
+    block_bytes=1024,
+    version_address=4096,
+    shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+)
+STATUS = WorkerStatus(
+    record=WorkerRecord(
+        worker_id="w1",
+        engine_id="e1",
+        role=Role.PREFILL,
+        model="m",
+        url="http://h:1",
+        internal_url="http://h:2",
+        compatibility_hash="c",
+        max_model_len=100,
+        block_size=16,
+        num_blocks=10,
+        max_num_seqs=4,
+    ),
+    load=WorkerLoad(running=1, draining=True),
+)
+SEQUENCE = steps.NewSequence(3, [1, 2], [5], steps.SamplingParams(temperature=0.5, seed=7, num_logprobs=0), [4, 6])
+
+JSON: list[tuple[Any, bytes]] = [
+    (
+        PARAMS,
+        b'{"do_remote_prefill":true,"do_remote_decode":false,"remote_engine_id":"e1","remote_request_id":"r1",'
+        b'"remote_host":"127.0.0.1","remote_port":9,"remote_block_ids":[[1,2]],"remote_num_tokens":20,"tp_size'
+        b'":1,"pp_size":1,"dcp_size":1,"transfer_mode":"pull","lease_id":"aa","block_versions":[92233720368547'
+        b'75808,18446744073709551615],"first_token":5,"first_logprobs":{"tokens":["a"]},"prompt_token_ids":[1,'
+        b'2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16}',
+    ),
+    (
+        Announcement(worker_id="w1", ttl_ms=3000, status=STATUS),
+        b'{"worker_id":"w1","ttl_ms":3000,"status":{"record":{"worker_id":"w1","engine_id":"e1","role":"prefil'
+        b'l","model":"m","url":"http://h:1","internal_url":"http://h:2","compatibility_hash":"c","max_model_le'
+        b'n":100,"block_size":16,"num_blocks":10,"max_num_seqs":4},"load":{"running":1,"waiting":0,"reading":0'
+        b',"free_blocks":0,"cached_blocks":0,"pinned_blocks":0,"leased_blocks":0,"leases":0,"draining":true}}}',
+    ),
+    (
+        Announcement(worker_id="w1"),
+        b'{"worker_id":"w1","ttl_ms":0,"status":null}',
+    ),
+]
+MSGPACK: list[tuple[Any, Any, str]] = [
+    (
+        SEQUENCE,
+        steps.NewSequence,
+        "9503920102910583ab74656d7065726174757265cb3fe0000000000000a47365656407ac6e756d5f6c6f6770726f627300920406",
+    ),
+    (
+        steps.Connect("e1", [METADATA]),
+        steps.ToRank,
+        "93a7636f6e6e656374a26531918ca9656e67696e655f6964a26531a472616e6b00a96e756d5f72616e6b7301ae6167656e74"
+        "5f6d65746164617461c40200ffaa6167656e745f6e616d65a161ad63616368655f61646472657373cf0000800000000000b1"
+        "63616368655f6d656d6f72795f74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b73"
+        "0aab626c6f636b5f6279746573cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c"
+        "6179657200aa6c6173745f6c6179657202aa66697273745f6865616400a96c6173745f6865616402",
+    ),
+    (
+        steps.RankReady(0, 10, 1024, 100, 32, COMPATIBILITY, METADATA),
+        steps.FromRank,
+        "98a57265616479000acd0400642088b3776569676874735f66696e6765727072696e74a166a86b765f6474797065a7666c6f"
+        "61743332a66c61796f7574a5626c6f636baa626c6f636b5f73697a6510aa6e756d5f6c617965727302ac6e756d5f6b765f68"
+        "6561647302a8686561645f64696d20ac776972655f76657273696f6e018ca9656e67696e655f6964a26531a472616e6b00a9"
+        "6e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ffaa6167656e745f6e616d65a161ad63616368655f61"
+        "646472657373cf0000800000000000b163616368655f6d656d6f72795f74797065a44452414daf63616368655f6465766963"
+        "655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573cd0400af76657273696f6e5f61646472657373cd10"
+        "00a5736861726484ab66697273745f6c6179657200aa6c6173745f6c6179657202aa66697273745f6865616400a96c617374"
+        "5f6865616402",
+    ),
+    (
+        METADATA,
+        RankMetadata,
+        "8ca9656e67696e655f6964a26531a472616e6b00a96e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ff"
+        "aa6167656e745f6e616d65a161ad63616368655f61646472657373cf0000800000000000b163616368655f6d656d6f72795f"
+        "74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573"
+        "cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c6179657200aa6c6173745f6c61"
+        "79657202aa66697273745f6865616400a96c6173745f6865616402",
+    ),
+    (
+        Handshake(wire_version=1, engine_id="e1", compatibility_hash="c", metadata=b"\xff"),
+        Handshake,
+        "84ac776972655f76657273696f6e01a9656e67696e655f6964a26531b2636f6d7061746962696c6974795f68617368a163a8"
+        "6d65746164617461c401ff",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "golden"), JSON, ids=lambda v: type(v).__name__)
+def test_json(message: Any, golden: bytes) -> None:
+    assert msgspec.json.encode(message) == golden
+    assert msgspec.json.decode(golden, type=type(message)) == message
+
+
+@pytest.mark.parametrize(("message", "kind", "golden"), MSGPACK, ids=lambda v: type(v).__name__)
+def test_msgpack(message: Any, kind: Any, golden: str) -> None:
+    assert msgspec.msgpack.encode(message).hex() == golden
+    assert msgspec.msgpack.decode(bytes.fromhex(golden), type=kind) == message
+
+
+def test_an_announcement_is_encoded_by_its_own_functions() -> None:
+    message = Announcement(worker_id="w1", ttl_ms=3000, status=STATUS)
+    assert announcement.decode(announcement.encode(message)) == message
+    later = announcement.encode(message).replace(b'"load":{', b'"new":1,"load":{"newer":[],')
+    assert announcement.decode(later) == message, "what a later version adds is skipped"
+
+
+def test_the_hash_of_the_compatibility_is_the_same_everywhere() -> None:
+    assert COMPATIBILITY.hash == "23dad0a9175c33235064b20489f83a0a"
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (status.Progress(text="loading"), b'{"event":"progress","text":"loading"}\n'),
+        (status.Ready(url="u"), b'{"event":"ready","url":"u","internal_url":""}\n'),
+        (status.Failed(error="e"), b'{"event":"failed","error":"e"}\n'),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_status_lines(message: status.Status, line: bytes) -> None:
+    assert status.encode(message) == line
+    assert status.decode(line) == message
