@@ -148,7 +148,9 @@ class Child:
         code = await exit_code
         if status.cancel():
             await asyncio.wait({status})
-        self._end(f"{_exit_text(code)}{_because(last_line(self.log_path))}")
+        # A process that was killed had no last words: the end of its log would be taken for the reason.
+        because = _because(last_line(self.log_path)) if code >= 0 else ""
+        self._end(f"{_exit_text(code)}{because}")
 
     def _note_broken_status(self, status: asyncio.Task[None]) -> None:
         """Nobody reads what the child says any more: whoever waits for it has to know why."""

@@ -19,7 +19,7 @@ from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from baton.machine import this_machine
 from baton.output import say
 from baton.plan import Model, Plan, child_environ, choose_model, make_plan
-from baton.preflight import PreflightError, check_model, check_port
+from baton.preflight import PreflightError, check_model, check_port, check_redis
 from baton.settings import UpSettings
 from baton.sources import read_document, read_secret_files
 from baton.supervisor import StoppedError, StopRequests, Supervisor, process_end
@@ -76,6 +76,8 @@ def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, 
     start.plan(settings.redis_url or "unix:///to-be-started")
     check_model(model.place)
     check_port(settings.host, settings.port)
+    if settings.redis_url:
+        check_redis(settings.redis_url)
     return start
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from pathlib import Path
 
+import redis
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+#: Seconds to connect, and to answer.
+REDIS_TIMEOUT_S = 3.0
 
 
 class PreflightError(Exception):
@@ -39,6 +44,15 @@ def check_model(model: str) -> None:
         raise PreflightError(f"{model} is a file; a model is a folder or a Hugging Face hub id")
     if not _HUB_ID.fullmatch(model) or model.startswith((".", "~", "/")):
         raise PreflightError(f"there is no model at {model}")
+
+
+def check_redis(url: str) -> None:
+    """Raises PreflightError when nobody answers there. The URL is not repeated: it may hold a password."""
+    with contextlib.closing(redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S)) as client:
+        try:
+            client.ping()
+        except (redis.RedisError, OSError) as error:
+            raise PreflightError(f"the Redis of redis_url does not answer: {type(error).__name__}") from None
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:

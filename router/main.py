@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from registry.store import Registry
     from router.settings import RouterSettings
 
+logger = logging.getLogger(__name__)
+
 
 def run(settings: RouterSettings) -> int:
     """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why."""
@@ -59,7 +62,12 @@ async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -
     watch = asyncio.get_running_loop().create_task(discover(stores.registry, services.pool))
     front = create_app(services, LeaseListing(stores.leases))
     url = _url(settings.host, sock)
-    server = RouterServer(front, services, on_ready=lambda: tell(settings, Ready(url=url)))
+
+    def on_ready() -> None:
+        logger.info("serving on %s", url)
+        tell(settings, Ready(url=url))
+
+    server = RouterServer(front, services, on_ready=on_ready)
     try:
         await server.serve(sockets=[sock])
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from baton.display import LineDisplay
-from baton.preflight import PreflightError, check_model, check_port
+from baton.preflight import PreflightError, check_model, check_port, check_redis
 from baton.welcome import Service, welcome
 from protocol.status import Failed, Progress, Ready
 from router.settings import RouterSettings
@@ -22,6 +22,13 @@ def test_ports() -> None:
         with pytest.raises(PreflightError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: address already in use"):
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
+
+
+def test_a_redis_that_answers_and_one_that_does_not(redis_url: str) -> None:
+    check_redis(redis_url)
+    with pytest.raises(PreflightError, match="does not answer") as caught:
+        check_redis("redis://:hunter2@127.0.0.1:1/0")
+    assert "hunter2" not in str(caught.value)
 
 
 def test_an_address_that_is_not_ours() -> None:
