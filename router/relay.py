@@ -39,7 +39,8 @@ async def _pump(x: Exchange, data: bytes) -> bool:
     answer, reply, itl = x.answer, x.reply, x.services.metrics.itl
     assert answer is not None
     clock = asyncio.get_running_loop().time
-    last_s = clock()
+    # From the first token on: the wait for the second one is the hand-off, as a client feels it.
+    last_s = reply.first_content_s
     last = partial = b""
     failed = False
     try:
@@ -51,13 +52,14 @@ async def _pump(x: Exchange, data: bytes) -> bool:
                 x.num_tokens += data.count(END)
                 x.num_chunks += 1
                 last = data
+                now_s = clock()
+                if last_s is not None:
+                    itl.observe(now_s - last_s)
+                last_s = now_s
                 if LOOKS_FAILED in data and error_event(data) is not None:
                     failed = True
                 await reply.write(data)
             data = await answer.chunk()
-            now_s = clock()
-            itl.observe(now_s - last_s)
-            last_s = now_s
     except LegError as error:
         if not failed:
             raise UpstreamError(f"The decode worker failed: {error}.") from None
