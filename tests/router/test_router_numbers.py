@@ -30,6 +30,15 @@ async def test_only_a_stream_has_a_first_token_to_wait_for(cluster: Cluster, str
     assert sum(metrics.ttft.counts) == int(stream)
 
 
+async def test_itl_has_a_gap_for_every_chunk_after_the_first_token_and_none_unstreamed(cluster: Cluster) -> None:
+    await ready(cluster)
+    await cluster.post(chat(stream=False))
+    metrics = cluster.services.metrics
+    assert sum(metrics.itl.counts) == metrics.num_chunks == 0
+    await cluster.post(chat(stream=True))
+    assert sum(metrics.itl.counts) == metrics.num_chunks > 0  # P's token came before D's first chunk
+
+
 async def test_workers_cannot_invent_labels(cluster: Cluster) -> None:
     await ready(cluster)
     for i in range(3):

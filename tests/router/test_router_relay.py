@@ -60,7 +60,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False) -> tuple[bool | None,
 
     x: Any = SimpleNamespace(
         answer=Chunks(chunks[1:], lost=lost),
-        reply=SimpleNamespace(write=write),
+        reply=SimpleNamespace(write=write, first_content_s=None),
         services=SimpleNamespace(metrics=Metrics()),
         num_tokens=0,
         num_chunks=0,
