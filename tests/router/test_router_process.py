@@ -19,6 +19,7 @@ import redis
 from router_cluster import chat, eventually, spoken
 from router_stubs import Hang, StubWorker, word
 
+from baton.parent_death import die_with_parent
 from leases.redis_store import RedisLeaseStore
 from leases.store import LeaseState
 from protocol.status import Failed, Ready, decode
@@ -47,7 +48,10 @@ class RouterProcess:
         receive, send = os.pipe()
         arguments = json.dumps({"port": 0, "status_fd": send, "drain_timeout_s": 0, **settings})
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", START, arguments, pass_fds=(send,), stderr=asyncio.subprocess.PIPE
+            *(sys.executable, "-c", START, arguments),
+            pass_fds=(send,),
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=die_with_parent(),  # a test that failed has not stopped it
         )
         os.close(send)
         reader = asyncio.StreamReader()
