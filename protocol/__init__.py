@@ -7,5 +7,6 @@
 ``worker``     what a worker tells the registry about itself, and its load
 ``status``     what a process tells the one that started it
 ``settings``   what every process can be told (``addresses`` checks some of it)
+``log``        what a line of any process's log looks like
 ``steps``      what the scheduler tells its ranks, and what they answer
 """

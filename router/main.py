@@ -13,6 +13,7 @@ import uvloop
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
+from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
@@ -22,7 +23,6 @@ from router.discovery import discover
 from router.health import HealthProbes
 from router.lease_client import LeaseClient
 from router.lease_view import LeaseListing
-from router.log import set_up_logging
 from router.server import RouterServer, listen
 
 if TYPE_CHECKING:
@@ -35,10 +35,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Libraries that have a line for every request or connection.
+QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")
+
 
 def run(settings: RouterSettings) -> int:
     """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why."""
-    set_up_logging(settings.log_level, settings.log_format)
+    set_up_logging(settings.log_level, settings.log_format, QUIET)
     try:
         sock = listen(settings.host, settings.port)
     except OSError as error:

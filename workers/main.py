@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from protocol.log import set_up_logging
 from protocol.status import Failed, Ready
 from workers.rank.errors import RankError, one_line
 from workers.server.listener import ListenError, bind
-from workers.server.log import set_up_logging
 from workers.server.status_pipe import StatusPipe
 from workers.server.tokenizer import TokenizerError
 from workers.stores import connect
@@ -31,10 +31,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Libraries that have a line for every request or connection.
+QUIET = ("uvicorn", "uvicorn.error", "httpx", "httpcore", "transformers", "asyncio")
+
 
 def run(settings: WorkerSettings) -> int:
     """Serve until told to stop. 0: stopped in order; 1: could not start or go on, one line on stderr says why."""
-    set_up_logging(settings.log_level, settings.log_format)
+    set_up_logging(settings.log_level, settings.log_format, QUIET)
     _prepare_tokenizers()
     pipe = StatusPipe(settings.status_fd)
     try:

@@ -167,9 +167,6 @@ class ScriptedEngine:
     def leases_of(self, request_id: str) -> list[str]:
         return [lease_id for lease_id, owner in self.leases.items() if owner == request_id]
 
-    def oldest_lease(self) -> str | None:
-        return min(self.leases, default=None)
-
     def load(self) -> WorkerLoad:
         return WorkerLoad(running=len(self.running), leases=len(self.leases), draining=self.draining)
 

@@ -1,11 +1,15 @@
-"""Log lines as text or JSON, to standard error."""
+"""Log lines as text or JSON: the same shape from every process, so that one reader understands all of them."""
 
 from __future__ import annotations
 
 import logging
 import time
+from typing import TYPE_CHECKING
 
 import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class JsonFormatter(logging.Formatter):
@@ -36,13 +40,13 @@ class TextFormatter(logging.Formatter):
         return super().formatMessage(record).translate(_ESCAPES)
 
 
-def set_up_logging(level: str, shape: str) -> None:
-    """Configure the process's logging once."""
+def set_up_logging(level: str, shape: str, quiet: Iterable[str]) -> None:
+    """Configure the process's logging, once; to standard error. ``quiet`` libraries are heard from warnings on."""
     handler = logging.StreamHandler()
     if shape == "json":
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(TextFormatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+    for name in quiet:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
