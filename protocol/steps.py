@@ -170,7 +170,8 @@ class ReadResult(msgspec.Struct, frozen=True, array_like=True, tag="read_result"
 
     ``outcome``: ``done`` (versions equal), ``stale`` (the fence refused: P has reused a block), ``failed`` (NIXL
     error, unknown engine), ``cancelled``. Only after ``done`` do the local blocks hold the promised data.
-    ``num_bytes`` moved, in ``seconds`` from posting to the fence's answer.
+    ``num_bytes`` moved as ``num_descriptors`` pieces, in ``seconds`` from posting to the fence's answer.
+    ``stale_blocks``, after ``stale`` only: the local blocks that do not hold what was promised; the others do.
     """
 
     read_id: int
@@ -178,6 +179,25 @@ class ReadResult(msgspec.Struct, frozen=True, array_like=True, tag="read_result"
     num_bytes: int
     seconds: float
     error: str
+    num_descriptors: int = 0
+    stale_blocks: list[int] = []
+
+
+class Sent(msgspec.Struct, frozen=True, array_like=True):
+    """All ranks of one reader that read from this rank have what the lease holds here.
+
+    ``reader`` names one read of one remote engine: another engine that reads the same lease counts by itself.
+    """
+
+    lease_id: str
+    reader: str
+
+
+class TransferReport(msgspec.Struct, frozen=True, array_like=True, tag="transfer_report"):
+    """What one rank has finished sending and receiving since its last report. Sent as soon as there is something."""
+
+    sent: list[Sent]
+    received: list[ReadResult]
 
 
 class PeerRead(msgspec.Struct, frozen=True, array_like=True, tag="peer_read"):
@@ -192,4 +212,4 @@ class RankFailed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     error: str
 
 
-FromRank = Progress | RankReady | StepResult | Connected | ReadResult | PeerRead | RankFailed
+FromRank = Progress | RankReady | StepResult | Connected | ReadResult | PeerRead | TransferReport | RankFailed
