@@ -48,6 +48,8 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
             if num_attempts >= x.services.settings.max_decode_attempts:
                 raise x.last_error from None
             if prefilled and (num_failed_reads >= MAX_FAILED_READS or not _blocks_are_left(x, error)):
+                if num_failed_reads >= MAX_FAILED_READS and x.prefill_worker is not None:
+                    x.failed_prefill.add(x.prefill_worker)
                 _start_again(x)
                 return None
             x.on(Event.DECODE_AGAIN)

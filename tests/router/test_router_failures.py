@@ -384,6 +384,16 @@ class TestLostLeases:
         for worker in (p, d):
             await worker.stop()
 
+    async def test_a_p_that_two_d_cannot_read_from_is_left_out_of_the_next_prefill(self, cluster: Cluster) -> None:
+        p1, p2, d = await trio(cluster, "prefill", "prefill", "decode")
+        busy = next(worker for worker in cluster.services.pool if worker.url == p2.url)
+        busy.report(WorkerLoad(running=2), time.monotonic())  # p1 is the first choice, whenever it may be chosen
+        d.script.extend([UNREADABLE, UNREADABLE])
+        response = await cluster.post(chat(stream=True))
+        assert spoken(response.text) == WHOLE
+        assert (len(p1.bodies), len(p2.bodies), len(d.bodies)) == (1, 1, 3)
+        cluster.check_idle()
+
     async def test_blocks_that_two_d_cannot_read_are_prefilled_again(self, cluster: Cluster) -> None:
         p, d = await trio(cluster, "prefill", "decode")
         d.script.extend([UNREADABLE, UNREADABLE])
