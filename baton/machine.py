@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from baton.plan import Machine
+from baton.shares import Machine
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +10,8 @@ from baton.child import ChildSpec
 from baton.configuration import FILE_SUFFIX, Document, flag, gather, load, variable
 from baton.sections import settings_model
 from baton.settings import UpSettings
-
-#: Share of a GPU's free memory that all workers on it take together for their caches.
-GPU_MEMORY_FRACTION = 0.9
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What there is to share between the workers."""
-
-    num_cpus: int
-    #: Ids for ``CUDA_VISIBLE_DEVICES``; empty without a GPU.
-    gpus: tuple[str, ...] = ()
+from baton.shares import Machine, share_out
+from workers.settings import WorkerSettings
 
 
 @dataclass(frozen=True)
@@ -79,16 +69,27 @@ def make_plan(
     drain_s = settings.stop_timeout_s / 2  # the rest is for what comes after: withdraw, close, exit
     flags: dict[str, Any] = {"host": settings.host, "port": settings.port, "drain_timeout_s": drain_s}
     router = _child("router", "router", flags, command, environ, document)
-    roles = ["prefill"] * settings.prefill + ["decode"] * settings.decode
-    workers = []
-    for index, role in enumerate(roles):
-        number = index + 1 if role == "prefill" else index + 1 - settings.prefill
-        flags = {"role": role, "model": model.place, "port": 0, "internal_port": 0, "drain_timeout_s": drain_s}
-        if model.name is not None:
-            flags["served_model_name"] = model.name
-        shares, extra = _shares(settings, environ, document, machine, index, len(roles))
-        workers.append(_child(f"{role}-{number}", "worker", flags | shares, command, {**environ, **extra}, document))
-    return Plan(router, decode=tuple(workers[settings.prefill :]), prefill=tuple(workers[: settings.prefill]))
+    common: dict[str, Any] = {"model": model.place, "port": 0, "internal_port": 0, "drain_timeout_s": drain_s}
+    if model.name is not None:
+        common["served_model_name"] = model.name
+    workers = {name: {**own, **common} for name, own in _workers(settings)}
+    loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
+    shares = share_out(loaded, machine, environ, settings.threads_per_worker)
+    children = tuple(
+        _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document)
+        for (name, told), share in zip(workers.items(), shares, strict=True)
+    )
+    return Plan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+
+
+def _workers(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and the flags that differ, the prefill workers first."""
+    for role, num_workers, tp in (
+        ("prefill", settings.prefill, settings.prefill_tp),
+        ("decode", settings.decode, settings.decode_tp),
+    ):
+        flags: dict[str, Any] = {"role": role} if tp is None else {"role": role, "tp": tp}
+        yield from ((f"{role}-{number}", flags) for number in range(1, num_workers + 1))
 
 
 def _child(
@@ -102,29 +103,3 @@ def _child(
     load(settings_model(section), flags, environ, document)
     argv = [part for key, value in flags.items() for part in (flag(key), str(value))]
     return ChildSpec(name, (*command, section, *argv), environ)
-
-
-def _shares(
-    settings: UpSettings,
-    environ: Mapping[str, str],
-    document: Document,
-    machine: Machine,
-    index: int,
-    num_workers: int,
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Flags and variables that give a worker its part of the machine, as far as nobody has set them."""
-    given = gather(settings_model("worker"), environ, document)
-    flags: dict[str, Any] = {}
-    if settings.threads_per_worker is not None:
-        flags["torch_threads"] = settings.threads_per_worker
-    elif "torch_threads" not in given and "OMP_NUM_THREADS" not in environ:
-        flags["torch_threads"] = max(1, machine.num_cpus // num_workers)
-    device = given.get("device", "auto")
-    if not machine.gpus or device == "cpu":
-        return flags, {}
-    if "gpu_memory_fraction" not in given:
-        sharing = -(-num_workers // len(machine.gpus)) if device in ("auto", "cuda") else num_workers
-        flags["gpu_memory_fraction"] = round(GPU_MEMORY_FRACTION / sharing, 4)
-    if device not in ("auto", "cuda"):
-        return flags, {}
-    return flags, {"CUDA_VISIBLE_DEVICES": machine.gpus[index % len(machine.gpus)]}

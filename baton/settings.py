@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Field, SecretStr
 
 from protocol.settings import Settings
+from workers.limits import MAX_RANKS
 
 
 class UpSettings(Settings):
@@ -21,6 +22,18 @@ class UpSettings(Settings):
     )
     prefill: int = Field(1, ge=1, le=64, description="Number of prefill workers.")
     decode: int = Field(1, ge=1, le=64, description="Number of decode workers.")
+    prefill_tp: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_RANKS,
+        description="Ranks of each prefill worker (its tp). Unset: the worker section's, else 1.",
+    )
+    decode_tp: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_RANKS,
+        description="Ranks of each decode worker (its tp). Unset: the worker section's, else 1.",
+    )
     host: str = Field("127.0.0.1", min_length=1, description="Address the router listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the OpenAI API; 0 lets the system choose.")
     redis_url: str | None = Field(
@@ -39,7 +52,7 @@ class UpSettings(Settings):
         None,
         ge=1,
         description="CPU threads of each worker (its torch_threads). "
-        "Unset: OMP_NUM_THREADS where that is set, else the CPUs divided by the workers.",
+        "Unset: OMP_NUM_THREADS for each rank where that is set, else the CPUs divided between all ranks.",
     )
     start_timeout_s: float = Field(
         1800.0, gt=0, description="How long a process may take to become ready, in seconds (a download included)."

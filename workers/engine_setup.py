@@ -1,7 +1,8 @@
-"""From settings to a rank's start parameters and an engine's sizes."""
+"""From settings to the ranks' start parameters and an engine's sizes."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from workers.engine.config import EngineConfig
@@ -9,16 +10,22 @@ from workers.rank.spec import RankSpec
 from workers.transfer.options import TransferOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from protocol.steps import RankReady
     from workers.settings import WorkerSettings
 
+#: Threads that a rank takes when nobody says how many: what ``workers/rank/process.py`` takes for a rank that is alone.
+MAX_DEFAULT_THREADS = 8
+
 
 def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
-    """What the rank process is started with."""
+    """What the engine's first rank is started with; the others differ in ``rank`` only."""
     return RankSpec(
         model=settings.model,
         revision=settings.revision,
         engine_id=engine_id,
+        num_ranks=settings.tp,
         device=settings.device,
         dtype=settings.dtype,
         block_size=settings.block_size,
@@ -26,14 +33,27 @@ def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
         kv_cache_bytes=settings.kv_cache_bytes,
         gpu_memory_fraction=settings.gpu_memory_fraction,
         max_model_len=settings.max_model_len,
-        num_threads=settings.torch_threads,
+        num_threads=threads_per_rank(settings, os.environ, len(os.sched_getaffinity(0))),
         transfer_options=TransferOptions(unsafe_disable_fence=settings.unsafe_disable_fence),
         internal_host=settings.bound_internal_host,
     )
 
 
+def threads_per_rank(settings: WorkerSettings, environ: Mapping[str, str], num_cpus: int) -> int | None:
+    """A rank's share of the worker's threads; None leaves the number to the rank.
+
+    A rank alone finds its own default. Several would each take every core, so they are told; ``OMP_NUM_THREADS`` is
+    one process's number already.
+    """
+    if settings.torch_threads is not None:
+        return max(1, settings.torch_threads // settings.tp)
+    if settings.tp == 1 or "OMP_NUM_THREADS" in environ:
+        return None
+    return max(1, min(MAX_DEFAULT_THREADS, num_cpus // settings.tp))
+
+
 def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
-    """The engine's sizes, from the rank's and the settings."""
+    """The engine's sizes, from the settings and what its first rank says; the ranks agree on all of it."""
     return EngineConfig(
         num_blocks=ready.num_blocks,
         block_size=settings.block_size,

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from protocol.settings import LOOPBACK, ProcessSettings
 from protocol.worker import Role
+from workers.limits import MAX_RANKS
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
@@ -42,14 +43,24 @@ class WorkerSettings(ProcessSettings):
     )
 
     # How it computes.
+    tp: int = Field(
+        1, ge=1, le=MAX_RANKS, description="Ranks (processes) that the model is split over: tensor parallelism."
+    )
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where the model runs: auto, cpu, cuda or cuda:N."
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="Where the model runs: auto, cpu, cuda (several ranks take the GPUs in turn) or cuda:N "
+        "(all ranks on that one).",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Type of weights and cache. auto: float32 on a CPU, the checkpoint's own on a GPU."
     )
     torch_threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU threads of the model. Default: one for each core, at most 8."
+        None,
+        ge=1,
+        le=1024,
+        description="CPU threads of the model, divided between its ranks. Default: OMP_NUM_THREADS for each rank "
+        "where that is set, else one for each core, at most 8 for each rank.",
     )
     num_blocks: int | None = Field(
         None, ge=2, description="Blocks in the KV cache. Default: as many as kv_cache_bytes holds."
@@ -57,7 +68,7 @@ class WorkerSettings(ProcessSettings):
     kv_cache_bytes: int | None = Field(
         None,
         ge=1,
-        description="Bytes of the KV cache. Default: 1 GiB on a CPU, gpu_memory_fraction on a GPU.",
+        description="Bytes of the KV cache, all ranks together. Default: 1 GiB on a CPU, gpu_memory_fraction on a GPU.",
     )
     gpu_memory_fraction: float = Field(
         0.9, gt=0, le=1, description="Fraction of the GPU memory left after the weights that becomes KV cache."
@@ -83,6 +94,13 @@ class WorkerSettings(ProcessSettings):
         30.0, ge=0, description="Seconds that SIGTERM waits for running requests and leases before it leaves anyway."
     )
     handshake_timeout_s: float = Field(10.0, gt=0, description="Seconds one handshake with another engine may take.")
+    read_timeout_s: float = Field(
+        15.0,
+        gt=0,
+        description="Seconds after which a block read that neither ends nor fails is given up: the request fails over, "
+        "its blocks stay out of use until the read has ended. With handshake_timeout_s, below the router's "
+        "first_byte_timeout_s.",
+    )
     handshake_concurrency: int = Field(8, ge=1, le=256, description="Handshakes done at once.")
     start_timeout_s: float = Field(600.0, gt=0, description="Seconds that loading the model may take.")
 

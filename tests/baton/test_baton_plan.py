@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from baton.configuration import ConfigurationError, Document
-from baton.plan import Machine, Model, Plan, child_environ, choose_model, make_plan
+from baton.configuration import ConfigurationError, Document, load
+from baton.plan import Model, Plan, child_environ, choose_model, make_plan
 from baton.settings import UpSettings
+from baton.shares import Machine
 
 CPU = Machine(num_cpus=8)
 
@@ -68,6 +69,73 @@ def test_gpus_are_dealt_out_and_their_memory_shared() -> None:
     assert flags(made.prefill[0].argv)["--gpu-memory-fraction"] == "0.45"
     alone = plan(machine=Machine(8, ("0", "1"))).prefill[0]
     assert flags(alone.argv)["--gpu-memory-fraction"] == "0.9"
+
+
+def ranks(made: Plan) -> list[str | None]:
+    return [flags(spec.argv).get("--tp") for spec in (*made.prefill, *made.decode)]
+
+
+def test_each_role_may_have_ranks_of_its_own_number() -> None:
+    assert ranks(plan(prefill=2, prefill_tp=2, decode_tp=1)) == ["2", "2", "1"]
+    # Without a flag, a worker finds the number in its own section, or in the environment it inherits.
+    assert ranks(plan(worker={"tp": 2})) == [None, None]
+    assert ranks(plan(worker={"tp": 2}, decode_tp=4)) == [None, "4"]
+    made = plan(environ={"BATON_WORKER_TP": "2"})
+    assert ranks(made) == [None, None]
+    assert made.decode[0].environ["BATON_WORKER_TP"] == "2"
+
+
+def test_a_number_of_ranks_that_cannot_be_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"baton\.yaml: worker\.tp"):
+        plan(worker={"tp": 0})
+    with pytest.raises(ConfigurationError, match="BATON_WORKER_TP"):
+        plan(environ={"BATON_WORKER_TP": "two"})
+    with pytest.raises(ConfigurationError, match=r"--decode-tp.*less than or equal to 64"):
+        load(UpSettings, {"decode_tp": "65"}, {}, Document())
+
+
+def threads(made: Plan) -> list[str]:
+    return [flags(spec.argv)["--torch-threads"] for spec in (*made.prefill, *made.decode)]
+
+
+def test_every_rank_gets_the_same_threads() -> None:
+    assert threads(plan(prefill_tp=2, decode_tp=2)) == ["4", "4"]
+    assert threads(plan(prefill_tp=3, decode_tp=1)) == ["6", "2"]
+    assert threads(plan(environ={"BATON_WORKER_TP": "2"}, decode=3)) == ["2", "2", "2", "2"]
+    assert threads(plan(machine=Machine(1), prefill_tp=2)) == ["2", "1"]  # one for each rank at least
+    assert threads(plan(threads_per_worker=4, prefill_tp=2)) == ["4", "4"]
+
+
+def gpus(made: Plan) -> list[tuple[str, str]]:
+    return [
+        (spec.environ["CUDA_VISIBLE_DEVICES"], flags(spec.argv)["--gpu-memory-fraction"])
+        for spec in (*made.prefill, *made.decode)
+    ]
+
+
+def test_every_rank_gets_a_gpu_of_its_own_while_there_are_some() -> None:
+    four = Machine(8, ("0", "1", "2", "3"))
+    assert gpus(plan(machine=four, prefill_tp=2, decode_tp=2)) == [("0,1", "0.9"), ("2,3", "0.9")]
+    assert gpus(plan(machine=four, prefill_tp=2, decode_tp=1)) == [("0,1", "0.9"), ("2", "0.9")]
+    assert gpus(plan(machine=four, prefill_tp=1, decode_tp=3)) == [("0", "0.9"), ("1,2,3", "0.9")]
+
+
+def test_workers_share_what_is_not_enough_for_all() -> None:
+    # A worker's fraction is that of its fullest GPU: all its ranks have equally many blocks.
+    assert gpus(plan(machine=Machine(8, ("0", "1")), prefill_tp=2, decode=2)) == [
+        *(("0,1", "0.45"), ("0", "0.45"), ("1", "0.45")),
+    ]
+    assert gpus(plan(machine=Machine(8, ("0", "1", "2")), prefill_tp=2, decode_tp=2)) == [
+        *(("0,1", "0.45"), ("2,0", "0.45")),
+    ]
+    # More ranks than GPUs: the worker sees all of them, and its ranks share its fraction between them.
+    assert gpus(plan(machine=Machine(8, ("7",)), prefill_tp=2)) == [("7", "0.45"), ("7", "0.45")]
+
+
+def test_all_ranks_stay_on_a_gpu_that_was_chosen() -> None:
+    made = plan(machine=Machine(8, ("0", "1", "2", "3")), worker={"device": "cuda:1"}, prefill_tp=2)
+    assert "CUDA_VISIBLE_DEVICES" not in made.prefill[0].environ
+    assert flags(made.prefill[0].argv)["--gpu-memory-fraction"] == "0.45"
 
 
 def test_a_device_that_was_chosen_stays() -> None:

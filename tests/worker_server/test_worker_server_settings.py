@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from router.settings import RouterSettings
+from workers.engine_setup import rank_spec, threads_per_rank
+from workers.limits import MAX_RANKS
 from workers.main import warn
 from workers.settings import WorkerSettings
 
@@ -33,3 +36,48 @@ def test_a_home_of_nobody_is_refused() -> None:
 def test_a_fence_that_is_off_is_a_warning(off: bool, caplog: pytest.LogCaptureFixture) -> None:
     warn(WorkerSettings(model="m", unsafe_disable_fence=off))
     assert ("unsafe_disable_fence is on" in caplog.text) == off
+
+
+@pytest.mark.parametrize("tp", [0, -1, MAX_RANKS + 1])
+def test_an_engine_has_at_least_one_rank_and_no_more_than_a_hand_off_may_name(tp: int) -> None:
+    with pytest.raises(ValueError, match="than or equal to"):
+        WorkerSettings(model="m", tp=tp)
+
+
+def test_every_rank_is_told_how_many_there_are() -> None:
+    spec = rank_spec(WorkerSettings(model="m", tp=3, torch_threads=7, kv_cache_bytes=1 << 20), "engine")
+    assert (spec.rank, spec.num_ranks, spec.num_threads) == (0, 3, 2)
+    # The budget is the worker's: a rank knows how many share it.
+    assert spec.kv_cache_bytes == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("tp", "torch_threads", "omp", "num_cpus", "expected"),
+    [
+        (1, None, False, 4, None),  # a rank alone finds its own number
+        (2, None, False, 4, 2),
+        (4, None, False, 64, 8),
+        (4, None, False, 2, 1),
+        (2, None, True, 4, None),
+        (2, 6, True, 4, 3),
+        (4, 3, False, 4, 1),
+        (1, 6, False, 4, 6),
+    ],
+)
+def test_ranks_divide_the_threads(
+    tp: int, torch_threads: int | None, omp: bool, num_cpus: int, expected: int | None
+) -> None:
+    settings = WorkerSettings(model="m", tp=tp, torch_threads=torch_threads)
+    environ = {"OMP_NUM_THREADS": "1"} if omp else {}
+    assert threads_per_rank(settings, environ, num_cpus) == expected
+
+
+def test_a_read_that_hangs_is_given_up_before_the_router_gives_up_the_worker() -> None:
+    worker = WorkerSettings(model="m")
+    assert worker.handshake_timeout_s + worker.read_timeout_s < RouterSettings().first_byte_timeout_s
+
+
+@pytest.mark.parametrize("read_timeout_s", [0, -1])
+def test_a_read_gets_some_time(read_timeout_s: float) -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        WorkerSettings(model="m", read_timeout_s=read_timeout_s)

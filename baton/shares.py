@@ -1,0 +1,92 @@
+"""Which part of the machine each worker gets: CPU threads, GPUs and their memory. Pure.
+
+Nothing here overrules a person: what somebody has set (threads, a device, a fraction) stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workers.settings import WorkerSettings
+
+#: Share of a GPU's free memory that all workers on it take together for their caches.
+GPU_MEMORY_FRACTION = 0.9
+#: Devices of which torch chooses one (``cuda:1`` and ``cpu`` are chosen already).
+_OPEN_DEVICES = ("auto", "cuda")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to share between the workers."""
+
+    num_cpus: int
+    #: Ids for ``CUDA_VISIBLE_DEVICES``; empty without a GPU.
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Share:
+    """One worker's part, as flags and variables for it."""
+
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def share_out(
+    workers: Sequence[WorkerSettings],
+    machine: Machine,
+    environ: Mapping[str, str],
+    threads_per_worker: int | None = None,
+) -> list[Share]:
+    """One share for each worker. ``environ`` is what all of them are started with."""
+    threads = _threads(workers, machine, environ, threads_per_worker)
+    gpus = _gpus(workers, machine)
+    return [Share({**one, **other.flags}, other.environ) for one, other in zip(threads, gpus, strict=True)]
+
+
+def _threads(
+    workers: Sequence[WorkerSettings], machine: Machine, environ: Mapping[str, str], given: int | None
+) -> list[dict[str, int]]:
+    """Every rank the same, however many the worker has: one that computes slower holds up its whole group."""
+    if given is not None:
+        return [{"torch_threads": given}] * len(workers)
+    if "OMP_NUM_THREADS" in environ:
+        return [{}] * len(workers)
+    per_rank = max(1, machine.num_cpus // sum(worker.tp for worker in workers))
+    return [{} if _is_set(worker, "torch_threads") else {"torch_threads": per_rank * worker.tp} for worker in workers]
+
+
+def _gpus(workers: Sequence[WorkerSettings], machine: Machine) -> list[Share]:
+    """GPUs in turn, one for each rank; when there are too few, the workers on a GPU share its memory.
+
+    Ranks of one worker on one GPU share that worker's part between them.
+    """
+    if not machine.gpus:
+        return [Share()] * len(workers)
+    turns = _in_turn([worker.tp if worker.device in _OPEN_DEVICES else 0 for worker in workers], machine.gpus)
+    crowd = Counter(gpu for turn in turns for gpu in turn)
+    shares = []
+    for worker, turn in zip(workers, turns, strict=True):
+        sharing = max((crowd[gpu] for gpu in turn), default=len(workers))
+        fraction = {"gpu_memory_fraction": round(GPU_MEMORY_FRACTION / sharing, 4)}
+        flags = {} if worker.device == "cpu" or _is_set(worker, "gpu_memory_fraction") else fraction
+        shares.append(Share(flags, {"CUDA_VISIBLE_DEVICES": ",".join(turn)} if turn else {}))
+    return shares
+
+
+def _in_turn(wanted: Sequence[int], gpus: Sequence[str]) -> list[tuple[str, ...]]:
+    """For each worker the next GPUs, as many as it wants or there are; after the last comes the first again."""
+    turns, start = [], 0
+    for number in wanted:
+        end = start + min(number, len(gpus))
+        turns.append(tuple(gpus[index % len(gpus)] for index in range(start, end)))
+        start = end
+    return turns
+
+
+def _is_set(worker: WorkerSettings, name: str) -> bool:
+    """Somebody has set it, in whatever way."""
+    return name in worker.model_fields_set
