@@ -23,12 +23,12 @@ from protocol.steps import (
     Progress,
     RankReady,
     Read,
-    ReadResult,
     Row,
     SamplingParams,
     Shutdown,
     Step,
     StepResult,
+    TransferReport,
 )
 from workers.rank import frames
 from workers.rank.errors import FrameError, RankDeadError, RankStartError
@@ -87,8 +87,8 @@ async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path
     answers = [await listener.events.get(), await listener.events.get()]
     assert isinstance(answers[0], Connected)
     assert answers[0].error
-    assert isinstance(answers[1], ReadResult)
-    assert (answers[1].read_id, answers[1].outcome) == (5, "failed")
+    assert isinstance(answers[1], TransferReport)
+    assert [(read.read_id, read.outcome) for read in answers[1].received] == [(5, "failed")]
 
     await link.stop()
     await link.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.handshake import RankMetadata
-from protocol.steps import Connect, Connected, Read, ReadResult
+from protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
 
 if TYPE_CHECKING:
     from workers.rank.ports import Emit, RankMemory, TransferCommand
@@ -44,7 +44,7 @@ class NullTransfer:
             self._emit(Connected(command.engine_id, REASON))
         elif isinstance(command, Read):
             self._memory.versions.store(command.fresh)
-            self._emit(ReadResult(command.read_id, "failed", 0, 0.0, REASON))
+            self._emit(TransferReport([], [ReadResult(command.read_id, "failed", 0, 0.0, REASON)]))
 
     def close(self) -> None:
         """Nothing to end."""

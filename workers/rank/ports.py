@@ -6,7 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.steps import CancelRead, Connect, Connected, Disconnect, PeerRead, RankFailed, Read, ReadResult
+from protocol.steps import (
+    CancelRead,
+    Connect,
+    Connected,
+    Disconnect,
+    PeerRead,
+    RankFailed,
+    Read,
+    ReadResult,
+    TransferReport,
+)
 
 if TYPE_CHECKING:
     from protocol.handshake import RankMetadata, Shard
@@ -15,7 +25,7 @@ if TYPE_CHECKING:
 #: What the receiver hands over, in the order in which it arrived.
 TransferCommand = Connect | Disconnect | Read | CancelRead
 #: What comes back, from any thread. ``RankFailed``: transfer cannot go on, so the rank has to end.
-TransferEvent = Connected | ReadResult | PeerRead | RankFailed
+TransferEvent = Connected | TransferReport | ReadResult | PeerRead | RankFailed
 Emit = Callable[[TransferEvent], None]
 
 
@@ -48,9 +58,10 @@ class Transfer(Protocol):
     def submit(self, command: TransferCommand) -> None:
         """Queue a command and return at once; called from the receiver thread.
 
-        Every ``Connect`` is answered by one ``Connected``, every ``Read`` by one ``ReadResult``. A ``Connected`` with
-        an error may also come unasked: the engine was lost since. A read's ``fresh`` versions are stored by the
-        implementation, before the read is posted.
+        Every ``Connect`` is answered by one ``Connected``, every ``Read`` by one ``ReadResult`` in some
+        ``TransferReport``. A ``Connected`` with an error may also come unasked: the engine was lost since. A read's
+        ``fresh`` versions are stored by the implementation, before the read is posted. What the readers of this
+        rank's blocks have finished is reported as ``Sent``, once per reader.
         """
 
     def close(self) -> None:
