@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from baton.configuration import load, variable
+from baton.configuration import Document, load, variable
 from baton.sections import MODELS, settings_model
 from baton.sources import read_document
 from protocol.settings import SECRET, SHARED
+from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,16 +39,48 @@ def test_compose_sets_only_variables_that_exist(name: str) -> None:
         assert {key for key in service.get("environment", {}) if key.startswith("BATON_")} <= known
 
 
+def filled_in(environment: dict[str, str], environ: dict[str, str]) -> dict[str, str]:
+    """The variables of a service, for whoever starts compose with ``environ``."""
+    return {
+        name: re.sub(r"\$\{(\w+):-(.*)\}", lambda match: environ.get(match[1]) or match[2], value)
+        for name, value in environment.items()
+    }
+
+
+def worker_settings(files: list[str], service: str, environ: dict[str, str]) -> WorkerSettings:
+    """What a worker of these compose files is told, without what is in its image."""
+    given = {"BATON_WORKER_HOST": "127.0.0.1"}
+    for name in files:
+        given |= filled_in(compose(name)["services"][service]["environment"], environ)
+    return load(WorkerSettings, {}, {name.removesuffix("_FILE"): value for name, value in given.items()}, Document())
+
+
 def test_compose_settings_are_accepted() -> None:
     services = compose("docker-compose.yml")["services"]
     for name, section in (("router", "router"), ("prefill", "worker"), ("decode", "worker")):
         given = {
-            key.removesuffix("_FILE"): re.sub(r"\$\{\w+:-(.*)\}", r"\1", value)
-            for key, value in services[name]["environment"].items()
+            key.removesuffix("_FILE"): value for key, value in filled_in(services[name]["environment"], {}).items()
         }
         prefix = f"BATON_{section.upper()}_"
         settings = load(settings_model(section), {}, {**given, f"{prefix}HOST": "0.0.0.0"}, read_document(None))
         assert settings.model_dump()["host"] == "0.0.0.0"
+
+
+@pytest.mark.parametrize("files", [["docker-compose.yml"], ["docker-compose.yml", "docker-compose.gpu.yml"]])
+def test_compose_starts_workers_of_as_many_ranks_as_it_is_told(files: list[str]) -> None:
+    assert [worker_settings(files, role, {}).tp for role in ("prefill", "decode")] == [1, 1]
+    environ = {"BATON_PREFILL_TP": "2", "BATON_DECODE_TP": "4"}
+    assert [worker_settings(files, role, environ).tp for role in ("prefill", "decode")] == [2, 4]
+
+
+def test_compose_gives_each_worker_the_gpus_it_is_told() -> None:
+    services = compose("docker-compose.gpu.yml")["services"]
+    environ = {"BATON_PREFILL_GPUS": "0,1", "BATON_DECODE_GPUS": "2"}
+    for role, expected in (("prefill", "0,1"), ("decode", "2")):
+        environment = services[role]["environment"]
+        assert filled_in(environment, environ)["CUDA_VISIBLE_DEVICES"] == expected
+        # Empty would hide every GPU.
+        assert filled_in(environment, {})["CUDA_VISIBLE_DEVICES"].startswith("0,1,")
 
 
 def test_compose_publishes_the_router_on_loopback_only() -> None:
