@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +20,7 @@ from baton.embedded_redis import EmbeddedRedis
 from demo import MODEL_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 IDLE_TIMEOUT_S = 30.0
 CHECK_INTERVAL_S = 0.001
@@ -52,6 +54,10 @@ class Stack:
     prefill_flags: dict[str, Any] = field(default_factory=dict)
     decode_flags: dict[str, Any] = field(default_factory=dict)
     router_flags: dict[str, Any] = field(default_factory=dict)
+    #: More workers, by name, with all their flags.
+    named: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Variables for the workers.
+    worker_environ: dict[str, str] = field(default_factory=dict)
     with_router: bool = True
 
     async def __aenter__(self) -> Self:
@@ -73,10 +79,11 @@ class Stack:
         self.http = await self._exit.enter_async_context(httpx.AsyncClient(timeout=120, limits=httpx.Limits()))
         roles = [("prefill", self.prefill, self.prefill_flags), ("decode", self.decode, self.decode_flags)]
         wanted = [(role, i, flags) for role, n, flags in [*roles, ("both", self.both, {})] for i in range(n)]
+        flags_of = {f"{role}-{i}": {"role": role, **flags} for role, i, flags in wanted} | self.named
         started = await asyncio.gather(
-            *(self._worker(f"{role}-{i}", {"role": role, **self.worker_flags, **flags}) for role, i, flags in wanted)
+            *(self._worker(name, {**self.worker_flags, **flags}) for name, flags in flags_of.items())
         )
-        self.workers = dict(zip([f"{role}-{i}" for role, i, _ in wanted], started, strict=True))
+        self.workers = dict(zip(flags_of, started, strict=True))
         if self.with_router:
             self.router = await self._run("router", "router", {"port": 0, **self.router_flags})
             await self._routable(len(started))
@@ -85,13 +92,15 @@ class Stack:
         defaults = {"model": self.model, "served-model-name": MODEL, "torch-threads": 1, "kv-cache-bytes": 2**27}
         if "num-blocks" in flags:
             del defaults["kv-cache-bytes"]
-        return await self._run(name, "worker", {**defaults, **flags})
+        return await self._run(name, "worker", {**defaults, **flags}, self.worker_environ)
 
-    async def _run(self, name: str, verb: str, flags: dict[str, Any]) -> Process:
+    async def _run(
+        self, name: str, verb: str, flags: dict[str, Any], more_environ: dict[str, str] | None = None
+    ) -> Process:
         argv = [sys.executable, "-m", "baton", verb]
         for flag, value in {"redis-url": self.redis.url, **flags}.items():
             argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")} | (more_environ or {})
         child = Child(ChildSpec(name, tuple(argv), environ), self.folder / f"{name}.log", lambda *_: None)
         await child.start()
         self._exit.push_async_callback(child.stop, 10.0)
@@ -107,6 +116,12 @@ class Stack:
 
         await eventually(all_known)
 
+    def ranks(self, worker: str) -> list[int]:
+        """The process ids of a worker's ranks, in order of rank."""
+        pid = self.workers[worker].pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sorted((int(child) for child in children), key=_rank_of)
+
     # --- asking ------------------------------------------------------------------------------------------------
 
     async def complete(self, prompt: str | list[int], *, url: str | None = None, **more: Any) -> dict[str, Any]:
@@ -121,6 +136,25 @@ class Stack:
     async def tokens(self, prompt: list[int], **more: Any) -> list[int]:
         """The sampled token ids of one completion."""
         body = await self.complete(prompt, return_token_ids=True, ignore_eos=True, **more)
+        tokens = body["choices"][0]["token_ids"]
+        assert isinstance(tokens, list)
+        return tokens
+
+    async def prefill_at(self, worker: str, prompt: list[int], **more: Any) -> dict[str, Any]:
+        """What the router would send to P; returns P's ``kv_transfer_params``."""
+        params = {"kv_transfer_params": {"do_remote_decode": True}}
+        url = self.workers[worker].url
+        body = await self.complete(prompt, url=url, max_tokens=1, ignore_eos=True, **params, **more)
+        answer = body["kv_transfer_params"]
+        assert isinstance(answer, dict)
+        return answer
+
+    async def decode_at(
+        self, worker: str, prompt: list[int], params: dict[str, Any], max_tokens: int, **more: Any
+    ) -> list[int]:
+        """What the router would send to D; returns all tokens, P's first one included."""
+        wanted = {"max_tokens": max_tokens, "ignore_eos": True, "return_token_ids": True}
+        body = await self.complete(prompt, url=self.workers[worker].url, kv_transfer_params=params, **wanted, **more)
         tokens = body["choices"][0]["token_ids"]
         assert isinstance(tokens, list)
         return tokens
@@ -180,6 +214,31 @@ class Stack:
                 return bool(state["pinned"] == state["leased"] == state["leases"] == 0)
 
             await eventually(idle)
+
+
+@contextmanager
+def stopped(*pids: int) -> Iterator[Callable[[], None]]:
+    """The processes stand still (SIGSTOP) until the returned function is called, or the block ends."""
+
+    def go_on() -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield go_on
+    finally:
+        go_on()
+
+
+def _rank_of(pid: int) -> int:
+    """A rank's number stands in the start parameters on its command line."""
+    spec = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2]
+    rank = json.loads(spec).get("rank", 0)
+    assert isinstance(rank, int)
+    return rank
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:

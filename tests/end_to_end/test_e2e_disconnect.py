@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import reference
-from stack import MODEL, Stack, eventually
+from stack import MODEL, Stack, eventually, stopped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
 #: One sequence at a time on each side, so that a second request has to wait; leases so long that no expiry helps.
 FLAGS = {"dtype": "float32", "max-num-seqs": 1, "lease-duration-ms": 600_000}
@@ -47,28 +43,6 @@ class Client:
                 pass
 
 
-def ranks(stack: Stack, worker: str) -> list[int]:
-    """Process ids of a worker's ranks: its children."""
-    pid = stack.workers[worker].pid
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-@asynccontextmanager
-async def stopped(stack: Stack, worker: str) -> AsyncIterator[Callable[[], None]]:
-    """The worker's ranks stand still (SIGSTOP) until the returned function is called."""
-
-    def go_on() -> None:
-        for rank in ranks(stack, worker):
-            os.kill(rank, signal.SIGCONT)
-
-    for rank in ranks(stack, worker):
-        os.kill(rank, signal.SIGSTOP)
-    try:
-        yield go_on
-    finally:
-        go_on()
-
-
 async def leave_and_measure(stack: Stack, client: Client, *workers: str) -> float:
     """Milliseconds from the client's leaving until these workers hold nothing for it and the router forgot it."""
     start = time.perf_counter()
@@ -91,18 +65,19 @@ def report(capsys: pytest.CaptureFixture[str], state: str, elapsed_ms: float) ->
 async def test_queued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """P stands still with as many requests as it takes; the next one waits in the router and holds nothing."""
     prompts = [reference.prompt_of(500, seed=seed) for seed in (1, 2, 3)]
-    async with Stack(tmp_path, worker_flags=FLAGS) as stack, stopped(stack, "prefill-0") as go_on:
-        async with Client(stack, prompts[0]), Client(stack, prompts[1]):
-            await stack.until_state("prefilling", count=2)
-            async with Client(stack, prompts[2]) as third:
-                row = await stack.until_state("queued")
-                start = time.perf_counter()
-                third.leave()
-                await stack.until_gone(row["id"])
-                report(capsys, "queued", (time.perf_counter() - start) * 1e3)
-            assert await stack.metric("prefill-0", "baton_worker_requests_total") == 0
-        go_on()
-        await stack.until_idle()
+    async with Stack(tmp_path, worker_flags=FLAGS) as stack:
+        with stopped(*stack.ranks("prefill-0")) as go_on:
+            async with Client(stack, prompts[0]), Client(stack, prompts[1]):
+                await stack.until_state("prefilling", count=2)
+                async with Client(stack, prompts[2]) as third:
+                    row = await stack.until_state("queued")
+                    start = time.perf_counter()
+                    third.leave()
+                    await stack.until_gone(row["id"])
+                    report(capsys, "queued", (time.perf_counter() - start) * 1e3)
+                assert await stack.metric("prefill-0", "baton_worker_requests_total") == 0
+            go_on()
+            await stack.until_idle()
 
 
 async def test_prefilling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,15 +111,16 @@ async def test_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 async def test_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """D's rank stands still, so the read cannot end: P's blocks go back at once, D's when NIXL is done with them."""
-    async with Stack(tmp_path, worker_flags=FLAGS) as stack, stopped(stack, "decode-0") as go_on:
-        async with Client(stack, reference.prompt_of(500, seed=6)) as client:
-            await stack.until_state("reading")
-            assert (await stack.state("prefill-0"))["leased"] > 0
-            report(capsys, "reading (on P)", await leave_and_measure(stack, client, "prefill-0"))
-        start = time.perf_counter()
-        go_on()
-        await stack.until_idle("decode-0")
-        report(capsys, "reading (on D, after its rank could go on)", (time.perf_counter() - start) * 1e3)
+    async with Stack(tmp_path, worker_flags=FLAGS) as stack:
+        with stopped(*stack.ranks("decode-0")) as go_on:
+            async with Client(stack, reference.prompt_of(500, seed=6)) as client:
+                await stack.until_state("reading")
+                assert (await stack.state("prefill-0"))["leased"] > 0
+                report(capsys, "reading (on P)", await leave_and_measure(stack, client, "prefill-0"))
+            start = time.perf_counter()
+            go_on()
+            await stack.until_idle("decode-0")
+            report(capsys, "reading (on D, after its rank could go on)", (time.perf_counter() - start) * 1e3)
 
 
 async def test_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,33 +27,13 @@ def small_stack(folder: Path, **decode_flags: Any) -> Stack:
     )
 
 
-async def prefill(stack: Stack, prompt: list[int], **more: Any) -> dict[str, Any]:
-    """What the router would send to P; returns P's ``kv_transfer_params``."""
-    url = stack.workers["prefill-0"].url
-    params = {"kv_transfer_params": {"do_remote_decode": True}}
-    body = await stack.complete(prompt, url=url, max_tokens=1, ignore_eos=True, **params, **more)
-    answer = body["kv_transfer_params"]
-    assert isinstance(answer, dict)
-    return answer
-
-
-async def decode(stack: Stack, prompt: list[int], params: dict[str, Any]) -> list[int]:
-    """What the router would send to D; returns all tokens, the first one included."""
-    url = stack.workers["decode-0"].url
-    more = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "return_token_ids": True}
-    body = await stack.complete(prompt, url=url, kv_transfer_params=params, **more)
-    tokens = body["choices"][0]["token_ids"]
-    assert isinstance(tokens, list)
-    return tokens
-
-
 async def answer_after_overwrite(stack: Stack, prompt: list[int]) -> list[int]:
     """Prefill on P, let the lease expire, fill P's cache with other prompts, then let D read."""
-    params = await prefill(stack, prompt)
+    params = await stack.prefill_at("prefill-0", prompt)
     await stack.until_idle("prefill-0")
-    await asyncio.gather(*(prefill(stack, reference.prompt_of(560, seed=s)) for s in range(4)))
+    await asyncio.gather(*(stack.prefill_at("prefill-0", reference.prompt_of(560, seed=s)) for s in range(4)))
     await stack.until_idle("prefill-0")
-    return await decode(stack, prompt, params)
+    return await stack.decode_at("decode-0", prompt, params, NUM_TOKENS)
 
 
 @pytest.mark.parametrize("length", [100, 250])
@@ -79,8 +59,10 @@ async def test_it_is_the_fence_that_prevents_it(tmp_path: Path) -> None:
 async def test_an_expired_lease_whose_blocks_still_hold_the_data_is_still_good(tmp_path: Path) -> None:
     async with small_stack(tmp_path) as stack:
         prompt = reference.prompt_of(250, seed=251)
-        params = await prefill(stack, prompt)
+        params = await stack.prefill_at("prefill-0", prompt)
         await stack.until_idle("prefill-0")
-        assert await decode(stack, prompt, params) == reference.greedy(tuple(prompt), NUM_TOKENS)
+        assert await stack.decode_at("decode-0", prompt, params, NUM_TOKENS) == reference.greedy(
+            tuple(prompt), NUM_TOKENS
+        )
         assert await stack.metric("decode-0", "baton_worker_fence_rejections_total") == 0
         assert await stack.metric("decode-0", "baton_worker_local_prefills_total") == 0
