@@ -1,4 +1,4 @@
-"""Fence, notification, plan, environment, and the mapping of NIXL's exceptions."""
+"""Fence, notification, environment, and the mapping of NIXL's exceptions."""
 
 from __future__ import annotations
 
@@ -6,39 +6,19 @@ import ipaddress
 import socket
 from pathlib import Path
 
-import msgspec
 import nixl._api as nixl
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.handshake import RankMetadata, Shard
 from workers.transfer import nixl_port, ucx
-from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError, PlanError
+from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import VERSION, expected_versions, stale_positions
 from workers.transfer.network import addresses, interface_of, rdma_ports
 from workers.transfer.nixl_port import ERRORS, TransferState
 from workers.transfer.notification import MAX_NOTIFICATION_BYTES, encode_read, parse_read
-from workers.transfer.plan import plan
 from workers.transfer.ucx import apply_ucx_environment, ucx_environment
-
-
-def metadata() -> RankMetadata:
-    return RankMetadata(
-        engine_id="e",
-        rank=0,
-        num_ranks=1,
-        agent_metadata=b"",
-        agent_name="e-0",
-        cache_address=4096,
-        cache_memory_type="DRAM",
-        cache_device_id=0,
-        num_blocks=4,
-        block_bytes=64,
-        version_address=8192,
-        shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
-    )
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=20), st.data())
@@ -66,37 +46,6 @@ def test_notifications_are_understood() -> None:
     assert parse_read(encode_read("0f3a")) == "0f3a"
     assert parse_read(b"a" * 128 + b":1") == "a" * 128
     assert parse_read(b"a" * MAX_NOTIFICATION_BYTES + b":1") is None
-
-
-def test_equal_shards_pair() -> None:
-    (source,) = plan(metadata(), [metadata()])
-    assert source.remote == metadata()
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"num_ranks": 2}, "2 ranks"),
-        ({"block_bytes": 128}, "64 bytes here, 128 there"),
-        ({"shard": Shard(first_layer=0, last_layer=2, first_head=0, last_head=4)}, "heads 0-4 there"),
-        ({"num_blocks": 0}, "impossible"),
-        ({"num_blocks": 2**31}, "impossible"),
-        ({"cache_address": 2**64 - 64}, "impossible"),
-        ({"version_address": 0}, "impossible"),
-        ({"cache_memory_type": "BLOCK"}, "unknown kind"),
-        ({"cache_device_id": -1}, "unknown kind"),
-    ],
-)
-def test_what_cannot_be_paired_is_refused_by_name(change: dict[str, object], words: str) -> None:
-    with pytest.raises(PlanError, match=words):
-        plan(metadata(), [msgspec.structs.replace(metadata(), **change)])
-
-
-def test_several_ranks_are_refused_yet() -> None:
-    with pytest.raises(PlanError, match="2 ranks"):
-        plan(metadata(), [metadata(), metadata()])
-    with pytest.raises(PlanError, match="this engine has 2 ranks"):
-        plan(msgspec.structs.replace(metadata(), num_ranks=2), [metadata()])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

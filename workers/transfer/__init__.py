@@ -8,11 +8,12 @@ In a rank process, in one thread (``rank_transfer``):
 ``peers``          remote engines that the agent knows
 ``block_read``     one read in flight, carried out; ``read_machine`` decides, ``fence`` compares
 ``read_checks``    what must be true of a read before NIXL hears of it
-``plan``           which of P's ranks one of D's ranks reads
+``plan``           which of P's ranks one of D's ranks reads, and what of each; ``shards`` has the geometry
 ``notification``   what a reader tells P
 
 In the main process, without NIXL:
 
 ``handshake_server``  answers for our own ranks
+``plan``              can two engines be paired at all?
 ``handshake_pool``    which remote engines are known; ``handshake_fetch`` asks them
 """

@@ -1,8 +1,12 @@
-"""Which of P's ranks one of D's ranks reads, and what of each.
+"""Which of P's ranks one of D's ranks reads, and what of each. Pure.
 
-One rule is meant to cover equal, wider and narrower tensor parallelism: a rank reads the intersection of its own shard
-with each of P's. What exists is its simplest case: one rank on each side, holding the same. All else is refused by
-name, so that nobody reads half a block.
+One rule for equal, wider and narrower splits, by heads and by layers: a rank reads the intersection of its own shard
+with each of P's. Both engines have to divide the model evenly; all else is refused by name, so that nobody reads half
+a block.
+
+Where several ranks of P hold the same shard (copies), a reader takes one of them: the first of its readers the first
+copy, the second the second, and so on, around. With more copies than readers some are read by nobody; they are told
+of the read all the same, since P waits for all of its ranks. A ``Source`` without runs is such a one.
 """
 
 from __future__ import annotations
@@ -11,48 +15,115 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from protocol.handshake import RankMetadata
+from workers.limits import MAX_RANKS
 from workers.transfer.errors import PlanError
+from workers.transfer.shards import Grid, MisfitError, Run, grid_around, grid_of, runs_between, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from protocol.handshake import RankMetadata
+#: NIXL numbers the pieces of a list with signed 32-bit integers.
+_MAX_PIECES = 2**31
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Read whole blocks from this remote rank."""
+    """Read these runs of every block from this remote rank, and then tell it.
+
+    ``num_readers`` ranks of the reading engine tell it, one of them the local rank.
+    """
 
     remote: RankMetadata
+    runs: tuple[Run, ...]
+    num_readers: int
+
+
+def check_pair(locals: Sequence[RankMetadata], remotes: Sequence[RankMetadata]) -> None:
+    """Can every rank of ours read from an engine of these ranks? Raises PlanError, which names both sides."""
+    try:
+        _check_engine(locals)
+        _check_engine(remotes)
+        here, there = grid_of(locals), grid_of(remotes)
+        if (here.num_heads, here.num_layers) != (there.num_heads, there.num_layers):
+            raise MisfitError("the models differ in size")
+        _check_grids(here, there)
+    except MisfitError as error:
+        raise PlanError(f"{error}: {words(locals)} here, {words(remotes)} there") from None
 
 
 def plan(local: RankMetadata, remotes: Sequence[RankMetadata]) -> list[Source]:
-    """What ``local`` reads from an engine of these ranks; raises PlanError."""
-    if local.num_ranks != 1:
-        raise PlanError(f"this engine has {local.num_ranks} ranks; only one is supported yet")
-    if len(remotes) != 1 or remotes[0].num_ranks != 1:
-        num_ranks = max([len(remotes), *(remote.num_ranks for remote in remotes)])
-        raise PlanError(f"the remote engine has {num_ranks} ranks; only one is supported yet")
-    (remote,) = remotes
-    _check_metadata(remote)
-    if remote.shard != local.shard:
-        raise PlanError(f"shards differ: {_words(local)} here, {_words(remote)} there")
-    if remote.block_bytes != local.block_bytes:
-        raise PlanError(f"a block has {local.block_bytes} bytes here, {remote.block_bytes} there")
-    return [Source(remote)]
+    """What ``local`` reads from an engine of these ranks, by rank; raises PlanError, which names both sides."""
+    try:
+        _check_metadata(local)
+        _check_engine(remotes)
+        there = grid_of(remotes)
+        here = grid_around(local, there.num_heads, there.num_layers)
+        _check_grids(here, there)
+        return _sources(local, here, remotes, there)
+    except MisfitError as error:
+        raise PlanError(f"{error}: {words([local])} here, {words(remotes)} there") from None
 
 
-def _check_metadata(remote: RankMetadata) -> None:
+def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], there: Grid) -> list[Source]:
+    num_seen: dict[object, int] = {}
+    sources = []
+    for remote in sorted(remotes, key=lambda remote: remote.rank):
+        copy = num_seen.get(remote.shard, 0)
+        num_seen[remote.shard] = copy + 1
+        runs = runs_between(local.shard, remote.shard, here.cell_bytes)
+        if not runs:
+            continue
+        if len(runs) * max(local.num_blocks, remote.num_blocks) >= _MAX_PIECES:
+            raise MisfitError("a cache has too many pieces")
+        reader, num_readers = _turn(local, here, remote)
+        if there.num_copies <= num_readers:
+            told_by = range(copy, num_readers, there.num_copies)
+        else:
+            told_by = range(copy % num_readers, copy % num_readers + 1)
+        if reader in told_by:
+            sources.append(Source(remote, runs if reader % there.num_copies == copy else (), len(told_by)))
+    return sources
+
+
+def _turn(local: RankMetadata, here: Grid, remote: RankMetadata) -> tuple[int, int]:
+    """Of our ranks that share something with the remote one: which is ``local``, and how many are there?"""
+    columns, rows = here.overlapping(remote.shard)
+    own_column, own_row = here.overlapping(local.shard)
+    reader = (own_row.start - rows.start) * len(columns) + own_column.start - columns.start
+    return reader, len(rows) * len(columns)
+
+
+def _check_grids(here: Grid, there: Grid) -> None:
+    if here.num_copies != 1:
+        raise MisfitError("ranks that read may not hold the same shard")
+    if here.cell_bytes != there.cell_bytes:
+        raise MisfitError(f"one head of one layer has {here.cell_bytes} bytes here, {there.cell_bytes} there")
+
+
+def _check_engine(ranks: Sequence[RankMetadata]) -> None:
+    """Are these all the ranks of one engine, and possible ones? Raises MisfitError or PlanError."""
+    if not ranks:
+        raise PlanError("an engine without ranks")
+    for rank in ranks:
+        _check_metadata(rank)
+    if sorted(rank.rank for rank in ranks) != list(range(len(ranks))) or {r.num_ranks for r in ranks} != {len(ranks)}:
+        raise MisfitError("these are not all ranks of one engine")
+    if len({(rank.engine_id, rank.num_blocks) for rank in ranks}) != 1:
+        raise MisfitError("the ranks are not of one engine, or not of one number of blocks")
+
+
+def _check_metadata(rank: RankMetadata) -> None:
     """A peer's numbers become addresses: refuse what cannot be one."""
-    sizes_ok = 0 < remote.num_blocks < 2**31 and remote.block_bytes > 0
-    end = remote.cache_address + remote.num_blocks * remote.block_bytes
-    if not sizes_ok or not 0 < remote.cache_address <= end < 2**64:
-        raise PlanError("the remote cache's address or size is impossible")
-    if not 0 < remote.version_address < 2**64 - 8 * remote.num_blocks:
-        raise PlanError("the remote version table's address is impossible")
-    if remote.cache_memory_type not in {"DRAM", "VRAM"} or remote.cache_device_id < 0:
-        raise PlanError("the remote cache is in an unknown kind of memory")
-
-
-def _words(rank: RankMetadata) -> str:
+    if not 0 <= rank.rank < rank.num_ranks <= MAX_RANKS:
+        raise PlanError(f"rank {rank.rank} of {rank.num_ranks} is impossible; an engine has at most {MAX_RANKS}")
+    sizes_ok = 0 < rank.num_blocks < 2**31 and rank.block_bytes > 0
+    end = rank.cache_address + rank.num_blocks * rank.block_bytes
+    if not sizes_ok or not 0 < rank.cache_address <= end < 2**64:
+        raise PlanError(f"rank {rank.rank}: the cache's address or size is impossible")
+    if not 0 < rank.version_address < 2**64 - 8 * rank.num_blocks:
+        raise PlanError(f"rank {rank.rank}: the version table's address is impossible")
+    if rank.cache_memory_type not in {"DRAM", "VRAM"} or rank.cache_device_id < 0:
+        raise PlanError(f"rank {rank.rank}: the cache is in an unknown kind of memory")
     shard = rank.shard
-    return f"layers {shard.first_layer}-{shard.last_layer}, heads {shard.first_head}-{shard.last_head}"
+    if not 0 <= shard.first_head < shard.last_head or not 0 <= shard.first_layer < shard.last_layer:
+        raise PlanError(f"rank {rank.rank} holds an impossible part of the model: {words([rank])}")
