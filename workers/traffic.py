@@ -1,50 +1,135 @@
-"""Between engine, rank and handshakes: who hears what a rank says, and who must know of the reads it is given."""
+"""Between engine, ranks and handshakes: one link for all ranks, one answer made of theirs.
+
+To the ranks: every message goes to all of them, in one order. A read is noted on its way, because the handshake pool
+must keep an engine that is read from, and refuse one whose reads have been given up and do not end.
+From the ranks: ``rank_reports`` merges; what became of a read is told to the engine and to the pool. As soon as one
+rank's part of a read fails, the engine hears ``ReadFailing`` and the other ranks are told to stop. Ranks that do not
+agree are the end of the engine: it hears ``RankFailed``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.steps import Connected, Read, ReadResult
+from protocol import steps
+from protocol.steps import CancelRead, Connected, RankFailed, Read, ReadResult, Step, StepResult, TransferReport
+from workers.engine.errors import RankProtocolError
+from workers.engine.ports import PeerRead, ReadFailing
+from workers.rank_reports import ReadMerge, SentMerge, StepMerge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from protocol.steps import FromRank, ToRank
-    from workers.transfer.handshake_pool import HandshakePool
+    from workers.engine.ports import EngineEvent
 
 
 class Link(Protocol):
-    """The rank."""
+    """The ranks."""
 
     def send(self, message: ToRank) -> None:
-        """Queue a message; never raises for a connection that is gone."""
+        """Queue a message for every rank; never raises for a connection that is gone."""
+
+
+class Peers(Protocol):
+    """The remote engines that are read from: the handshake pool."""
+
+    def on_connected(self, rank: int, message: Connected, /) -> None:
+        """A rank of ours has answered ``Connect``, or has lost the engine since."""
+
+    def read_started(self, engine_id: str, /) -> None:
+        """A read from it was sent."""
+
+    def read_given_up(self, engine_id: str, /) -> None:
+        """A read from it has taken too long, and has not ended."""
+
+    def read_ended(self, engine_id: str, /, *, failed: bool) -> None:
+        """A read from it has ended on every rank."""
 
 
 class RankTraffic:
-    """The engine's ``RankLink``. Engines that are read from are kept by the handshake pool until the read has ended."""
+    """The engine's ``RankLink`` for ``num_ranks`` ranks, numbered from 0. All calls come from the engine's loop."""
 
-    def __init__(self, link: Link, pool: HandshakePool, rank: int = 0) -> None:
+    def __init__(self, link: Link, peers: Peers, num_ranks: int = 1) -> None:
         self._link = link
-        self._pool = pool
-        self._rank = rank
-        self._engine_of: dict[int, str] = {}
+        self._peers = peers
+        self._steps = StepMerge(num_ranks)
+        self._reads = ReadMerge(num_ranks)
+        self._sent = SentMerge(num_ranks)
         #: The engine's ear, once there is an engine.
-        self.on_event: Callable[[FromRank], None] | None = None
+        self.on_event: Callable[[EngineEvent], None] = lambda event: None
+
+    def __repr__(self) -> str:
+        return f"<RankTraffic {len(self._steps)} steps, {len(self._reads)} reads, {len(self._sent)} being read>"
+
+    # --- to the ranks -------------------------------------------------------------------------------------------
 
     def send(self, message: ToRank) -> None:
-        """To the rank."""
-        if isinstance(message, Read):
-            self._engine_of[message.read_id] = message.engine_id
-            self._pool.read_started(message.engine_id)
+        """To every rank."""
+        if isinstance(message, Step):
+            self._steps.start(message.step_id)
+        elif isinstance(message, Read):
+            self._reads.start(message)
+            self._peers.read_started(message.engine_id)
+        elif isinstance(message, CancelRead):
+            self._cancel(message)
+            return
         self._link.send(message)
 
-    def hear(self, event: FromRank) -> None:
-        """From the rank: to whoever it is for."""
-        if isinstance(event, Connected):
-            self._pool.on_connected(self._rank, event)
+    def _cancel(self, message: CancelRead) -> None:
+        """Once, and only while somebody reads."""
+        read = self._reads.get(message.read_id)
+        if read is not None and not read.is_cancelled:
+            read.is_cancelled = True
+            self._link.send(message)
+
+    def give_up_read(self, read_id: int) -> None:
+        """Cancel a read that takes too long; nothing new is read from its engine until it has ended."""
+        read = self._reads.get(read_id)
+        if read is not None:
+            self._cancel(CancelRead(read_id))
+            self._peers.read_given_up(read.engine_id)
+
+    # --- from the ranks -----------------------------------------------------------------------------------------
+
+    def hear(self, rank: int, event: FromRank) -> None:
+        """Pass on what a rank says to whoever it is for, once it is the news of all ranks."""
+        if isinstance(event, StepResult):
+            self._hear_step(rank, event)
+        elif isinstance(event, TransferReport):
+            self._hear_report(rank, event)
+        elif isinstance(event, Connected):
+            self._peers.on_connected(rank, event)
+        elif isinstance(event, RankFailed):
+            self.on_event(RankFailed(f"rank {rank}: {event.error}"))
+        elif isinstance(event, ReadResult):
+            self._hear_part(rank, event)
+        elif isinstance(event, steps.PeerRead):
+            self.on_event(PeerRead(event.lease_id))
+
+    def _hear_step(self, rank: int, part: StepResult) -> None:
+        try:
+            result = self._steps.hear(rank, part)
+        except RankProtocolError as error:
+            self.on_event(RankFailed(str(error)))
             return
-        if isinstance(event, ReadResult):
-            engine_id = self._engine_of.pop(event.read_id, "")
-            self._pool.read_ended(engine_id, failed=event.outcome == "failed")
-        if self.on_event is not None:
-            self.on_event(event)
+        if result is not None:
+            self.on_event(result)
+
+    def _hear_report(self, rank: int, report: TransferReport) -> None:
+        for sent in report.sent:
+            if self._sent.hear(rank, sent):
+                self.on_event(PeerRead(sent.lease_id))
+        for part in report.received:
+            self._hear_part(rank, part)
+
+    def _hear_part(self, rank: int, part: ReadResult) -> None:
+        news = self._reads.hear(rank, part)
+        if news is None:
+            return
+        if isinstance(news, ReadFailing):
+            self._cancel(CancelRead(news.read_id))
+        else:
+            # Before the engine hears: what it sends next may be for the same remote engine.
+            self._peers.read_ended(self._reads.pop(news.read_id).engine_id, failed=news.outcome == "failed")
+        self.on_event(news)

@@ -255,7 +255,7 @@ class Worker:
             logger.info("%s", event.text)
             self._tell(ProgressStatus(text=event.text))
         elif self._traffic is not None:
-            self._traffic.hear(event)
+            self._traffic.hear(0, event)
 
     def _on_death(self, error: RankDeadError) -> None:
         """The rank is gone: requests are told at once, the process leaves."""

@@ -62,7 +62,7 @@ class FakeRank:
         self.records: dict[int, Record] = {}
         self.step: Step | None = None
         self.reads: dict[int, Read] = {}
-        self.prompts: dict[int, list[int]] = {}
+        self.known_reads: set[int] = set()
         self.cancelled: set[int] = set()
 
     def receive(self, message: ToRank) -> None:
@@ -74,7 +74,8 @@ class FakeRank:
             self._begin_read(message)
         else:
             assert isinstance(message, CancelRead)
-            assert message.read_id in self.reads, "cancelled a read that is not under way"
+            assert message.read_id in self.known_reads, "cancelled a read that was never begun"
+            assert message.read_id not in self.cancelled, "cancelled twice"
             self.cancelled.add(message.read_id)
 
     # --- steps --------------------------------------------------------------------------------------------------
@@ -154,6 +155,8 @@ class FakeRank:
         assert [block - 1000 for block in read.remote_block_ids] == [version - 7000 for version in read.versions]
         self._store(read.fresh)
         assert set(read.local_block_ids) <= {block for block, _ in read.fresh}
+        assert read.read_id not in self.known_reads
+        self.known_reads.add(read.read_id)
         self.reads[read.read_id] = read
         self._poison_read(read)
 
@@ -162,15 +165,25 @@ class FakeRank:
             assert self.pool.is_writable(block), f"block {block} went to somebody else while a read may write it"
             self.slots[block] = [POISON] * self.pool.block_size
 
-    def finish_read(self, read_id: int, outcome: str, prompt: Sequence[int]) -> ReadResult:
-        """NIXL wrote to the very end, and P's data are there if the outcome is ``done``."""
+    def finish_read(
+        self, read_id: int, outcome: str, prompt: Sequence[int], stale: Sequence[int] | None = None
+    ) -> ReadResult:
+        """NIXL wrote to the very end. P's data are there if the outcome is ``done``, and after ``stale`` in the blocks
+        that are not at the indexes ``stale`` of the read; None: in none, and it is not said which.
+        """
         read = self.reads.pop(read_id)
         self._poison_read(read)
-        if outcome == "done":
-            computed = values(prompt)
-            size = self.pool.block_size
-            for remote, local in zip(read.remote_block_ids, read.local_block_ids, strict=True):
-                start = (remote - 1000) * size
+        is_read = outcome in ("done", "stale")
+        bad = {read.local_block_ids[index] for index in stale or ()}
+        if outcome == "done" or (outcome == "stale" and stale is not None):
+            self._fill(read, prompt, bad)
+        num_blocks = len(read.local_block_ids) if is_read else 0
+        error = "" if outcome == "done" else f"it was {outcome}"
+        return ReadResult(read_id, outcome, 100 * num_blocks, 0.5, error, num_blocks, sorted(bad))
+
+    def _fill(self, read: Read, prompt: Sequence[int], bad: set[int]) -> None:
+        computed, size = values(prompt), self.pool.block_size
+        for remote, local in zip(read.remote_block_ids, read.local_block_ids, strict=True):
+            start = (remote - 1000) * size
+            if local not in bad:
                 self.write([-1] * (remote - 1000) + [local], start, computed[: start + size])
-        num_bytes = 100 * len(read.local_block_ids) if outcome == "done" else 0
-        return ReadResult(read_id, outcome, num_bytes, 0.5, "" if outcome == "done" else f"it was {outcome}")

@@ -23,6 +23,7 @@ from workers.engine.api import (
 from workers.engine.config import EngineConfig
 from workers.engine.errors import IllegalTransitionError, RankProtocolError
 from workers.engine.scheduler import Command, Scheduler
+from workers.engine.step_outcome import Output
 
 
 class Bench:
@@ -75,9 +76,11 @@ class Bench:
     def add_own(self, name: str, prompt: list[int], hand_off: HandOff, max_tokens: int = 4, **changes: Any) -> int:
         return self.add(name, prompt, max_tokens, remote=params_of(hand_off, prompt, "us", **changes))
 
-    def read(self, prompt: list[int], outcome: str = "done") -> None:
+    def read(self, prompt: list[int], outcome: str = "done", stale: list[int] | None = None) -> None:
         (read_id,) = self.rank.reads
-        failure = self.scheduler.apply_read(self.rank.finish_read(read_id, outcome, prompt))
+        self.deliver(self.scheduler.apply_read(self.rank.finish_read(read_id, outcome, prompt, stale)))
+
+    def deliver(self, failure: Output | None) -> None:
         if failure is not None:
             self.outputs[failure[0]].append(failure[1])
         self.scheduler.check()
@@ -336,7 +339,7 @@ def test_a_read_fills_the_blocks_and_decoding_goes_on_after_the_first_token() ->
     bench.run()
     assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
     assert bench.scheduler.counters.reads["done"] == 1
-    assert bench.scheduler.counters.read_bytes == 300
+    assert (bench.scheduler.counters.read_bytes, bench.scheduler.counters.read_descriptors) == (300, 3)
     assert bench.scheduler.counters.prefill_tokens == 0
 
 
@@ -397,6 +400,63 @@ def test_a_stale_read_becomes_a_local_prefill() -> None:
     assert (counters.fence_rejections, counters.local_prefills, counters.reads["stale"]) == (1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("stale", "kept"), [([0], 0), ([1], 1), ([2], 2), ([1, 2], 1), ([0, 2], 0), ([], 0), (None, 0)]
+)
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_a_stale_read_keeps_what_comes_before_the_first_stale_block(
+    stale: list[int] | None, kept: int, prefix_cache: bool
+) -> None:
+    bench = Bench(prefix_cache=prefix_cache)
+    seq = bench.add_remote("a", PROMPT, 4)
+    bench.pump()
+    bench.read(PROMPT, "stale", stale)
+    assert rows(bench.step()) == [(seq, 4 * kept, 11 - 4 * kept, True)]
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
+    counters = bench.scheduler.counters
+    assert (counters.local_prefills, counters.stale_kept_tokens) == (1, 4 * kept)
+
+
+def test_stale_blocks_are_counted_from_the_start_of_the_prompt_not_of_the_read() -> None:
+    bench = Bench()
+    bench.add("first", PROMPT[:5], 1)
+    bench.run()
+    seq = bench.add_remote("a", PROMPT, 4, remote=params(PROMPT, first_token=-1))
+    (read,) = bench.pump()
+    assert isinstance(read, Read) and len(read.local_block_ids) == 2
+    bench.read(PROMPT, "stale", [1])
+    assert rows(bench.step()) == [(seq, 8, 2, True)]
+    bench.run()
+    assert bench.tokens(seq) == expected(PROMPT, 4)
+    assert bench.scheduler.counters.stale_kept_tokens == 4
+
+
+@pytest.mark.parametrize("wrong", ["another block", "the block of the first token"])
+def test_whoever_names_blocks_that_were_not_read_is_not_trusted_with_any(wrong: str) -> None:
+    bench = Bench()
+    prompt = PROMPT[:8]
+    seq = bench.add_remote("a", prompt, 4)
+    (read,) = bench.pump()
+    assert isinstance(read, Read)
+    others = {block for block, _ in read.fresh} - set(read.local_block_ids)
+    block = others.pop() if wrong == "the block of the first token" else 15
+    bench.rank.finish_read(1, "stale", prompt, [])
+    bench.deliver(bench.scheduler.apply_read(ReadResult(1, "stale", 0, 0.0, "", 0, [block])))
+    assert rows(bench.step()) == [(seq, 0, 9, True)]
+    bench.run()
+    assert bench.tokens(seq) == expected(prompt, 4)[1:]
+
+
+def test_what_a_stale_read_kept_serves_other_prompts() -> None:
+    bench = Bench()
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.read(PROMPT, "stale", [1, 2])
+    seq = bench.add("b", PROMPT[:6], 1)
+    assert (seq, 4, 2, True) in rows(bench.step())
+
+
 @pytest.mark.parametrize("outcome", ["failed", "cancelled", "never heard of"])
 def test_a_failed_read_is_the_callers_to_try_elsewhere(outcome: str) -> None:
     bench = Bench()
@@ -441,6 +501,60 @@ def test_a_cancelled_read_keeps_its_blocks_but_not_its_seat() -> None:
     assert bench.tokens(other) == expected([1] * 5, 4)
     bench.read(PROMPT)
     assert bench.scheduler.load().pinned_blocks == 0
+
+
+@pytest.mark.parametrize("outcome", ["done", "stale", "failed", "cancelled"])
+@pytest.mark.parametrize("why", ["timeout", "failing"])
+def test_a_read_is_given_up_at_once_and_its_blocks_only_when_it_has_ended(why: str, outcome: str) -> None:
+    bench = Bench(max_num_seqs=1, read_timeout_s=10.0)
+    seq = bench.add_remote("a", PROMPT)
+    bench.pump()
+    if why == "timeout":
+        bench.deliver(bench.scheduler.time_out_read(1))
+    else:
+        bench.deliver(bench.scheduler.fail_read(1, "rank 1: P is gone"))
+    (error,) = bench.outputs[seq]
+    assert isinstance(error, ReadFailedError)
+    texts = {
+        "timeout": "the read of P's blocks has not ended after 10 s (read_timeout)",
+        "failing": "rank 1: P is gone",
+    }
+    assert str(error) == texts[why]
+    load = bench.scheduler.load()
+    assert (load.reading, load.pinned_blocks, bench.scheduler.is_quiet) == (0, 3, False)
+    assert bench.scheduler.abort("a") is None
+    again = bench.add("a", [1], 1)
+    assert rows(bench.step()) == [(again, 0, 1, True)]
+    bench.read(PROMPT, outcome)
+    assert bench.scheduler.load().pinned_blocks == 0
+    assert len(bench.outputs[seq]) == 1
+    counters = bench.scheduler.counters
+    assert (counters.ended["failed"], counters.ended["aborted"], counters.local_prefills) == (1, 0, 0)
+    assert (counters.reads[outcome], counters.reads_timed_out) == (1, int(why == "timeout"))
+
+
+def test_who_has_left_is_not_told_that_the_read_is_given_up() -> None:
+    bench = Bench()
+    seq = bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.scheduler.abort("a")
+    bench.pump()
+    assert bench.scheduler.fail_read(1, "no") is None
+    assert bench.scheduler.time_out_read(1) is None
+    bench.read(PROMPT, "cancelled")
+    assert bench.scheduler.fail_read(1, "late") is None
+    assert bench.outputs[seq] == []
+    counters = bench.scheduler.counters
+    assert (counters.ended["aborted"], counters.ended["failed"], counters.reads_timed_out) == (1, 0, 1)
+
+
+def test_a_read_is_given_up_once() -> None:
+    bench = Bench()
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    assert bench.scheduler.fail_read(1, "no") is not None
+    assert bench.scheduler.fail_read(1, "no") is None
+    assert bench.scheduler.time_out_read(1) is None
 
 
 def test_who_waits_for_the_blocks_of_a_cancelled_read_is_not_starved_by_leases() -> None:
@@ -716,6 +830,8 @@ def test_a_request_is_finished_by_its_first_token_or_hands_off_or_reads() -> Non
 def test_a_budget_below_the_number_of_sequences_is_refused() -> None:
     with pytest.raises(ValueError, match="max_num_batched_tokens"):
         config(max_num_seqs=8, max_num_batched_tokens=7)
+    with pytest.raises(ValueError, match="read_timeout_s"):
+        config(read_timeout_s=-1.0)
     with pytest.raises(ValueError, match="num_blocks"):
         EngineConfig(num_blocks=0, block_size=1, max_model_len=1, vocab_size=1)
 

@@ -11,7 +11,7 @@ import pytest
 from engine_fake_rank import FakeRank
 from engine_requests import VOCAB, config, expected, params_of, remote_request, request
 
-from protocol.steps import CancelRead, Connected, PeerRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
+from protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
 from workers.engine.api import (
     AbortedError,
     DrainingError,
@@ -24,9 +24,11 @@ from workers.engine.api import (
     TokenOutput,
 )
 from workers.engine.engine import AsyncEngine
-from workers.engine.ports import EngineHooks
+from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from protocol.handoff import KVTransferParams
     from workers.engine.token_stream import QueuedTokens
 
@@ -42,6 +44,10 @@ class HandRank:
         self.engine: AsyncEngine
         self.rank: FakeRank
         self.error: Exception | None = None
+        self.given_up: list[int] = []
+
+    def give_up_read(self, read_id: int) -> None:
+        self.given_up.append(read_id)
 
     def send(self, message: ToRank) -> None:
         if self.error is not None:
@@ -55,7 +61,7 @@ class HandRank:
         self.engine.on_rank_event(self.rank.finish_step())
 
     def read(self, outcome: str = "done", prompt: list[int] = PROMPT) -> None:
-        (read_id,) = self.rank.reads
+        read_id = min(self.rank.reads)
         self.engine.on_rank_event(self.rank.finish_read(read_id, outcome, prompt))
 
 
@@ -70,6 +76,18 @@ class HandConnector:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
         await future
+
+
+class HandTimer:
+    """A ``Timer``: fires when the test says so."""
+
+    def __init__(self, delay_s: float, fire: Callable[[], None]) -> None:
+        self.delay_s = delay_s
+        self.fire = fire
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
 
 class Ears:
@@ -94,9 +112,16 @@ class World:
 
     def __init__(self, hooks: EngineHooks | None = None, **changes: Any) -> None:
         self.link, self.connector = HandRank(), HandConnector()
-        self.engine = AsyncEngine(config(**changes), self.link, self.connector, hooks, version_base=0)
+        self.timers: list[HandTimer] = []
+        self.engine = AsyncEngine(
+            config(**changes), self.link, self.connector, hooks, version_base=0, call_later=self.call_later
+        )
         self.link.engine = self.engine
         self.link.rank = FakeRank(self.engine._scheduler.pool, VOCAB)
+
+    def call_later(self, delay_s: float, callback: Callable[[int], None], read_id: int, /) -> HandTimer:
+        self.timers.append(HandTimer(delay_s, lambda: callback(read_id)))
+        return self.timers[-1]
 
     def submit(self, wanted: EngineRequest) -> QueuedTokens:
         return self.engine.submit(wanted)
@@ -328,6 +353,119 @@ async def test_a_failed_read_is_told_to_the_caller() -> None:
     assert world.pinned == 0
 
 
+async def test_a_read_that_takes_too_long_is_given_up() -> None:
+    ears = Ears()
+    world = World(ears.hooks, read_timeout_s=10.0)
+    stream = await world.reading()
+    (timer,) = world.timers
+    assert timer.delay_s == 10.0
+    timer.fire()
+    with pytest.raises(ReadFailedError, match=r"has not ended after 10 s \(read_timeout\)"):
+        await anext(stream)
+    await stream.aclose()
+    assert world.link.given_up == [1]
+    assert not world.engine.abort("a")
+    assert (world.pinned, world.engine.load().reading) == (2, 0)
+    world.link.read("cancelled")
+    assert world.pinned == 0
+    assert ears.of("read") == ["cancelled"]
+    assert world.engine.stats().counters.reads_timed_out == 1
+    world.engine.check()
+
+
+async def test_the_seat_of_a_read_that_was_given_up_is_used_before_its_caller_hears() -> None:
+    world = World(max_num_seqs=1)
+    stream = await world.reading()
+    other = world.submit(request("b", PROMPT))
+    await turns()
+    assert isinstance(world.link.sent[-1], Read)
+    world.timers[0].fire()
+    assert isinstance(world.link.sent[-1], Step)
+    assert len(await collect(other)) == 4
+    with pytest.raises(ReadFailedError):
+        await anext(stream)
+
+
+@pytest.mark.parametrize("outcome", ["done", "stale", "failed"])
+async def test_a_read_that_has_ended_in_time_has_no_timer_left(outcome: str) -> None:
+    world = World()
+    stream = await world.reading()
+    world.link.read(outcome)
+    (timer,) = world.timers
+    assert timer.is_cancelled and len(world.engine._timers) == 0
+    await stream.aclose()
+
+
+async def test_an_aborted_read_that_does_not_end_is_given_up_though_nobody_waits() -> None:
+    """Its P hangs all the same, and its blocks with it."""
+    world = World()
+    stream = await world.reading()
+    await stream.aclose()
+    (timer,) = world.timers
+    assert not timer.is_cancelled
+    timer.fire()
+    assert world.link.given_up == [1]
+    world.link.read("cancelled")
+    assert world.engine.stats().counters.reads_timed_out == 1
+
+
+@pytest.mark.parametrize("never", [None, 0, 0.0])
+async def test_reads_may_take_as_long_as_they_like(never: float | None) -> None:
+    world = World(read_timeout_s=never)
+    await world.reading()
+    assert world.timers == []
+
+
+async def test_the_loop_measures_the_time() -> None:
+    link, connector = HandRank(), HandConnector()
+    link.engine = engine = AsyncEngine(config(read_timeout_s=0.001), link, connector)
+    link.rank = FakeRank(engine._scheduler.pool, VOCAB)
+    stream = engine.submit(remote_request("a", PROMPT))
+    await turns()
+    connector.waiting.popleft().set_result(None)
+    with pytest.raises(ReadFailedError, match="read_timeout"):
+        await anext(stream)
+    assert link.given_up == [1]
+
+
+async def test_a_read_that_is_failing_is_told_at_once_and_watched_until_it_has_ended() -> None:
+    world = World()
+    stream = await world.reading()
+    world.engine.on_rank_event(ReadFailing(1, "rank 1: P is gone"))
+    with pytest.raises(ReadFailedError, match="rank 1: P is gone"):
+        await anext(stream)
+    assert world.pinned == 2
+    assert world.link.given_up == [], "whoever told it has cancelled it"
+    (timer,) = world.timers
+    assert not timer.is_cancelled
+    world.engine.on_rank_event(ReadFailing(1, "again"))
+    world.link.read("failed")
+    assert timer.is_cancelled
+    assert world.pinned == 0
+
+
+async def test_a_failing_read_that_was_aborted_changes_nothing() -> None:
+    world = World()
+    stream = await world.reading()
+    world.engine.abort("a")
+    world.engine.on_rank_event(ReadFailing(1, "no"))
+    with pytest.raises(AbortedError):
+        await anext(stream)
+    world.link.read("failed")
+    assert world.pinned == 0
+
+
+@pytest.mark.parametrize("end", ["close", "dead"])
+async def test_no_timer_outlives_the_engine(end: str) -> None:
+    world = World()
+    await world.reading()
+    if end == "close":
+        await world.engine.close()
+    else:
+        world.engine.dead("gone")
+    assert [timer.is_cancelled for timer in world.timers] == [True]
+
+
 async def test_a_hand_off_is_known_by_its_request_before_the_caller_sees_it() -> None:
     world = World()
     stream = world.submit(request("a", PROMPT, 1, hand_off=True))
@@ -508,12 +646,6 @@ async def test_a_bug_leaves_nobody_waiting() -> None:
     with pytest.raises(EngineDeadError, match="a bug"):
         await anext(world.submit(request("a", PROMPT)))
     assert [context["exception"] for context in reported] == [world.link.error]
-
-
-async def test_what_is_not_the_engines_is_ignored() -> None:
-    world = World()
-    world.engine.on_rank_event(Connected("p", ""))
-    assert len(await collect(world.submit(request("a", PROMPT)))) == 4
 
 
 async def test_close_ends_everything_without_a_word_to_the_dead_hook() -> None:

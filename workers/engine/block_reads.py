@@ -1,4 +1,8 @@
-"""D's reads: posted with blocks of their own, and those blocks kept until the read has ended, wanted or not."""
+"""D's reads: posted with blocks of their own, and those blocks kept until the read has ended, wanted or not.
+
+A read that the fence refused is worth what comes before its first bad block: those blocks hold what P promised, and
+what comes after is computed again.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +51,19 @@ class BlockReads:
 
     def cancel(self, seq: Sequence) -> CancelRead:
         """Nobody wants it; its blocks stay until the result comes."""
-        self._board.roster.hide(seq)
-        self._board.roster.cancel_read(seq)
         seq.advance(Event.ABORT_BUSY)
+        self._board.roster.close_read(seq)
         return CancelRead(seq.read_id)
+
+    def give_up(self, read_id: int, reason: str) -> tuple[int, EngineError] | None:
+        """The error its caller gets now; None if nobody waits for it. Its blocks stay until the result comes."""
+        seq = self._board.roster.reads.get(read_id)
+        if seq is None:
+            return None
+        seq.advance(Event.GIVE_UP)
+        seq.is_given_up = True
+        self._board.roster.close_read(seq)
+        return seq.id, ReadFailedError(reason)
 
     def settle(self, result: ReadResult) -> tuple[int, EngineError] | None:
         """Go on after a read; the error its caller gets if it failed. Raises RankProtocolError if it is unknown."""
@@ -60,12 +73,12 @@ class BlockReads:
         outcome = result.outcome if result.outcome in _OUTCOMES else "failed"
         self._count(outcome, result)
         if seq.state is State.CLOSING:
-            self._board.leave(seq, Event.SETTLE)
+            self._board.leave(seq, Event.FAIL if seq.is_given_up else Event.SETTLE)
             return None
         if outcome == "done":
             self._go_on(seq)
         elif outcome == "stale":
-            self._compute_instead(seq)
+            self._compute_rest(seq, set(result.stale_blocks))
         else:
             self._board.leave(seq, Event.FAIL)
             return seq.id, ReadFailedError(result.error or f"the read of P's blocks ended as {result.outcome!r}")
@@ -76,6 +89,7 @@ class BlockReads:
         counters.reads[outcome] += 1
         counters.read_bytes += result.num_bytes
         counters.read_seconds += result.seconds
+        counters.read_descriptors += result.num_descriptors
         if outcome == "stale":
             counters.fence_rejections += 1
 
@@ -85,9 +99,20 @@ class BlockReads:
         self._board.name_computed(seq)
         self._run(seq, Event.READ_DONE)
 
-    def _compute_instead(self, seq: Sequence) -> None:
-        """What was read is worthless, but the blocks are the sequence's own: compute the prompt into them."""
+    def _compute_rest(self, seq: Sequence, stale: set[int]) -> None:
+        """Keep what comes before the first stale block; the others are the sequence's own to compute into.
+
+        The stale block holds at least one token of the prompt, so there is always one left to compute.
+        """
+        size, held = self._board.config.block_size, seq.num_named
+        read = {block: index for index, block in enumerate(seq.blocks[: -(-seq.num_prompt // size)]) if index >= held}
+        # Who names none, or others than were read, is not trusted with any.
+        is_exact = stale and stale <= read.keys()
+        first_bad = min(read[block] for block in stale) if is_exact else held
+        seq.num_computed = first_bad * size
+        self._board.name_computed(seq)
         self._board.counters.local_prefills += 1
+        self._board.counters.stale_kept_tokens += (first_bad - held) * size
         self._run(seq, Event.READ_STALE)
 
     def _run(self, seq: Sequence, event: Event) -> None:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Counters:
     """``prefill_tokens`` were computed (again, after a preemption); ``prefix_hit_tokens`` were found instead, out of
-    ``prefix_query_tokens`` looked for. ``reads`` counts ends by outcome (done, stale, failed, cancelled).
+    ``prefix_query_tokens`` looked for. ``reads`` counts ends by outcome (done, stale, failed, cancelled): one per read,
+    however many ranks had a part in it, with the bytes and descriptors of all parts.
     """
 
     steps: int = 0
@@ -25,10 +26,16 @@ class Counters:
     prefix_hit_tokens: int = 0
     read_bytes: int = 0
     read_seconds: float = 0.0
+    #: Contiguous pieces that were moved.
+    read_descriptors: int = 0
+    #: Reads that had not ended after ``read_timeout_s``, whether or not somebody still waited for them.
+    reads_timed_out: int = 0
     #: Reads that the fence refused: P had reused a block.
     fence_rejections: int = 0
     #: Prompts computed here although P had computed them.
     local_prefills: int = 0
+    #: Prompt tokens of refused reads that came before the first bad block, and so were not computed again.
+    stale_kept_tokens: int = 0
     hand_offs: int = 0
     #: Hand-offs whose D was this engine too: nothing was read.
     take_overs: int = 0

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from protocol.steps import PeerRead, RankFailed, ReadResult, StepResult
+from protocol.steps import RankFailed, Read, ReadResult, StepResult
 from workers.engine.api import (
     AbortedError,
     DrainingError,
@@ -24,18 +24,19 @@ from workers.engine.api import (
 from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
 from workers.engine.handshakes import Handshakes
-from workers.engine.ports import EngineHooks
+from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
+from workers.engine.read_timers import ReadTimers
 from workers.engine.scheduler import Scheduler
 from workers.engine.token_stream import QueuedTokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from protocol.steps import FromRank
     from protocol.worker import WorkerLoad
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
-    from workers.engine.ports import Connector, RankLink
+    from workers.engine.ports import Connector, EngineEvent, RankLink
+    from workers.engine.read_timers import CallLater
     from workers.engine.step_outcome import Output
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ _LOG = logging.getLogger(__name__)
 class AsyncEngine:
     """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; nothing is sent before a request.
 
-    ``version_base``: random per start unless given (63 bits), see ``BlockPool``.
+    ``version_base``: random per start unless given (63 bits), see ``BlockPool``. ``call_later``: the loop's unless
+    given; it measures ``read_timeout_s`` for every read until it has ended.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class AsyncEngine:
         hooks: EngineHooks | None = None,
         *,
         version_base: int | None = None,
+        call_later: CallLater | None = None,
     ) -> None:
         self._scheduler = Scheduler(config, secrets.randbits(63) if version_base is None else version_base)
         self._link = link
         self._handshakes = Handshakes(connector, self._on_handshake_end)
         self._hooks = hooks or EngineHooks()
         self._loop = asyncio.get_running_loop()
+        self._timers = ReadTimers(config.read_timeout_s, call_later or self._loop.call_later, self._on_read_timeout)
         self._streams: dict[int, QueuedTokens] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False
@@ -158,6 +162,7 @@ class AsyncEngine:
     def _end(self, error: str) -> None:
         self._error = self._error or error
         self._handshakes.cancel_all()
+        self._timers.stop_all()
         for seq_id in list(self._streams):
             self._put(seq_id, EngineDeadError(error))
         self._quiet.set()
@@ -179,22 +184,26 @@ class AsyncEngine:
 
     # --- answers of the ranks -----------------------------------------------------------------------------------
 
-    def on_rank_event(self, event: FromRank) -> None:
-        """What the ranks answered. ``Connected``, ``Progress`` and ``RankReady`` are for others and ignored here."""
+    def on_rank_event(self, event: EngineEvent) -> None:
+        """What the ranks, taken as one, answered. Ignored once the engine is dead."""
         if self._error is not None:
             return
-        if isinstance(event, PeerRead):
+        if isinstance(event, StepResult | ReadResult):
+            self._take_result(event)
+        elif isinstance(event, ReadFailing):
+            self._tell_given_up(self._scheduler.fail_read(event.read_id, event.error))
+        elif isinstance(event, PeerRead):
             self._tell_read(event.lease_id)
         elif isinstance(event, RankFailed):
             self.dead(event.error)
-        elif isinstance(event, StepResult | ReadResult):
-            self._take_result(event)
 
     def _tell_read(self, lease_id: str) -> None:
         (self._hooks.on_peer_read or self.end_lease)(lease_id)
 
     def _take_result(self, event: StepResult | ReadResult) -> None:
         """Apply and pump before anybody is told: the ranks get their next step first."""
+        if isinstance(event, ReadResult):
+            self._timers.stop(event.read_id)
         outputs: list[Output] = []
         num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
@@ -228,6 +237,18 @@ class AsyncEngine:
                 self._hooks.on_read(event)
         elif self._hooks.on_step is not None and self._scheduler.counters.steps > num_steps_before:
             self._hooks.on_step(event)
+
+    def _on_read_timeout(self, read_id: int) -> None:
+        """Also of a read that was cancelled or fails already: as long as it lasts, that P is not to be read from."""
+        _LOG.warning("read %d has not ended after %g s", read_id, self._scheduler.config.read_timeout_s)
+        self._link.give_up_read(read_id)
+        self._tell_given_up(self._scheduler.time_out_read(read_id))
+
+    def _tell_given_up(self, failure: Output | None) -> None:
+        """The seat is free at once, the blocks only when the read has ended."""
+        if failure is not None:
+            self._pump()
+            self._put(*failure)
 
     def _put(self, seq_id: int, item: TokenOutput | EngineError) -> None:
         is_last = isinstance(item, EngineError) or item.finish is not None
@@ -265,6 +286,8 @@ class AsyncEngine:
             return
         with self._faults_are_fatal():
             for command in self._scheduler.schedule():
+                if isinstance(command, Read):
+                    self._timers.start(command.read_id)
                 self._link.send(command)
         for lease_id in self._scheduler.drain_read_leases():
             self._tell_read(lease_id)

@@ -5,11 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from protocol.steps import RankFailed, ReadResult, StepResult
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from protocol.handoff import KVTransferParams
-    from protocol.steps import ReadResult, StepResult, ToRank
+    from protocol.steps import ToRank
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRead:
+    """A reader, all its ranks, has read what the lease holds on all of ours."""
+
+    lease_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailing:
+    """A part of the read has failed, so nobody needs to wait for it; other parts may still write its blocks.
+
+    Its ``ReadResult`` comes once all have ended. ``error`` is one line for people.
+    """
+
+    read_id: int
+    error: str
+
+
+#: What the ranks, taken as one, tell the engine.
+EngineEvent = StepResult | ReadResult | ReadFailing | PeerRead | RankFailed
 
 
 class RankLink(Protocol):
@@ -21,6 +45,12 @@ class RankLink(Protocol):
 
     def send(self, message: ToRank) -> None:
         """Queue the message and return at once. Never raises for a connection that is gone."""
+
+    def give_up_read(self, read_id: int) -> None:
+        """The read has taken too long: cancel it, and have nothing new read from that engine until it has ended.
+
+        Its ``ReadResult`` still comes, or never does. Nothing happens if it has ended.
+        """
 
 
 class Connector(Protocol):
@@ -43,7 +73,8 @@ class EngineHooks:
     any more.
     ``on_pressure()``: somebody waits, nothing runs, and leases hold the blocks. Told once until a lease ends.
     ``on_dead(error)``: the engine cannot go on; every caller has been told. The worker should exit.
-    ``on_step(result)`` (steps that computed something) and ``on_read(result)``: for histograms.
+    ``on_step(result)`` (steps that computed something) and ``on_read(result)`` (reads that have ended, of all ranks):
+    for histograms.
     """
 
     on_peer_read: Callable[[str], None] | None = None

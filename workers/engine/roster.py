@@ -18,8 +18,9 @@ _KEY = attrgetter("key")
 
 class Roster:
     """``running`` is sorted by ``Sequence.key``: its last is preempted first. ``queue`` and ``parked`` wait for a seat.
-    ``reads`` and ``closing_reads`` are by read id: those that somebody waits for, and those that were cancelled and
-    have not ended. Of all these a sequence that closes is in the last one at most, and unknown by its request id.
+    ``reads`` and ``closing_reads`` are by read id: those that somebody waits for, and those that were cancelled or
+    given up and have not ended. Of all these a sequence that closes is in the last one at most, and unknown by its
+    request id.
     """
 
     def __init__(self) -> None:
@@ -65,8 +66,9 @@ class Roster:
         self.closing_reads.pop(seq.read_id, None)
         del self.by_id[seq.id]
 
-    def cancel_read(self, seq: Sequence) -> None:
-        """Nobody waits for its read any more: it gives up its seat, and keeps its blocks."""
+    def close_read(self, seq: Sequence) -> None:
+        """Nobody waits for its read any more: it is hidden, gives up its seat, and keeps its blocks."""
+        self.hide(seq)
         self.closing_reads[seq.read_id] = self.reads.pop(seq.read_id)
 
     def read_of(self, read_id: int) -> Sequence | None:
@@ -77,8 +79,8 @@ class Roster:
     def num_seats_taken(self) -> int:
         """Sequences that run or read.
 
-        A cancelled read takes none, however long it lasts: what it holds are its blocks, and they count by themselves.
-        Otherwise reads from a P that hangs would fill an engine that everybody takes for idle.
+        One whose read closes takes none, however long that lasts: what it holds are its blocks, and they count by
+        themselves. Otherwise reads from a P that hangs would fill an engine that everybody takes for idle.
         """
         return len(self.running) + len(self.reads)
 
@@ -102,7 +104,7 @@ class Roster:
             if (self.reads.get(seq.read_id) is seq) != (seq.state is State.READING):
                 raise LedgerError(f"{seq} has a read that its state does not know of, or none")
             if seq.read_id in self.closing_reads and seq.state is not State.CLOSING:
-                raise LedgerError(f"{seq} still has a cancelled read")
+                raise LedgerError(f"{seq} still has a read that closes")
         listed_in = (self.running, self.queue, self.parked, self.reads, self.closing_reads)
         if sum(len(part) for part in listed_in) > len(self.by_id):
             raise LedgerError("somebody is listed who has ended")

@@ -191,6 +191,16 @@ class Scheduler:
         self._cancels.pop(result.read_id, None)
         return failure
 
+    def fail_read(self, read_id: int, error: str) -> Output | None:
+        """The read cannot succeed any more, but has not ended; what its caller gets. None if nobody waits for it."""
+        return self._reads.give_up(read_id, error)
+
+    def time_out_read(self, read_id: int) -> Output | None:
+        """The read has not ended after ``read_timeout_s``; otherwise as ``fail_read``. Call it once per read."""
+        self.counters.reads_timed_out += 1
+        after = f"after {self.config.read_timeout_s:g} s (read_timeout)"
+        return self._reads.give_up(read_id, f"the read of P's blocks has not ended {after}")
+
     # --- leases -------------------------------------------------------------------------------------------------
 
     def end_lease(self, lease_id: str) -> bool:

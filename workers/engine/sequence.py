@@ -22,6 +22,7 @@ class Sequence:
         "_contents",
         "blocks",
         "id",
+        "is_given_up",
         "key",
         "max_num_tokens",
         "num_cached",
@@ -63,6 +64,8 @@ class Sequence:
         self.num_cached = -1
         self.on_rank = False
         self.read_id = -1
+        #: Its read was given up, and its caller told so; it closes.
+        self.is_given_up = False
         self._block_size = block_size
         self._contents: list[bytes] = []
 

@@ -4,10 +4,11 @@ Rules
 - A sequence waits without blocks, and gets all blocks for the tokens it has at once when it is admitted.
 - RUNNING and READING sequences take a seat each (``max_num_seqs``); CLOSING ones only keep their blocks.
 - A PARKED one waits without blocks of its own: the lease holds those that it will take over.
-- A read that the fence refused leaves the sequence its blocks: it computes the prompt into them.
+- A read that the fence refused leaves the sequence its blocks: it computes into them what it could not keep.
 - A preempted sequence gives up its blocks and computes prompt and outputs again.
-- Somebody may still write the blocks of a sequence that is aborted while a step computes it or a read fills it. It is
-  CLOSING until that has ended; only then do its blocks go back.
+- Somebody may still write the blocks of a sequence that is aborted while a step computes it or a read fills it, or
+  whose read is given up. It is CLOSING until that has ended; only then do its blocks go back. One that was given up has
+  FAILED then: its caller got an error.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Event(StrEnum):
     ABORT = "abort"
     #: Aborted while a step or a read may still write its blocks.
     ABORT_BUSY = "abort_busy"
+    #: Its read takes too long, or cannot succeed any more, and may still write its blocks.
+    GIVE_UP = "give_up"
     #: That step or read has ended.
     SETTLE = "settle"
 
@@ -78,6 +81,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.READ_DONE: State.RUNNING,
         Event.READ_STALE: State.RUNNING,
         Event.FAIL: State.FAILED,
+        Event.GIVE_UP: State.CLOSING,
         Event.ABORT_BUSY: State.CLOSING,
     },
     State.RUNNING: {
@@ -88,7 +92,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.ABORT_BUSY: State.CLOSING,
     },
     State.PREEMPTED: {Event.ADMIT: State.RUNNING, Event.ABORT: State.ABORTED},
-    State.CLOSING: {Event.SETTLE: State.ABORTED},
+    State.CLOSING: {Event.SETTLE: State.ABORTED, Event.FAIL: State.FAILED},
     State.FINISHED: {},
     State.HANDED_OFF: {},
     State.ABORTED: {},

@@ -1,0 +1,56 @@
+"""One timer per read that has not ended: told once, when it has taken too long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Timer(Protocol):
+    """What ``asyncio.TimerHandle`` is."""
+
+    def cancel(self) -> None:
+        """It does not fire any more."""
+
+
+class CallLater(Protocol):
+    """What ``loop.call_later`` is."""
+
+    def __call__(self, delay_s: float, callback: Callable[[int], None], read_id: int, /) -> Timer:
+        """Call ``callback(read_id)`` after ``delay_s`` seconds."""
+
+
+class ReadTimers:
+    """``on_timeout(read_id)`` is called at most once for each ``start``. Without ``timeout_s`` (None, 0) never."""
+
+    def __init__(self, timeout_s: float | None, call_later: CallLater, on_timeout: Callable[[int], None]) -> None:
+        self._timeout_s = timeout_s
+        self._call_later = call_later
+        self._on_timeout = on_timeout
+        self._timers: dict[int, Timer] = {}
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def start(self, read_id: int) -> None:
+        """The read was sent to the ranks."""
+        if self._timeout_s:
+            self._timers[read_id] = self._call_later(self._timeout_s, self._fire, read_id)
+
+    def _fire(self, read_id: int) -> None:
+        del self._timers[read_id]
+        self._on_timeout(read_id)
+
+    def stop(self, read_id: int) -> None:
+        """The read has ended; nothing happens if its timer has fired."""
+        timer = self._timers.pop(read_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def stop_all(self) -> None:
+        """Nobody wants to know any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()

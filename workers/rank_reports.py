@@ -1,0 +1,174 @@
+"""Makes one answer of the ranks' answers: to a step, to a read, to what others have read. Pure.
+
+A step is over when every rank says so, and all must have sampled what rank 0 has: each draws from the same logits with
+the same noise, so a difference means that they no longer compute the same model. The parts of a read are counted by
+``Gather``; the read is as good as its worst part.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from protocol.steps import ReadResult, StepResult
+from workers.engine.errors import RankProtocolError
+from workers.engine.ports import ReadFailing
+from workers.transfer.gather import Gather, Verdict
+
+if TYPE_CHECKING:
+    from protocol.steps import Read, Sampled, Sent
+
+#: Outcomes of a read's parts, best first: the worst one is the read's.
+_OUTCOMES = ("done", "stale", "cancelled", "failed")
+#: Reads of our blocks that some ranks have finished. Their names come from other engines, so there is a bound.
+_MAX_SENT = 4096
+
+
+class StepMerge:
+    """Steps that not every rank has answered; one at a time in practice."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+        self._parts: dict[int, dict[int, StepResult]] = {}
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def start(self, step_id: int) -> None:
+        """The step was sent."""
+        if self._num_ranks > 1:
+            self._parts[step_id] = {}
+
+    def hear(self, rank: int, part: StepResult) -> StepResult | None:
+        """The step's result if this was the last part. One rank's answers are passed on as they are.
+
+        Raises RankProtocolError if the rank was not asked, has answered, or differs from rank 0.
+        """
+        if self._num_ranks == 1:
+            return part
+        parts = self._parts.get(part.step_id)
+        if parts is None or rank in parts:
+            raise RankProtocolError(f"rank {rank} answered step {part.step_id}, which it was not asked or has answered")
+        parts[rank] = part
+        if len(parts) < self._num_ranks:
+            return None
+        del self._parts[part.step_id]
+        return _merge_step(parts)
+
+
+def _merge_step(parts: dict[int, StepResult]) -> StepResult:
+    """Tokens and logprobs are rank 0's, the time is the slowest one's."""
+    first = parts.pop(0)
+    seconds = first.seconds
+    for rank, part in parts.items():
+        for ours, theirs in zip_longest(first.sampled, part.sampled):
+            if ours is None or theirs is None or ours.token != theirs.token or ours.seq != theirs.seq:
+                difference = f"rank 0 sampled {_words(ours)}, rank {rank} {_words(theirs)}"
+                raise RankProtocolError(f"the ranks differ in step {first.step_id}: {difference}")
+        seconds = max(seconds, part.seconds)
+    return StepResult(first.step_id, first.sampled, seconds)
+
+
+def _words(sample: Sampled | None) -> str:
+    return "nothing" if sample is None else f"token {sample.token} for sequence {sample.seq}"
+
+
+class OpenRead:
+    """A read that has not ended."""
+
+    __slots__ = ("engine_id", "is_cancelled", "parts")
+
+    def __init__(self, engine_id: str) -> None:
+        self.engine_id = engine_id
+        self.is_cancelled = False
+        #: By rank, in the order they came.
+        self.parts: dict[int, ReadResult] = {}
+
+
+class ReadMerge:
+    """Reads that have not ended on every rank."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+        self._gather: Gather[int] = Gather()
+        self._open: dict[int, OpenRead] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def start(self, read: Read) -> None:
+        """It was sent."""
+        self._open[read.read_id] = OpenRead(read.engine_id)
+        self._gather.open(read.read_id, self._num_ranks)
+
+    def get(self, read_id: int) -> OpenRead | None:
+        """The read, unless it has ended."""
+        return self._open.get(read_id)
+
+    def pop(self, read_id: int) -> OpenRead:
+        """Take out a read that has ended."""
+        return self._open.pop(read_id)
+
+    def hear(self, rank: int, part: ReadResult) -> ReadFailing | ReadResult | None:
+        """What this part makes of the read: failing, ended (take it out then), or nothing new.
+
+        Parts that were cancelled do not make a read fail: somebody wanted that. Late and repeated ones are absorbed.
+        """
+        outcome = _outcome_of(part)
+        verdict = self._gather.report(part.read_id, rank, ok=outcome != "failed")
+        if verdict is None:
+            return None
+        parts = self._open[part.read_id].parts
+        parts[rank] = part
+        if verdict is Verdict.WAITING:
+            return None
+        if verdict is Verdict.FAILED:
+            return ReadFailing(part.read_id, self._error_of(parts, outcome))
+        return self._merge(part.read_id, parts)
+
+    def _merge(self, read_id: int, parts: dict[int, ReadResult]) -> ReadResult:
+        outcome = max(map(_outcome_of, parts.values()), key=_OUTCOMES.index)
+        return ReadResult(
+            read_id,
+            outcome,
+            sum(part.num_bytes for part in parts.values()),
+            max(part.seconds for part in parts.values()),
+            self._error_of(parts, outcome),
+            sum(part.num_descriptors for part in parts.values()),
+            _stale_blocks(parts) if outcome == "stale" else [],
+        )
+
+    def _error_of(self, parts: dict[int, ReadResult], outcome: str) -> str:
+        """In the words of the first part that went that way, and whose they are if there are several."""
+        if outcome == "done":
+            return ""
+        rank, part = next((rank, part) for rank, part in parts.items() if _outcome_of(part) == outcome)
+        error = part.error or f"the read of P's blocks ended as {part.outcome!r}"
+        return error if self._num_ranks == 1 else f"rank {rank}: {error}"
+
+
+def _outcome_of(part: ReadResult) -> str:
+    return part.outcome if part.outcome in _OUTCOMES else "failed"
+
+
+def _stale_blocks(parts: dict[int, ReadResult]) -> list[int]:
+    """The blocks that are bad on any rank; none if a rank does not say which: then all may be."""
+    stale = [part.stale_blocks for part in parts.values() if part.outcome == "stale"]
+    return sorted(set().union(*stale)) if all(stale) else []
+
+
+class SentMerge:
+    """Reads of our blocks by other engines, that some of our ranks have seen to their end."""
+
+    def __init__(self, num_ranks: int, max_open: int = _MAX_SENT) -> None:
+        self._num_ranks = num_ranks
+        self._gather: Gather[tuple[str, str]] = Gather(max_open)
+
+    def __len__(self) -> int:
+        return len(self._gather)
+
+    def hear(self, rank: int, sent: Sent) -> bool:
+        """Every rank has been read by this reader now."""
+        key = (sent.lease_id, sent.reader)
+        self._gather.open(key, self._num_ranks)
+        return self._gather.report(key, rank) is Verdict.DONE
