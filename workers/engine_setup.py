@@ -62,5 +62,6 @@ def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_waiting=settings.max_waiting,
+        read_timeout_s=settings.read_timeout_s,
         engine_id=ready.metadata.engine_id,
     )

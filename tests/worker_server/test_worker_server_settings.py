@@ -6,11 +6,39 @@ from pathlib import Path
 
 import pytest
 
+from protocol.handshake import Compatibility, RankMetadata, Shard
+from protocol.steps import RankReady
 from router.settings import RouterSettings
-from workers.engine_setup import rank_spec, threads_per_rank
+from workers.engine_setup import engine_config, rank_spec, threads_per_rank
 from workers.limits import MAX_RANKS
 from workers.main import warn
 from workers.settings import WorkerSettings
+
+#: What some first rank says of itself.
+READY = RankReady(
+    rank=0,
+    num_blocks=10,
+    block_bytes=1024,
+    max_model_len=100,
+    vocab_size=32,
+    compatibility=Compatibility(
+        weights_fingerprint="f", kv_dtype="float32", layout="l", block_size=16, num_layers=1, num_kv_heads=2, head_dim=8
+    ),
+    metadata=RankMetadata(
+        engine_id="e" * 32,
+        rank=0,
+        num_ranks=2,
+        agent_metadata=b"",
+        agent_name="a",
+        cache_address=4096,
+        cache_memory_type="DRAM",
+        cache_device_id=0,
+        num_blocks=10,
+        block_bytes=1024,
+        version_address=8192,
+        shard=Shard(first_layer=0, last_layer=1, first_head=0, last_head=1),
+    ),
+)
 
 
 def test_a_home_folder_is_expanded_once_for_all_who_load_from_it(
@@ -81,3 +109,8 @@ def test_a_read_that_hangs_is_given_up_before_the_router_gives_up_the_worker() -
 def test_a_read_gets_some_time(read_timeout_s: float) -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         WorkerSettings(model="m", read_timeout_s=read_timeout_s)
+
+
+def test_the_engine_is_told_when_to_give_a_read_up() -> None:
+    settings = WorkerSettings(model="m", read_timeout_s=2.5)
+    assert engine_config(settings, READY).read_timeout_s == 2.5
