@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from workers.server.access import Access
     from workers.server.identity import Identity
+    from workers.server.internal import PeerLook
     from workers.server.metrics import WorkerMetrics
     from workers.server.serving import Leases
     from workers.server.state import FrontEngine
@@ -63,12 +64,13 @@ def create_internal_app(
     access: Access,
     health: Health,
     drain: Callable[[], None],
+    peers: PeerLook = dict,
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
-    """What routers and other workers talk to. ``routers``: more of it, such as the handshake."""
+    """What routers and other workers talk to. ``peers``: the remote engines. ``routers``: more pages: the handshake."""
     app = FastAPI(title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
-    app.include_router(internal_pages(engine, leases, access, health, drain))
+    app.include_router(internal_pages(engine, leases, access, health, drain, peers))
     for router in routers:
         app.include_router(router)
     return app

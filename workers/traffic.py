@@ -37,13 +37,13 @@ class Peers(Protocol):
     def on_connected(self, rank: int, message: Connected, /) -> None:
         """A rank of ours has answered ``Connect``, or has lost the engine since."""
 
-    def read_started(self, engine_id: str, /) -> None:
+    def read_started(self, engine_id: str, read_id: int, /) -> None:
         """A read from it was sent."""
 
-    def read_given_up(self, engine_id: str, /) -> None:
+    def read_given_up(self, engine_id: str, read_id: int, /) -> None:
         """A read from it has taken too long, and has not ended."""
 
-    def read_ended(self, engine_id: str, /, *, failed: bool) -> None:
+    def read_ended(self, engine_id: str, read_id: int, /, *, failed: bool) -> None:
         """A read from it has ended on every rank."""
 
 
@@ -70,7 +70,7 @@ class RankTraffic:
             self._steps.start(message.step_id)
         elif isinstance(message, Read):
             self._reads.start(message)
-            self._peers.read_started(message.engine_id)
+            self._peers.read_started(message.engine_id, message.read_id)
         elif isinstance(message, CancelRead):
             self._cancel(message)
             return
@@ -88,7 +88,7 @@ class RankTraffic:
         read = self._reads.get(read_id)
         if read is not None:
             self._cancel(CancelRead(read_id))
-            self._peers.read_given_up(read.engine_id)
+            self._peers.read_given_up(read.engine_id, read_id)
 
     # --- from the ranks -----------------------------------------------------------------------------------------
 
@@ -131,5 +131,6 @@ class RankTraffic:
             self._cancel(CancelRead(news.read_id))
         else:
             # Before the engine hears: what it sends next may be for the same remote engine.
-            self._peers.read_ended(self._reads.pop(news.read_id).engine_id, failed=news.outcome == "failed")
+            engine_id = self._reads.pop(news.read_id).engine_id
+            self._peers.read_ended(engine_id, news.read_id, failed=news.outcome == "failed")
         self.on_event(news)

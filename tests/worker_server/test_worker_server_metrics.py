@@ -1,29 +1,44 @@
-"""What ``/metrics`` says of handshakes."""
+"""What ``/metrics`` says of handshakes and reads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from protocol.worker import WorkerLoad
 from workers.engine.counters import Counters, EngineStats
 from workers.engine.ledger import PoolStats
 from workers.server.metrics import WorkerMetrics
-from workers.transfer.handshake_pool import PeerState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-from protocol.worker import WorkerLoad
+from workers.transfer.handshake_view import HandshakeStats
 
 
-def page(handshakes: Mapping[str, PeerState]) -> list[str]:
-    stats = EngineStats(Counters(), PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0), WorkerLoad())
+def page(handshakes: HandshakeStats, counters: Counters | None = None) -> list[str]:
+    pool = PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0)
+    stats = EngineStats(counters or Counters(), pool, WorkerLoad())
     return WorkerMetrics(lambda: stats, dict, lambda: handshakes).render().decode().splitlines()
 
 
+def starting(lines: list[str], name: str) -> list[str]:
+    return [line for line in lines if line.startswith(f"baton_worker_{name}")]
+
+
 def test_handshakes_are_counted_by_state() -> None:
-    lines = page({"a": PeerState.CONNECTED, "b": PeerState.FAILED, "c": PeerState.CONNECTED})
-    assert [line for line in lines if line.startswith("baton_worker_handshakes{")] == [
+    lines = page(HandshakeStats(states={"connecting": 0, "connected": 2, "failed": 1}))
+    assert starting(lines, "handshakes{") == [
         'baton_worker_handshakes{state="connecting"} 0.0',
         'baton_worker_handshakes{state="connected"} 2.0',
         'baton_worker_handshakes{state="failed"} 1.0',
     ]
+
+
+def test_handshakes_that_are_over() -> None:
+    lines = page(HandshakeStats(failures={"timeout": 3}, num_done=4, done_seconds=0.5, stuck_reads=2))
+    assert starting(lines, "handshake_failures") == ['baton_worker_handshake_failures_total{reason="timeout"} 3.0']
+    assert starting(lines, "handshake_seconds") == [
+        "baton_worker_handshake_seconds_count 4.0",
+        "baton_worker_handshake_seconds_sum 0.5",
+    ]
+    assert starting(lines, "reads_stuck") == ["baton_worker_reads_stuck 2.0"]
+
+
+def test_reads() -> None:
+    lines = page(HandshakeStats(), Counters(read_descriptors=7, reads_timed_out=1))
+    assert starting(lines, "read_descriptors") == ["baton_worker_read_descriptors_total 7.0"]
+    assert starting(lines, "reads_timed_out") == ["baton_worker_reads_timed_out_total 1.0"]

@@ -12,23 +12,31 @@ from fastapi import APIRouter, Depends, Request, Response
 from workers.engine.errors import EngineFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from workers.engine.counters import EngineStats
     from workers.server.access import Access
     from workers.server.pages import Health
     from workers.server.serving import Leases
     from workers.server.state import FrontEngine
+    from workers.transfer.handshake_view import PeerView
+
+    PeerLook = Callable[[], Mapping[str, PeerView]]
 
 
 def internal_pages(
-    engine: FrontEngine, leases: Leases, access: Access, health: Health, drain: Callable[[], None]
+    engine: FrontEngine,
+    leases: Leases,
+    access: Access,
+    health: Health,
+    drain: Callable[[], None],
+    peers: PeerLook = dict,
 ) -> APIRouter:
     """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``POST /internal/drain``.
 
     An abort ends the request's sequence wherever it is, and the leases of what was handed off already: whoever asks
     has not read the answer that names them. ``{"aborted": false}`` when there is nothing (any more).
-    ``drain`` begins draining; the process stays until it is told to leave.
+    ``drain`` begins draining; the process stays until it is told to leave. ``peers`` are the remote engines.
     """
     router = APIRouter()
     guarded = APIRouter(prefix="/internal", dependencies=[Depends(guard(access))])
@@ -39,7 +47,7 @@ def internal_pages(
 
     @guarded.get("/state")
     async def state() -> Response:
-        return _json({"ledger": ledger(engine), **describe(engine.stats())})
+        return _json({"ledger": ledger(engine), **describe(engine.stats()), "peers": list_peers(peers())})
 
     @guarded.post("/abort/{request_id}")
     async def abort(request_id: str) -> Response:
@@ -77,6 +85,11 @@ def ledger(engine: FrontEngine) -> str:
 def describe(stats: EngineStats) -> dict[str, object]:
     """Block counts by state, the load, and the counters."""
     return {"blocks": asdict(stats.pool), "load": stats.load, "counters": asdict(stats.counters)}
+
+
+def list_peers(views: Mapping[str, PeerView]) -> list[dict[str, object]]:
+    """Every remote engine with its id; the one used last comes last."""
+    return [{"engine_id": engine_id, **msgspec.structs.asdict(view)} for engine_id, view in views.items()]
 
 
 def _json(value: object) -> Response:

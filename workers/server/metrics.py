@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from workers.transfer.handshake_pool import PeerState
+from workers.transfer.handshake_view import HandshakeStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     EngineLook = Callable[[], EngineStats]
     LeaseLook = Callable[[], Mapping[str, int]]
-    HandshakeLook = Callable[[], Mapping[str, PeerState]]
+    HandshakeLook = Callable[[], HandshakeStats]
 
 PREFIX = "baton_worker"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,11 +37,12 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 class WorkerMetrics:
     """One worker's registry. The engine calls ``on_step`` and ``on_read``, the front ``observe``.
 
-    ``lease_counts`` are the keeper's: by outcome, and those of ``_LEASE_COUNTS``. ``handshakes`` says of each remote
-    engine how far ours with it has come.
+    ``lease_counts`` are the keeper's: by outcome, and those of ``_LEASE_COUNTS``. ``handshakes`` are the pool's.
     """
 
-    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook, handshakes: HandshakeLook = dict) -> None:
+    def __init__(
+        self, engine_stats: EngineLook, lease_counts: LeaseLook, handshakes: HandshakeLook = HandshakeStats
+    ) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_EngineCollector(engine_stats, lease_counts, handshakes))
         self._requests = Counter(
@@ -101,7 +101,7 @@ class _EngineCollector(Collector):
         stats = self._engine_stats()
         yield from _gauges(stats)
         yield from _counters(stats)
-        yield _handshakes(self._handshakes())
+        yield from _handshakes(self._handshakes())
         leases = dict(self._lease_counts())
         for name, text in _LEASE_COUNTS.items():
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=leases.pop(name.removeprefix("leases_"), 0))
@@ -125,12 +125,23 @@ def _gauges(stats: EngineStats) -> Iterable[Metric]:
     yield blocks
 
 
-def _handshakes(states: Mapping[str, PeerState]) -> Metric:
-    counts = Counts(states.values())
-    family = GaugeMetricFamily(f"{PREFIX}_handshakes", "Remote engines by state of the handshake.", labels=["state"])
-    for state in PeerState:
-        family.add_metric([state], counts[state])
-    return family
+def _handshakes(stats: HandshakeStats) -> Iterable[Metric]:
+    states = GaugeMetricFamily(f"{PREFIX}_handshakes", "Remote engines by state of the handshake.", labels=["state"])
+    for state, count in stats.states.items():
+        states.add_metric([state], count)
+    yield states
+    yield _by(
+        "handshake_failures", "Handshakes that failed and engines lost since, by reason.", "reason", stats.failures
+    )
+    yield SummaryMetricFamily(
+        f"{PREFIX}_handshake_seconds",
+        "Handshakes that worked, from the first request to all ranks connected.",
+        count_value=stats.num_done,
+        sum_value=stats.done_seconds,
+    )
+    yield GaugeMetricFamily(
+        f"{PREFIX}_reads_stuck", "Block reads that were given up and have not ended.", value=stats.stuck_reads
+    )
 
 
 def _counters(stats: EngineStats) -> Iterable[Metric]:
@@ -143,8 +154,11 @@ def _counters(stats: EngineStats) -> Iterable[Metric]:
         ("prefix_cache_queries", "Prompt tokens looked for in the prefix cache.", counters.prefix_query_tokens),
         ("prefix_cache_hits", "Prompt tokens found there.", counters.prefix_hit_tokens),
         ("read_bytes", "Bytes of KV blocks read from other engines.", counters.read_bytes),
+        ("read_descriptors", "Contiguous pieces that were read.", counters.read_descriptors),
+        ("reads_timed_out", "Block reads that had not ended in time.", counters.reads_timed_out),
         ("fence_rejections", "Reads refused because P had reused a block.", counters.fence_rejections),
         ("local_prefills", "Prompts computed here although P had computed them.", counters.local_prefills),
+        ("stale_kept_tokens", "Prompt tokens of refused reads that were kept.", counters.stale_kept_tokens),
         ("hand_offs", "Prefills whose blocks were put under a lease.", counters.hand_offs),
         ("take_overs", "Hand-offs that this worker itself decoded, without a read.", counters.take_overs),
     ):

@@ -67,6 +67,12 @@ class HandshakeReason(StrEnum):
     WRONG_ENGINE = "wrong_engine"
     #: The answer was right, but one of our own ranks could not use it.
     RANK = "rank"
+    #: It was known, and has been lost since.
+    LOST = "lost"
+    #: Reads from it were given up and have not ended: NIXL may still write to our blocks.
+    STUCK = "stuck"
+    #: As many engines as are remembered are all in use.
+    TOO_MANY = "too_many"
     FORGOTTEN = "forgotten"
 
 
@@ -76,3 +82,4 @@ class HandshakeError(TransferError):
     def __init__(self, reason: HandshakeReason, message: str) -> None:
         super().__init__(f"{reason.value}: {message}")
         self.reason = reason
+        self.message = message

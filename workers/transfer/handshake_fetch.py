@@ -1,7 +1,8 @@
-"""Asks a remote engine for one rank's metadata and checks the answer. Every failure is a HandshakeError."""
+"""Asks a remote engine for its ranks' metadata and checks the answers. Every failure is a HandshakeError."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 #: A real answer has about 1 KB and grows by some for each network device.
 MAX_ANSWER_BYTES = 2**20
+#: Ranks of one engine asked at once: how many sockets an engine that hangs can hold.
+MAX_RANKS_AT_ONCE = 8
 #: Names as they occur in DNS and in compose files. Nothing that could end a URL's authority part.
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 
@@ -44,10 +47,16 @@ def target_of(params: KVTransferParams) -> Target:
         raise HandshakeError(HandshakeReason.BAD_ADDRESS, f"remote_port {params.remote_port} is not a port")
     if not 0 < len(params.remote_engine_id) <= MAX_ID_CHARS:
         raise HandshakeError(HandshakeReason.WRONG_ENGINE, "remote_engine_id is empty or too long")
-    if not 0 < params.tp_size <= MAX_RANKS or params.pp_size != 1 or params.dcp_size != 1:
-        sizes = f"tp_size {params.tp_size}, pp_size {params.pp_size}, dcp_size {params.dcp_size}"
+    return Target(params.remote_engine_id, params.remote_host, params.remote_port, _num_ranks(params))
+
+
+def _num_ranks(params: KVTransferParams) -> int:
+    """Which rank holds what is told by each one's shard; here it counts only how many there are."""
+    tp_size, pp_size = params.tp_size, params.pp_size
+    if tp_size < 1 or pp_size < 1 or tp_size * pp_size > MAX_RANKS or params.dcp_size != 1:
+        sizes = f"tp_size {tp_size}, pp_size {pp_size}, dcp_size {params.dcp_size}"
         raise HandshakeError(HandshakeReason.INCOMPATIBLE, f"cannot read from an engine of {sizes}")
-    return Target(params.remote_engine_id, params.remote_host, params.remote_port, params.tp_size)
+    return tp_size * pp_size
 
 
 class HandshakeFetcher:
@@ -56,16 +65,33 @@ class HandshakeFetcher:
     def __init__(self, token: str | None, compatibility_hash: str) -> None:
         self._headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
         self._compatibility_hash = compatibility_hash
+        # Nobody may wait for a connection that a hanging host holds, so the client counts none; whoever calls bounds
+        # the engines, ``fetch`` the ranks. An engine is asked once, which is no reason to keep a connection.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         # Straight to the host that was checked: no proxy from the environment, no redirect.
-        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=None, verify=False)
+        self._client = httpx.AsyncClient(
+            trust_env=False, follow_redirects=False, timeout=None, verify=False, limits=limits
+        )
 
     async def fetch(self, target: Target) -> list[RankMetadata]:
-        """The metadata of all ranks, in order."""
-        return [await self._fetch_rank(target, rank) for rank in range(target.num_ranks)]
+        """The metadata of all ranks, in order; they are asked at once. The first that fails ends it for all."""
+        turns = asyncio.Semaphore(MAX_RANKS_AT_ONCE)
+        try:
+            async with asyncio.TaskGroup() as group:
+                fetches = [
+                    group.create_task(self._fetch_in_turn(turns, target, rank)) for rank in range(target.num_ranks)
+                ]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [fetch.result() for fetch in fetches]
 
     async def close(self) -> None:
         """Give back connections."""
         await self._client.aclose()
+
+    async def _fetch_in_turn(self, turns: asyncio.Semaphore, target: Target, rank: int) -> RankMetadata:
+        async with turns:
+            return await self._fetch_rank(target, rank)
 
     async def _fetch_rank(self, target: Target, rank: int) -> RankMetadata:
         host = f"[{target.host}]" if ":" in target.host else target.host
@@ -99,7 +125,9 @@ class HandshakeFetcher:
         if handshake.engine_id != target.engine_id:
             raise HandshakeError(HandshakeReason.WRONG_ENGINE, f"engine {target.engine_id} is not there any more")
         if handshake.compatibility_hash != self._compatibility_hash:
-            hashes = f"compatibility hash {handshake.compatibility_hash[:64]} there, {self._compatibility_hash} here"
+            hashes = (
+                f"compatibility hash {handshake.compatibility_hash[:64]!r} there, {self._compatibility_hash!r} here"
+            )
             raise HandshakeError(HandshakeReason.INCOMPATIBLE, hashes)
         metadata = _decode(handshake.metadata, RankMetadata)
         if (metadata.engine_id, metadata.rank, metadata.num_ranks) != (target.engine_id, rank, target.num_ranks):

@@ -2,6 +2,12 @@
 
 Lives in the main process's event loop. Handshakes run as tasks of their own; a request that waits for one can go away
 without ending it for the others.
+
+What is bounded, and why like this. Waiting for a peer's bytes costs a socket and a task, and a peer that hangs lets us
+wait for the whole timeout: so nobody queues for it, all engines are asked at once, and only ``max_engines`` bounds how
+many. What a handshake costs others here is the time of our ranks, which load the metadata between their reads: that
+part takes turns, ``concurrency`` at once, and begins only when all bytes have arrived. A peer can hold up nobody but
+its own requests, however it behaves.
 """
 
 from __future__ import annotations
@@ -9,15 +15,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from enum import StrEnum
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from protocol.handoff import KVTransferParams
+from protocol.handshake import RankMetadata
 from protocol.steps import Connect, Connected, Disconnect
-from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.transfer.errors import HandshakeError, HandshakeReason, PlanError
 from workers.transfer.handshake_fetch import HandshakeFetcher, Target, target_of
+from workers.transfer.handshake_peer import Backoff, Peer
+from workers.transfer.handshake_ranks import OurRanks
+from workers.transfer.handshake_reads import PeerReads
+from workers.transfer.handshake_view import (
+    HandshakeStats,
+    PeerState,
+    PeerSummary,
+    PeerView,
+    count_states,
+    summarize,
+)
+from workers.transfer.plan import check_pair
 
 logger = logging.getLogger(__name__)
 
@@ -25,67 +44,52 @@ logger = logging.getLogger(__name__)
 class HandshakeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of ``HandshakePool``."""
 
-    #: Seconds for one attempt: its turn has come, all ranks there asked, all ranks here connected.
+    #: Seconds for one attempt: all ranks there asked, its turn has come, all ranks here connected.
     timeout_s: float = 10.0
-    #: Handshakes done at once.
+    #: Engines that our ranks connect to at once.
     concurrency: int = 8
     #: Seconds after a failure in which requests for the same engine fail at once; doubles up to the maximum.
     min_backoff_s: float = 0.1
     max_backoff_s: float = 5.0
-    #: Remote engines remembered; the one unused for longest goes first, never one that is read from.
+    #: Remote engines remembered; the one unused for longest goes first, never one that is read from or being met.
     max_engines: int = 256
-
-
-class PeerState(StrEnum):
-    """A remote engine as the pool sees it."""
-
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    FAILED = "failed"
-
-
-class _Peer:
-    """One remote engine."""
-
-    def __init__(self) -> None:
-        self.state = PeerState.CONNECTING
-        self.task: asyncio.Task[None] | None = None
-        #: Ranks of ours that have not answered ``Connect`` yet, and the future they complete.
-        self.waiting_ranks: set[int] = set()
-        self.connected: asyncio.Future[None] | None = None
-        self.num_reads = 0
-        self.num_failures = 0
-        self.retry_at = 0.0
-        self.last_error: HandshakeError | None = None
 
 
 class HandshakePool:
     """The engine's way to remote engines. All methods are called from one event loop.
 
-    ``send`` passes a message on to every rank of ours; their answers come back through ``on_connected``.
+    ``local`` are our own ranks. ``send`` passes a message on to every one of them; their answers come back through
+    ``on_connected``. ``clock`` is seconds.
     """
 
     def __init__(
         self,
         send: Callable[[Connect | Disconnect], None],
         *,
-        num_ranks: int,
+        local: Sequence[RankMetadata],
         token: str | None,
         compatibility_hash: str,
         options: HandshakeOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._send = send
-        self._num_ranks = num_ranks
+        self._local = tuple(local)
         self._options = options or HandshakeOptions()
+        self._backoff = Backoff(min_s=self._options.min_backoff_s, max_s=self._options.max_backoff_s)
         self._fetcher = HandshakeFetcher(token, compatibility_hash)
-        self._slots = asyncio.Semaphore(self._options.concurrency)
+        self._ranks = OurRanks(send, len(self._local), self._options.concurrency)
         self._clock = clock
         #: In order of last use.
-        self._peers: dict[str, _Peer] = {}
+        self._peers: dict[str, Peer] = {}
+        #: Kept apart: a read goes on when its engine is forgotten.
+        self._reads = PeerReads()
+        self._failures: Counter[str] = Counter()
+        self._num_done, self._done_seconds = 0, 0.0
 
     def __repr__(self) -> str:
-        return f"<HandshakePool {len(self._peers)} engines>"
+        return f"<HandshakePool {len(self._peers)} engines, {self._reads!r}>"
+
+    # --- for requests ------------------------------------------------------------------------------------------
 
     async def connect(self, params: KVTransferParams) -> None:
         """Return once every rank of ours can read from the engine that ``params`` names; at once if they can already.
@@ -93,57 +97,20 @@ class HandshakePool:
         Raises HandshakeError. Cancelling it leaves the handshake running for others.
         """
         target = target_of(params)
-        peer = self._peers.pop(target.engine_id, None)
-        if peer is None:
-            self._make_room()
-            peer = _Peer()
-        self._peers[target.engine_id] = peer
+        self._refuse_stuck(target.engine_id)
+        peer = self._peer(target.engine_id)
         if peer.state is PeerState.CONNECTED:
             return
-        if peer.state is PeerState.FAILED and peer.last_error is not None and self._clock() < peer.retry_at:
-            raise HandshakeError(peer.last_error.reason, f"{peer.last_error} (not tried again yet)")
-        if peer.task is None:
-            peer.state = PeerState.CONNECTING
-            peer.task = asyncio.create_task(self._attempt(target, peer), name=f"handshake {target.engine_id}")
-            peer.task.add_done_callback(_retrieve)
-        task = peer.task
+        refusal = peer.refusal(self._clock())
+        if refusal is not None:
+            raise refusal
+        task = peer.task or self._begin(target, peer)
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
                 raise HandshakeError(HandshakeReason.FORGOTTEN, "the engine was forgotten meanwhile") from None
             raise
-
-    def on_connected(self, rank: int, message: Connected) -> None:
-        """A rank of ours has answered ``Connect``; or, with an error and unasked, has lost the engine since."""
-        peer = self._peers.get(message.engine_id)
-        if peer is None:
-            return
-        if peer.state is PeerState.CONNECTED and message.error:
-            peer.state = PeerState.CONNECTING  # the next ``connect`` meets it anew
-        if peer.connected is None or peer.connected.done():
-            return
-        if message.error:
-            peer.connected.set_exception(HandshakeError(HandshakeReason.RANK, f"rank {rank}: {message.error}"))
-            return
-        peer.waiting_ranks.discard(rank)
-        if not peer.waiting_ranks:
-            peer.connected.set_result(None)
-
-    def read_started(self, engine_id: str) -> None:
-        """A read from the engine was given to the ranks: do not forget it."""
-        peer = self._peers.get(engine_id)
-        if peer is not None:
-            peer.num_reads += 1
-
-    def read_ended(self, engine_id: str, *, failed: bool) -> None:
-        """It has ended. After ``failed`` the ranks may have lost the engine: the next ``connect`` meets it anew."""
-        peer = self._peers.get(engine_id)
-        if peer is None:
-            return
-        peer.num_reads = max(0, peer.num_reads - 1)
-        if failed and peer.state is PeerState.CONNECTED:
-            peer.state = PeerState.CONNECTING
 
     def forget(self, engine_id: str) -> None:
         """Disconnect; requests that wait for the engine get a HandshakeError. Reads in flight go on to their end."""
@@ -154,10 +121,6 @@ class HandshakePool:
             peer.task.cancel()
         self._send(Disconnect(engine_id))
 
-    def states(self) -> dict[str, PeerState]:
-        """Every remote engine, by id, for metrics."""
-        return {engine_id: peer.state for engine_id, peer in self._peers.items()}
-
     async def close(self) -> None:
         """End every attempt and give back connections."""
         tasks = [peer.task for peer in self._peers.values() if peer.task is not None]
@@ -166,49 +129,132 @@ class HandshakePool:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._fetcher.close()
 
-    async def _attempt(self, target: Target, peer: _Peer) -> None:
-        """One try; notes in ``peer`` how it went. Raises HandshakeError."""
-        try:
-            await self._try(target, peer)
-        except HandshakeError as error:
-            self._note_failure(target, peer, error)
-            raise
-        else:
-            peer.state = PeerState.CONNECTED
-            peer.num_failures = 0
-        finally:
-            peer.task = None
-            peer.connected = None
+    # --- from our ranks ----------------------------------------------------------------------------------------
 
-    async def _try(self, target: Target, peer: _Peer) -> None:
-        try:
-            # The wait for a turn is part of it: engines that hang must not add up for who comes after them.
-            async with asyncio.timeout(self._options.timeout_s), self._slots:
-                ranks = await self._fetcher.fetch(target)
-                peer.waiting_ranks = set(range(self._num_ranks))
-                peer.connected = asyncio.get_running_loop().create_future()
-                self._send(Connect(target.engine_id, ranks))
-                await peer.connected
-        except TimeoutError:
-            where = f"engine {target.engine_id} at {target.host}:{target.port}"
-            raise HandshakeError(HandshakeReason.TIMEOUT, f"{where}: {self._options.timeout_s:g} s passed") from None
+    def on_connected(self, rank: int, message: Connected) -> None:
+        """A rank of ours has answered ``Connect``; or, with an error and unasked, has lost the engine since."""
+        if not self._ranks.heard(rank, message) and message.error:
+            self._lose(message.engine_id, f"rank {rank}: {message.error}")
 
-    def _note_failure(self, target: Target, peer: _Peer, error: HandshakeError) -> None:
-        backoff_s = min(self._options.max_backoff_s, self._options.min_backoff_s * 2**peer.num_failures)
-        peer.state = PeerState.FAILED
-        peer.num_failures = min(peer.num_failures + 1, 30)
-        peer.retry_at = self._clock() + backoff_s
-        peer.last_error = error
-        logger.warning("no handshake with engine %s: %s", target.engine_id, error)
+    def read_started(self, engine_id: str, read_id: int) -> None:
+        """A read from the engine was given to the ranks: do not forget it."""
+        self._reads.start(engine_id, read_id)
+
+    def read_given_up(self, engine_id: str, read_id: int) -> None:
+        """Nobody waits for the read any more. Until it has ended ``connect`` refuses its engine: STUCK."""
+        self._reads.give_up(engine_id, read_id)
+
+    def read_ended(self, engine_id: str, read_id: int, *, failed: bool) -> None:
+        """Every rank is done with it. After ``failed`` the ranks may have lost the engine, which is met anew."""
+        self._reads.end(engine_id, read_id)
+        if failed:
+            self._lose(engine_id, "a read from it failed")
+
+    # --- for people --------------------------------------------------------------------------------------------
+
+    def states(self) -> dict[str, PeerView]:
+        """Every remote engine, by id; the one used last comes last."""
+        return {engine_id: self._view(engine_id, peer) for engine_id, peer in self._peers.items()}
+
+    def summary(self) -> PeerSummary:
+        """What a load report says."""
+        return summarize(self.states())
+
+    def stats(self) -> HandshakeStats:
+        """What ``/metrics`` says."""
+        return HandshakeStats(
+            states=count_states(self.states()),
+            failures=dict(self._failures),
+            num_done=self._num_done,
+            done_seconds=self._done_seconds,
+            stuck_reads=self._reads.num_stuck,
+        )
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    def _refuse_stuck(self, engine_id: str) -> None:
+        num_stuck = self._reads.stuck(engine_id)
+        if num_stuck:
+            what = f"engine {engine_id} stopped answering: {num_stuck} reads have not ended"
+            raise HandshakeError(HandshakeReason.STUCK, what)
+
+    def _peer(self, engine_id: str) -> Peer:
+        """The engine's entry, made if there is room for a new one, as the one used last."""
+        peer = self._peers.pop(engine_id, None)
+        if peer is None:
+            self._make_room()
+            peer = Peer()
+        self._peers[engine_id] = peer
+        return peer
 
     def _make_room(self) -> None:
-        """Forget the engine unused for longest. With all in use there is one more than the maximum."""
+        """Forget the engine unused for longest. Raises HandshakeError when all are in use."""
         if len(self._peers) < self._options.max_engines:
             return
-        idle = (engine_id for engine_id, peer in self._peers.items() if not peer.num_reads and peer.task is None)
-        oldest = next(idle, None)
-        if oldest is not None:
-            self.forget(oldest)
+        for engine_id, peer in self._peers.items():
+            if peer.task is None and not self._reads.in_flight(engine_id):
+                self.forget(engine_id)
+                return
+        raise HandshakeError(HandshakeReason.TOO_MANY, f"{len(self._peers)} other engines are being met or read from")
+
+    def _begin(self, target: Target, peer: Peer) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._attempt(target, peer), name=f"handshake {target.engine_id}")
+        task.add_done_callback(_retrieve)
+        peer.began(task)
+        return task
+
+    async def _attempt(self, target: Target, peer: Peer) -> None:
+        """One try; notes in ``peer`` how it went. Raises HandshakeError."""
+        began = self._clock()
+        try:
+            await self._try(target)
+        except HandshakeError as error:
+            peer.failed(error, self._clock(), self._backoff)
+            self._failures[error.reason.value] += 1
+            logger.warning("no handshake with engine %s: %s", target.engine_id, error)
+            raise
+        else:
+            peer.connected()
+            self._num_done += 1
+            self._done_seconds += self._clock() - began
+        finally:
+            peer.task = None
+
+    async def _try(self, target: Target) -> None:
+        waits_for = f"engine {target.engine_id} at {target.host}:{target.port}"
+        try:
+            async with asyncio.timeout(self._options.timeout_s):
+                remotes = await self._fetcher.fetch(target)
+                self._check_pair(remotes)
+                waits_for = f"our own ranks to connect to {waits_for}"
+                await self._ranks.connect(target.engine_id, remotes)
+        except TimeoutError:
+            what = f"waited {self._options.timeout_s:g} s for {waits_for}"
+            raise HandshakeError(HandshakeReason.TIMEOUT, what) from None
+
+    def _check_pair(self, remotes: Sequence[RankMetadata]) -> None:
+        """Before a rank hears of it: the main process names both sides, and no rank has to be told to forget."""
+        try:
+            check_pair(self._local, remotes)
+        except PlanError as error:
+            raise HandshakeError(HandshakeReason.INCOMPATIBLE, str(error)) from error
+
+    def _lose(self, engine_id: str, why: str) -> None:
+        peer = self._peers.get(engine_id)
+        if peer is not None and peer.state is PeerState.CONNECTED:
+            error = peer.lost(why, self._clock())
+            self._failures[error.reason.value] += 1
+
+    def _view(self, engine_id: str, peer: Peer) -> PeerView:
+        error = peer.last_error
+        return PeerView(
+            state=peer.state,
+            reason=error.reason.value if error else "",
+            error=str(error) if error else "",
+            failure_age_s=round(self._clock() - peer.failed_at, 3) if error else None,
+            reads=self._reads.in_flight(engine_id),
+            stuck=self._reads.stuck(engine_id),
+        )
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/msgpack"
+#: A rank's number as it is written. Not a typed path parameter, whose complaint a stranger would get before the 401.
+_RANK = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
 def handshake_bytes(metadata: RankMetadata, compatibility_hash: str) -> bytes:
@@ -48,19 +51,19 @@ def handshake_router(
     """A router to include in the internal app.
 
     ``get_answer`` gives ``handshake_bytes`` for a rank, or None for one that is not served (404). With a ``token``
-    everything else than ``Authorization: Bearer <token>`` is answered 401.
+    everything else than ``Authorization: Bearer <token>`` is answered 401, whatever rank it asks for.
     """
     router = APIRouter()
     strangers = OncePerMinute(clock)
 
     @router.get("/kv/handshake/{rank}", response_class=Response)
-    async def handshake(rank: int, request: Request) -> Response:
+    async def handshake(rank: str, request: Request) -> Response:
         if not bearer_matches(request.headers.get("authorization"), token):
             peer = request.client.host if request.client else "unknown"
             if strangers.first(peer):
                 logger.warning("a handshake from %s without the internal token was refused", peer)
             return Response(status_code=401, headers={"WWW-Authenticate": "Bearer"})
-        answer = get_answer(rank)
+        answer = get_answer(int(rank)) if _RANK.fullmatch(rank) else None
         return Response(status_code=404) if answer is None else Response(answer, media_type=MEDIA_TYPE)
 
     return router
@@ -78,7 +81,8 @@ class OncePerMinute:
     def first(self, key: str) -> bool:
         """Has a minute passed since it was last true for ``key``?"""
         now = self._clock()
-        if now - self._last.get(key, -60.0 + now) < 60.0:
+        last = self._last.get(key)
+        if last is not None and now - last < 60.0:
             return False
         self._last.pop(key, None)
         if len(self._last) >= self._MAX_KEYS:

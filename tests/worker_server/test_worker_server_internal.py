@@ -1,0 +1,46 @@
+"""What the internal port says of remote engines."""
+
+from __future__ import annotations
+
+import httpx
+from fastapi import FastAPI
+from worker_server_kit import front
+
+from workers.server.internal import list_peers
+from workers.transfer.handshake_view import PeerState, PeerView
+
+
+async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:
+    async with front() as worker:
+        assert (await worker.internal.get("/internal/state")).json()["peers"] == []
+
+
+async def test_remote_engines_are_listed_with_everything_about_them() -> None:
+    """Through JSON, as they are read."""
+    failed = PeerView(
+        state=PeerState.FAILED, reason="timeout", error="timeout: waited", failure_age_s=1.5, reads=3, stuck=1
+    )
+    app = FastAPI()
+    app.add_api_route("/", lambda: list_peers({"e1": PeerView(state=PeerState.CONNECTED), "e2": failed}))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
+        answer = (await client.get("/")).json()
+    assert answer == [
+        {
+            "engine_id": "e1",
+            "state": "connected",
+            "reason": "",
+            "error": "",
+            "failure_age_s": None,
+            "reads": 0,
+            "stuck": 0,
+        },
+        {
+            "engine_id": "e2",
+            "state": "failed",
+            "reason": "timeout",
+            "error": "timeout: waited",
+            "failure_age_s": 1.5,
+            "reads": 3,
+            "stuck": 1,
+        },
+    ]

@@ -1,0 +1,76 @@
+"""One remote engine as the pool remembers it: state, last failure, backoff. No I/O, time is passed in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.transfer.handshake_view import PeerState
+
+if TYPE_CHECKING:
+    import asyncio
+
+#: Doublings of the backoff after which it cannot grow any more, whatever the settings.
+_MAX_DOUBLINGS = 30
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds after a failure in which requests for the same engine fail at once; doubles up to the maximum."""
+
+    min_s: float
+    max_s: float
+
+    def seconds(self, num_failures: int) -> float:
+        """After so many failures in a row."""
+        return min(self.max_s, self.min_s * 2.0 ** min(num_failures - 1, _MAX_DOUBLINGS))
+
+
+class Peer:
+    """``CONNECTING`` while ``task`` runs, then ``CONNECTED`` or ``FAILED``."""
+
+    def __init__(self) -> None:
+        self.state = PeerState.CONNECTING
+        #: The attempt that runs.
+        self.task: asyncio.Task[None] | None = None
+        self.last_error: HandshakeError | None = None
+        self.failed_at = 0.0
+        self._num_failures = 0
+        self._retry_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.state}{f', {self.last_error}' if self.last_error else ''}>"
+
+    def refusal(self, now: float) -> HandshakeError | None:
+        """What a request for this engine gets instead of another attempt, if it is too early for that."""
+        if self.state is not PeerState.FAILED or self.last_error is None or now >= self._retry_at:
+            return None
+        return HandshakeError(self.last_error.reason, f"{self.last_error.message} (not tried again yet)")
+
+    def began(self, task: asyncio.Task[None]) -> None:
+        """An attempt runs."""
+        self.state, self.task = PeerState.CONNECTING, task
+
+    def connected(self) -> None:
+        """The attempt has worked."""
+        self.state, self.task = PeerState.CONNECTED, None
+        self._num_failures = 0
+
+    def failed(self, error: HandshakeError, now: float, backoff: Backoff) -> None:
+        """The attempt has failed."""
+        self.state, self.task = PeerState.FAILED, None
+        self._num_failures += 1
+        self._note(error, now)
+        self._retry_at = now + backoff.seconds(self._num_failures)
+
+    def lost(self, why: str, now: float) -> HandshakeError:
+        """A connected engine was lost: the next request meets it anew, without a backoff."""
+        self.state = PeerState.FAILED
+        error = HandshakeError(HandshakeReason.LOST, why)
+        self._note(error, now)
+        self._retry_at = now
+        return error
+
+    def _note(self, error: HandshakeError, now: float) -> None:
+        self.last_error, self.failed_at = error, now

@@ -1,0 +1,53 @@
+"""Which reads from remote engines are in flight, and which of them nobody waits for any more. Pure."""
+
+from __future__ import annotations
+
+
+class PeerReads:
+    """Every read that was given to the ranks is here until its real end.
+
+    A read that was given up and has not ended is *stuck*: NIXL may still write to its blocks, and what has not
+    answered one reader will hardly answer the next.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: dict[str, set[int]] = {}
+        self._stuck: dict[str, set[int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<PeerReads {self.num_in_flight} in flight, {self.num_stuck} of them stuck>"
+
+    @property
+    def num_in_flight(self) -> int:
+        """Reads in flight, stuck ones included, of all engines."""
+        return sum(map(len, self._in_flight.values()))
+
+    @property
+    def num_stuck(self) -> int:
+        """Stuck reads of all engines."""
+        return sum(map(len, self._stuck.values()))
+
+    def in_flight(self, engine_id: str) -> int:
+        """Reads in flight from this engine, stuck ones included."""
+        return len(self._in_flight.get(engine_id, ()))
+
+    def stuck(self, engine_id: str) -> int:
+        """Stuck reads from this engine."""
+        return len(self._stuck.get(engine_id, ()))
+
+    def start(self, engine_id: str, read_id: int) -> None:
+        """It was given to the ranks."""
+        self._in_flight.setdefault(engine_id, set()).add(read_id)
+
+    def give_up(self, engine_id: str, read_id: int) -> None:
+        """Nobody waits for it any more. One that is not in flight is not stuck either: its end was told already."""
+        if read_id in self._in_flight.get(engine_id, ()):
+            self._stuck.setdefault(engine_id, set()).add(read_id)
+
+    def end(self, engine_id: str, read_id: int) -> None:
+        """Every rank says that nothing is written any more."""
+        for reads in (self._in_flight, self._stuck):
+            if engine_id in reads:
+                reads[engine_id].discard(read_id)
+                if not reads[engine_id]:
+                    del reads[engine_id]
