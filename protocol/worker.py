@@ -5,7 +5,7 @@ added has a default.
 
 History
 -------
-1: first version.
+1: first version. Added since: ``WorkerRecord.tp``; what ``WorkerLoad`` says of remote engines (``peer...``).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     num_blocks: int
     #: Sequences the worker runs at once; more wait inside it.
     max_num_seqs: int
+    #: Ranks of the engine.
+    tp: int = 1
 
 
 class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):
@@ -54,6 +56,12 @@ class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):
     leased_blocks: int = 0
     leases: int = 0
     draining: bool = False
+    #: Remote engines by how far the handshake with them has come. Failed: lost since, or not answering reads, too.
+    peers_connecting: int = 0
+    peers_connected: int = 0
+    peers_failed: int = 0
+    #: Why, by engine id, for people: of the few that failed last, one short line each that begins with a reason.
+    peer_errors: dict[str, str] = {}
 
 
 class WorkerStatus(msgspec.Struct, kw_only=True, frozen=True):

@@ -64,6 +64,15 @@ class Aborted(BaseModel):
     aborted: list[str]
 
 
+class HandshakesView(BaseModel):
+    """How far a worker has come with the engines it reads from."""
+
+    connecting: int
+    connected: int
+    failed: int = Field(description="Not met, lost since, or not answering reads.")
+    errors: dict[str, str] = Field(description="Why, by engine id; the newest few.")
+
+
 class WorkerView(BaseModel):
     """One known worker."""
 
@@ -72,6 +81,7 @@ class WorkerView(BaseModel):
     role: Role
     engine_id: str
     models: list[str] | None = Field(description="null: not told yet.")
+    tp: int = Field(description="Ranks of its engine.")
     compatibility_hash: str = Field(description="Only workers with equal hashes are paired.")
     healthy: bool
     draining: bool
@@ -87,6 +97,7 @@ class WorkerView(BaseModel):
     pinned_blocks: int
     leased_blocks: int
     leases: int
+    handshakes: HandshakesView
 
 
 class WorkerList(BaseModel):
@@ -186,6 +197,7 @@ def _view_worker(worker: Worker) -> WorkerView:
         role=worker.role,
         engine_id=worker.engine_id,
         models=None if worker.models is None else list(worker.models),
+        tp=worker.tp,
         compatibility_hash=worker.compatibility_hash,
         healthy=worker.healthy,
         draining=load.draining,
@@ -201,4 +213,10 @@ def _view_worker(worker: Worker) -> WorkerView:
         pinned_blocks=load.pinned_blocks,
         leased_blocks=load.leased_blocks,
         leases=load.leases,
+        handshakes=HandshakesView(
+            connecting=load.peers_connecting,
+            connected=load.peers_connected,
+            failed=load.peers_failed,
+            errors=load.peer_errors,
+        ),
     )

@@ -45,6 +45,8 @@ class Worker:
     models: tuple[str, ...] | None = None
     compatibility_hash: str = ""
     internal_url: str = ""
+    #: Ranks of its engine.
+    tp: int = 1
     load: WorkerLoad = field(default_factory=WorkerLoad)
     #: Requests sent from here and not finished.
     in_flight: int = 0
@@ -237,6 +239,7 @@ class WorkerPool:
                 models=(record.model,),
                 compatibility_hash=record.compatibility_hash,
                 internal_url=record.internal_url,
+                tp=record.tp,
             )
             self._routes.clear()
         if status.load is not worker.load:  # the list repeats what it told before

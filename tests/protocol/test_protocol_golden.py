@@ -68,8 +68,9 @@ STATUS = WorkerStatus(
         block_size=16,
         num_blocks=10,
         max_num_seqs=4,
+        tp=2,
     ),
-    load=WorkerLoad(running=1, draining=True),
+    load=WorkerLoad(running=1, draining=True, peers_failed=1, peer_errors={"e2": "timeout: x"}),
 )
 SEQUENCE = steps.NewSequence(3, [1, 2], [5], steps.SamplingParams(temperature=0.5, seed=7, num_logprobs=0), [4, 6])
 
@@ -86,8 +87,9 @@ JSON: list[tuple[Any, bytes]] = [
         Announcement(worker_id="w1", ttl_ms=3000, status=STATUS),
         b'{"worker_id":"w1","ttl_ms":3000,"status":{"record":{"worker_id":"w1","engine_id":"e1","role":"prefil'
         b'l","model":"m","url":"http://h:1","internal_url":"http://h:2","compatibility_hash":"c","max_model_le'
-        b'n":100,"block_size":16,"num_blocks":10,"max_num_seqs":4},"load":{"running":1,"waiting":0,"reading":0'
-        b',"free_blocks":0,"cached_blocks":0,"pinned_blocks":0,"leased_blocks":0,"leases":0,"draining":true}}}',
+        b'n":100,"block_size":16,"num_blocks":10,"max_num_seqs":4,"tp":2},"load":{"running":1,"waiting":0,"rea'
+        b'ding":0,"free_blocks":0,"cached_blocks":0,"pinned_blocks":0,"leased_blocks":0,"leases":0,"draining":'
+        b'true,"peers_connecting":0,"peers_connected":0,"peers_failed":1,"peer_errors":{"e2":"timeout: x"}}}}',
     ),
     (
         Announcement(worker_id="w1"),

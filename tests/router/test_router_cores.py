@@ -145,7 +145,7 @@ def test_room_counts_what_others_sent_and_what_we_did_since() -> None:
     assert (one.occupied, one.room) == (5, 5)
 
 
-def status(load: WorkerLoad) -> WorkerStatus:
+def status(load: WorkerLoad, tp: int = 1) -> WorkerStatus:
     record = WorkerRecord(
         worker_id="w",
         engine_id="e",
@@ -158,8 +158,15 @@ def status(load: WorkerLoad) -> WorkerStatus:
         block_size=1,
         num_blocks=9,
         max_num_seqs=4,
+        tp=tp,
     )
     return WorkerStatus(record=record, load=load)
+
+
+async def test_a_worker_has_as_many_ranks_as_it_says() -> None:
+    pool = WorkerPool(4)
+    pool.apply([status(WorkerLoad(), tp=2)])
+    assert [worker.tp for worker in pool] == [2]
 
 
 async def test_a_load_that_is_not_heard_again_counts_for_a_while_only() -> None:

@@ -8,6 +8,7 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings
 from router_stubs import Hang, StreamThen, StubWorker
 
+from protocol.worker import WorkerLoad
 from router.settings import RouterSettings
 
 STATES = ["queued", "prefilling", "held", "reading", "decoding"]
@@ -240,3 +241,20 @@ async def test_admin_listings(cluster: Cluster) -> None:
     assert "baton_router_held_requests 1.0" in metrics
     writer.close()
     await cluster.until_state("held", 0)
+
+
+async def test_admin_shows_ranks_and_handshakes_of_a_worker(cluster: Cluster) -> None:
+    await arrange(cluster, "held")
+    (d1,) = [worker for worker in cluster.services.pool if worker.worker_id == "d1"]
+    load = WorkerLoad(peers_connecting=1, peers_connected=2, peers_failed=3, peer_errors={"e9": "timeout: 10 s"})
+    d1.tp = 4
+    d1.report(load, 0.0)
+    views = {worker["id"]: worker for worker in (await cluster.client.get("/admin/workers")).json()["workers"]}
+    assert (views["d1"]["tp"], views["p0"]["tp"]) == (4, 1)
+    assert views["d1"]["handshakes"] == {
+        "connecting": 1,
+        "connected": 2,
+        "failed": 3,
+        "errors": {"e9": "timeout: 10 s"},
+    }
+    assert views["p0"]["handshakes"] == {"connecting": 0, "connected": 0, "failed": 0, "errors": {}}
