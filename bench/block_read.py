@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from protocol.handshake import RankMetadata, Shard
-from protocol.steps import Connect, Connected, Read, ReadResult
+from protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
 from workers.rank.ports import RankMemory, TransferEvent
 from workers.rank.versions import VersionTable
 from workers.transfer.options import TransferOptions
@@ -59,10 +59,10 @@ class Rank:
     def read(self, engine_id: str, blocks: list[int]) -> ReadResult:
         """Read the same blocks from there into here; raises RuntimeError unless it is done."""
         self.transfer.submit(Read(1, engine_id, "ab", blocks, blocks, [0] * len(blocks), []))
-        result = self.events.get()
-        if not isinstance(result, ReadResult) or result.outcome != "done":
-            raise RuntimeError(f"the read failed: {result}")
-        return result
+        report = self.events.get()
+        if not isinstance(report, TransferReport) or [result.outcome for result in report.received] != ["done"]:
+            raise RuntimeError(f"the read failed: {report}")
+        return report.received[0]
 
 
 class Heartbeat:

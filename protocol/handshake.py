@@ -6,6 +6,7 @@ that two versions of this file can always tell each other why they do not pair.
 History
 -------
 1: first version.
+2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hashlib
 
 import msgspec
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 
 class Compatibility(msgspec.Struct, kw_only=True, frozen=True):

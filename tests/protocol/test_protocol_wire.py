@@ -98,7 +98,7 @@ def compatibility(**changes: object) -> Compatibility:
 @pytest.mark.parametrize(
     "change",
     [{"weights_fingerprint": "g"}, {"kv_dtype": "bfloat16"}, {"layout": "x"}, {"block_size": 32}, {"num_layers": 3},
-     {"num_kv_heads": 4}, {"head_dim": 64}, {"wire_version": 2}],
+     {"num_kv_heads": 4}, {"head_dim": 64}, {"wire_version": 3}],
 )  # fmt: skip
 def test_every_part_of_the_compatibility_counts(change: dict[str, object]) -> None:
     assert compatibility().hash == compatibility().hash

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from transfer_helpers import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 
-from protocol.steps import CancelRead, Connected, Disconnect, PeerRead, RankFailed
+from protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
 from workers.transfer.errors import BackendFailedError, PeerLostError, PeerUnknownError
 from workers.transfer.nixl_port import NixlAgent, Transfer, TransferState
 from workers.transfer.options import TransferOptions
@@ -39,23 +39,24 @@ def test_data_arrives_exactly_and_the_peer_is_told(rank: DecodeRank, peer: PeerP
     assert rank.connect(peer.metadata) == ""
     result = rank.read(peer, [5, 63, 0, 17], [2, 3, 50, 1], lease_id="feed01")
     assert (result.outcome, result.num_bytes, result.error) == ("done", 4 * BLOCK_BYTES, "")
+    assert (result.num_descriptors, result.stale_blocks) == (4, [])
     assert rank.bytes_of(2, 3, 50, 1) == [5, 63, 0, 17]
     assert rank.bytes_of(0, 4, 49, 51) == [0, 0, 0, 0]
-    assert peer.event("peer_read")["lease_id"] == "feed01"
+    assert peer.event("sent")["lease_id"] == "feed01"
 
 
 def test_fresh_versions_are_in_the_table_when_the_read_is_over(rank: DecodeRank, peer: PeerProcess) -> None:
     rank.connect(peer.metadata)
     assert rank.read(peer, [1], [7], fresh=[(7, 2**64 - 1), (8, 5)], lease_id="f").outcome == "done"
     assert [int(v) for v in rank.versions.array[[7, 8, 9]]] == [2**64 - 1, 5, 0]
-    assert peer.event("peer_read")["lease_id"] == "f"
+    assert peer.event("sent")["lease_id"] == "f"
 
 
 def test_nothing_to_read_is_done_and_told(rank: DecodeRank, peer: PeerProcess) -> None:
     rank.connect(peer.metadata)
     result = rank.read(peer, [], [], lease_id="none")
     assert (result.outcome, result.num_bytes) == ("done", 0)
-    assert peer.event("peer_read")["lease_id"] == "none"
+    assert peer.event("sent")["lease_id"] == "none"
 
 
 def test_the_fence_refuses_what_was_overwritten_and_the_peer_is_told(rank: DecodeRank) -> None:
@@ -63,8 +64,8 @@ def test_the_fence_refuses_what_was_overwritten_and_the_peer_is_told(rank: Decod
         rank.connect(own.metadata)
         own.overwrite(9, own.base + 500, 77)
         result = rank.read(own, [8, 9], [1, 2], lease_id="stale1")
-        assert result.outcome == "stale"
-        assert own.event("peer_read")["lease_id"] == "stale1"
+        assert (result.outcome, result.stale_blocks) == ("stale", [2])
+        assert own.event("sent")["lease_id"] == "stale1"
         assert rank.read(own, [8, 9], [1, 2], [own.base + 8, own.base + 500]).outcome == "done"
         assert rank.bytes_of(1, 2) == [8, 77]
 
@@ -90,7 +91,7 @@ def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(rank: Deco
             blocks = [turn % NUM_BLOCKS, (turn * 7 + 3) % NUM_BLOCKS]
             result = rank.read(own, blocks, [0, 1], [promised[b] for b in blocks])
             outcomes[result.outcome] += 1
-            own.event("peer_read")
+            own.event("sent")
             if result.outcome == "done":
                 assert rank.bytes_of(0, 1) == [promised[b] % 251 for b in blocks]
         assert set(outcomes) == {"done", "stale"}
@@ -133,7 +134,7 @@ def test_a_peer_killed_during_the_read_ends_it_and_returns_the_blocks(
     result = rank.result()
     assert (result.read_id, result.outcome) == (hanging, "failed")
     assert rank.read(peer, [2], [2], lease_id="k").outcome == "done"
-    assert peer.event("peer_read")["lease_id"] == "k"
+    assert peer.event("sent")["lease_id"] == "k"
 
 
 def test_a_cancelled_read_keeps_its_blocks_until_nixl_has_ended(
@@ -142,7 +143,7 @@ def test_a_cancelled_read_keeps_its_blocks_until_nixl_has_ended(
     rank.connect(slow_peer.metadata)
     rank.connect(peer.metadata)
     assert rank.read(slow_peer, [1], [1], lease_id="first").outcome == "done"
-    slow_peer.event("peer_read")
+    slow_peer.event("sent")
     slow_peer.stop()
     hanging = rank.post(slow_peer.engine_id, [2], [2], slow_peer.versions(2))
     rank.transfer.submit(CancelRead(hanging))
@@ -154,7 +155,7 @@ def test_a_cancelled_read_keeps_its_blocks_until_nixl_has_ended(
     rank.transfer.submit(CancelRead(hanging))
     # The peer was not told of the cancelled one: the next thing it hears is this.
     assert rank.read(slow_peer, [5], [2], lease_id="after").outcome == "done"
-    assert slow_peer.event("peer_read")["lease_id"] == "after"
+    assert slow_peer.event("sent")["lease_id"] == "after"
 
 
 def test_disconnect_waits_for_the_reads_in_flight(rank: DecodeRank, slow_peer: PeerProcess) -> None:
@@ -185,7 +186,7 @@ def test_many_reads_at_once_in_many_pieces(peer: PeerProcess) -> None:
         results = [rank.result() for _ in plans]
         assert {result.read_id: result.outcome for result in results} == dict.fromkeys(plans, "done")
         assert rank.bytes_of(*range(NUM_BLOCKS)) == list(reversed(range(NUM_BLOCKS)))
-        told = {peer.event("peer_read")["lease_id"] for _ in plans}
+        told = {peer.event("sent")["lease_id"] for _ in plans}
         assert told == {f"many{start}" for start in range(0, NUM_BLOCKS, 4)}
 
 
@@ -224,30 +225,31 @@ def test_an_engine_can_read_from_itself(rank: DecodeRank) -> None:
     rank.cache[3] = 9
     rank.versions.store([(3, 30)])
     assert rank.connect(rank.transfer.metadata()) == ""
-    rank.post(rank.engine_id, [3], [5], [30], lease_id="own")
+    read_id = rank.post(rank.engine_id, [3], [5], [30], lease_id="own")
     assert rank.result().outcome == "done"
     assert rank.bytes_of(5) == [9]
-    assert rank.events.get(timeout=20) == PeerRead("own")
+    assert rank.sent() == Sent("own", f"{rank.engine_id}-{read_id}")
 
 
 def test_what_strangers_send_is_dropped(peer: PeerProcess) -> None:
     stranger = NixlAgent("stranger")
     name = stranger.add_remote(peer.metadata.agent_metadata)
     for payload in (
-        b"\xff\xfe:1",
+        b"\xff\xfe:1:e-1:0",
         b"x" * 100_000,
         b"no colon",
-        b"a:b:1",
-        b"ab:1\n",
-        b":1",
-        b"ab:",
+        b"vllm:1",
+        b"ab:1:e-1:0\n",
+        b":1:e-1:0",
+        b"ab:1:e-1:",
         b"\x00",
-        b"ab:99999",
+        b"ab:65:e-1:0",
+        b"ab:1:e-1:64",
     ):
         stranger.notify(name, payload)
-    stranger.notify(name, b"the-last-one:1")
+    stranger.notify(name, b"the-last-one:1:e-1:0")
     # Only its own calls make the stranger's messages leave.
-    assert peer.event("peer_read", stranger.notifications)["lease_id"] == "the-last-one"
+    assert peer.event("sent", stranger.notifications)["lease_id"] == "the-last-one"
     stranger.remove_remote(name)
     stranger.close()
 
@@ -263,12 +265,12 @@ def test_metadata_that_lies_is_refused(rank: DecodeRank, peer: PeerProcess) -> N
         (msgspec.structs.replace(true, cache_memory_type="FILE"), "memory"),
         (msgspec.structs.replace(true, engine_id="other"), "other"),
     ):
-        error = rank.connect(lie, true.engine_id)
+        error = rank.connect(lie, engine_id=true.engine_id)
         assert error
         assert words in error
     assert rank.connect(true) == ""
     assert rank.read(peer, [6], [6], lease_id="truth").outcome == "done"
-    assert peer.event("peer_read")["lease_id"] == "truth"
+    assert peer.event("sent")["lease_id"] == "truth"
 
 
 def test_a_read_from_a_stranger_engine_fails(rank: DecodeRank) -> None:
@@ -312,7 +314,7 @@ def test_a_peer_lost_after_the_read_is_reported_and_can_be_met_again(
         assert rank.connect(peer.metadata) == ""
         monkeypatch.setattr(Mute, "is_mute", False)
         assert rank.read(peer, [0], [0], lease_id="cafe").outcome == "done"
-        assert peer.event("peer_read")["lease_id"] == "cafe"
+        assert peer.event("sent")["lease_id"] == "cafe"
 
 
 def test_a_read_whose_end_cannot_be_known_is_the_end_of_the_rank(peer: PeerProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,21 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.transfer import read_machine
-from workers.transfer.read_machine import ENDS, TABLE, VERSIONS, IllegalReadEventError, ReadMachine, ReadState
+from workers.transfer.read_machine import ENDS, TABLE, IllegalReadEventError, Post, PostKind, ReadMachine, ReadState
 
 
-def reading(num_pieces: int = 1, window: int = 4, *, fence: bool = True) -> ReadMachine:
+def data(number: int) -> Post:
+    return Post(PostKind.DATA, number)
+
+
+def versions(number: int) -> Post:
+    return Post(PostKind.VERSIONS, number)
+
+
+def reading(num_pieces: int = 1, window: int = 4, num_tables: int = 1) -> ReadMachine:
     """A machine with as many pieces in flight as it wants."""
-    machine = ReadMachine(num_pieces, window=window, fence=fence)
+    machine = ReadMachine(num_pieces, num_tables=num_tables, window=window)
     while machine.next_post() is not None:
         pass
     return machine
 
 
-def checking() -> ReadMachine:
-    machine = reading()
+def checking(num_tables: int = 1) -> ReadMachine:
+    """A machine with all tables in flight."""
+    machine = reading(num_tables=num_tables)
     machine.arrived()
-    assert machine.next_post() == VERSIONS
+    assert [machine.next_post() for _ in range(num_tables)] == [versions(i) for i in range(num_tables)]
+    assert machine.next_post() is None
     return machine
 
 
@@ -49,24 +60,58 @@ def test_a_read_is_stale_when_they_are_not_and_the_peer_may_let_go() -> None:
 
 
 def test_versions_are_read_only_after_all_the_data() -> None:
-    machine = ReadMachine(3, window=2)
-    assert [machine.next_post() for _ in range(3)] == [0, 1, None]
+    machine = ReadMachine(3, num_tables=2, window=2)
+    assert [machine.next_post() for _ in range(3)] == [data(0), data(1), None]
     machine.arrived()
-    assert [machine.next_post() for _ in range(2)] == [2, None]
+    assert [machine.next_post() for _ in range(2)] == [data(2), None]
     machine.arrived()
     assert machine.next_post() is None
     machine.arrived()
-    assert [machine.next_post() for _ in range(2)] == [VERSIONS, None]
+    assert [machine.next_post() for _ in range(3)] == [versions(0), versions(1), None]
+
+
+def test_all_tables_are_in_flight_at_once_whatever_the_window() -> None:
+    machine = reading(1, window=1, num_tables=5)
+    machine.arrived()
+    assert [machine.next_post() for _ in range(6)] == [*(versions(i) for i in range(5)), None]
+
+
+@pytest.mark.parametrize("answers", list(itertools.product([True, False], repeat=3)))
+def test_one_unequal_table_makes_it_stale_once_all_are_compared(answers: tuple[bool, ...]) -> None:
+    machine = checking(num_tables=3)
+    for equal in answers:
+        assert not machine.ended
+        machine.compared(equal=equal)
+    assert machine.state is (ReadState.DONE if all(answers) else ReadState.STALE)
+
+
+def test_a_table_compared_before_the_next_is_posted_does_not_end_it() -> None:
+    """Over shared memory a transfer has often ended when the call that posts it returns."""
+    machine = reading(num_tables=2)
+    machine.arrived()
+    for index in range(2):
+        assert (machine.state, machine.next_post()) == (ReadState.CHECKING, versions(index))
+        machine.compared(equal=True)
+    assert machine.state is ReadState.DONE
+
+
+def test_a_table_that_cannot_be_read_fails_it_when_the_others_have_ended() -> None:
+    machine = checking(num_tables=3)
+    machine.compared(equal=False)
+    machine.broke("gone")
+    assert not machine.ended
+    machine.compared(equal=True)
+    assert (machine.state, machine.error) == (ReadState.FAILED, "gone")
 
 
 def test_without_pieces_it_is_done_at_once() -> None:
-    machine = ReadMachine(0, window=1)
+    machine = ReadMachine(0, num_tables=1, window=1)
     assert machine.next_post() is None
     assert (machine.state, machine.tells_peer) == (ReadState.DONE, True)
 
 
 def test_without_the_fence_nobody_reads_versions() -> None:
-    machine = reading(2, fence=False)
+    machine = reading(2, num_tables=0)
     machine.arrived()
     machine.arrived()
     assert (machine.state, machine.next_post()) == (ReadState.DONE, None)
@@ -84,7 +129,7 @@ def test_a_cancelled_read_ends_with_its_last_transfer() -> None:
 
 
 def test_cancelled_before_anything_was_posted_it_is_over() -> None:
-    machine = ReadMachine(1, window=1)
+    machine = ReadMachine(1, num_tables=1, window=1)
     machine.cancel()
     assert machine.state is ReadState.CANCELLED
 
@@ -122,13 +167,20 @@ def test_a_late_cancel_changes_nothing(end: ReadState) -> None:
 
 
 def unposted() -> ReadMachine:
-    return ReadMachine(1, window=1)
+    return ReadMachine(1, num_tables=1, window=1)
 
 
 def unposted_check() -> ReadMachine:
     machine = reading()
     machine.arrived()
     return machine
+
+
+def test_data_and_versions_are_not_taken_for_each_other() -> None:
+    with pytest.raises(IllegalReadEventError, match="arrived already"):
+        checking().arrived()
+    with pytest.raises(IllegalReadEventError, match="before they were read"):
+        reading().compared(equal=True)
 
 
 @pytest.mark.parametrize("make", [unposted, unposted_check])
@@ -144,40 +196,42 @@ def test_nothing_ends_that_is_not_in_flight(make: Callable[[], ReadMachine]) -> 
     assert repr(machine) == before
 
 
-@given(st.integers(0, 6), st.integers(1, 4), st.booleans(), st.data())
+def land(machine: ReadMachine, post: Post) -> None:
+    if post.kind is PostKind.VERSIONS:
+        machine.compared(equal=True)
+    else:
+        machine.arrived()
+
+
+@given(st.integers(0, 6), st.integers(1, 4), st.integers(0, 3), st.data())
 def test_whatever_happens_it_ends_once_nothing_is_in_flight(
-    num_pieces: int, window: int, fence: bool, data: st.DataObject
+    num_pieces: int, window: int, num_tables: int, draws: st.DataObject
 ) -> None:
     """A random run: never more in flight than the window, never ended while something is, always ended at last."""
-    machine = ReadMachine(num_pieces, window=window, fence=fence)
-    in_flight: list[int] = []
+    machine = ReadMachine(num_pieces, num_tables=num_tables, window=window)
+    in_flight: list[Post] = []
     troubled = False
     for _ in range(60):
         if machine.ended:
             break
-        choice = data.draw(st.sampled_from(["post", "post", "land", "land", "land", "break", "cancel"]))
-        if choice == "cancel" and data.draw(st.integers(0, 9)) == 0:
+        choice = draws.draw(st.sampled_from(["post", "post", "land", "land", "land", "break", "cancel"]))
+        if choice == "cancel" and draws.draw(st.integers(0, 9)) == 0:
             machine.cancel()
             troubled = True
         elif choice == "post":
-            piece = machine.next_post()
-            in_flight += [] if piece is None else [piece]
-        elif in_flight and choice == "break" and data.draw(st.integers(0, 9)) == 0:
+            post = machine.next_post()
+            in_flight += [] if post is None else [post]
+        elif in_flight and choice == "break" and draws.draw(st.integers(0, 9)) == 0:
             in_flight.pop()
             machine.broke("broken")
             troubled = True
         elif in_flight and choice == "land":
-            if in_flight.pop(0) == VERSIONS:
-                machine.compared(equal=True)
-            else:
-                machine.arrived()
-        assert len(in_flight) <= window
+            land(machine, in_flight.pop(0))
+        assert sum(post.kind is PostKind.DATA for post in in_flight) <= window
+        assert len({post.kind for post in in_flight}) <= 1, "data and versions at once"
         assert machine.ended <= (not in_flight)
     while not machine.ended:
-        piece = machine.next_post()
-        in_flight += [] if piece is None else [piece]
-        if in_flight.pop(0) == VERSIONS:
-            machine.compared(equal=True)
-        else:
-            machine.arrived()
+        post = machine.next_post()
+        in_flight += [] if post is None else [post]
+        land(machine, in_flight.pop(0))
     assert (machine.state is ReadState.DONE) is not (troubled and num_pieces > 0)

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workers.limits import MAX_ID_CHARS, MAX_RANKS
 from workers.transfer import nixl_port, ucx
 from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import VERSION, expected_versions, stale_positions
 from workers.transfer.network import addresses, interface_of, rdma_ports
 from workers.transfer.nixl_port import ERRORS, TransferState
-from workers.transfer.notification import MAX_NOTIFICATION_BYTES, encode_read, parse_read
+from workers.transfer.notification import MAX_NOTIFICATION_BYTES, ReadNotice, encode_read, parse_read, reader_of
 from workers.transfer.ucx import apply_ucx_environment, ucx_environment
 
 
@@ -35,17 +36,52 @@ def test_versions_lie_in_memory_as_the_protocol_says() -> None:
     assert VERSION.itemsize == 8
 
 
-@given(st.binary(max_size=300))
+@given(st.binary(max_size=350))
 def test_no_notification_makes_the_parser_raise(payload: bytes) -> None:
-    lease_id = parse_read(payload)
-    assert lease_id is None or payload.startswith(lease_id.encode() + b":")
+    notice = parse_read(payload)
+    assert notice is None or encode_read(notice) == payload
 
 
-def test_notifications_are_understood() -> None:
-    assert encode_read("0f3a") == b"0f3a:1"
-    assert parse_read(encode_read("0f3a")) == "0f3a"
-    assert parse_read(b"a" * 128 + b":1") == "a" * 128
-    assert parse_read(b"a" * MAX_NOTIFICATION_BYTES + b":1") is None
+LONG = "a" * MAX_ID_CHARS
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        ReadNotice("0f3a", 1, reader_of("e1", 7), 0),
+        ReadNotice(LONG, MAX_RANKS, reader_of(LONG, 2**63), MAX_RANKS - 1),
+    ],
+)
+def test_notifications_are_understood(notice: ReadNotice) -> None:
+    assert parse_read(encode_read(notice)) == notice
+    assert len(encode_read(notice)) <= MAX_NOTIFICATION_BYTES
+
+
+def test_a_notification_says_who_has_read_what() -> None:
+    assert encode_read(ReadNotice("0f3a", 2, reader_of("e1", 7), 1)) == b"0f3a:2:e1-7:1"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"0f3a:1",
+        b"0f3a:0:e1-7:0",
+        b"0f3a:01:e1-7:0",
+        b"0f3a:65:e1-7:0",
+        b"0f3a:1:e1-7:64",
+        b"0f3a:1:e1-7:00",
+        b"0f3a:1:e1-7:-1",
+        b"0f3a:1:e1:0",
+        b"0f3a:1:-7:0",
+        b"0f3a:1:e1-7:0:0",
+        b"0f3a:1:e1-7:0\n",
+        b"a" * 129 + b":1:e1-7:0",
+        b"0f3a:1:" + b"a" * 129 + b"-7:0",
+        "0f3a:\u0661:e1-7:0".encode(),
+    ],
+)
+def test_what_no_reader_would_say_is_dropped(payload: bytes) -> None:
+    assert parse_read(payload) is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

@@ -1,4 +1,4 @@
-"""A prefill rank in another process and a decode rank in this one, with real NIXL agents. Not a test."""
+"""A prefill rank in another process and ranks in this one, with real NIXL agents. Not a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from protocol.handshake import RankMetadata, Shard
-from protocol.steps import Connect, Connected, Read, ReadResult
+from protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
 from workers.rank.ports import RankMemory, TransferEvent
 from workers.rank.versions import VersionTable
 from workers.transfer.nixl_port import NixlAgent, TransferAgent
@@ -36,19 +36,34 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 20.0
 NUM_BLOCKS = 64
 BLOCK_BYTES = 65536
+#: What the only rank of an engine holds.
+WHOLE = Shard(first_layer=0, last_layer=2, first_head=0, last_head=2)
 
 
 class PeerProcess:
-    """``transfer_peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time."""
+    """``transfer_peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time.
 
-    def __init__(self, *, tls: str | None = None, base: int = 2**62, engine_id: str = "") -> None:
+    A rank of ``num_ranks``, which have the two heads of ``DecodeRank`` to share.
+    """
+
+    def __init__(
+        self, *, tls: str | None = None, base: int = 2**62, engine_id: str = "", rank: int = 0, num_ranks: int = 1
+    ) -> None:
         self.engine_id = engine_id or secrets.token_hex(8)
         self.base = base
         environ = os.environ | ucx_environment("127.0.0.1") | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         if tls:
             environ["UCX_TLS"] = tls
-        command = [sys.executable, str(Path(__file__).with_name("transfer_peer_main.py"))]
-        command += [self.engine_id, str(NUM_BLOCKS), str(BLOCK_BYTES), str(base)]
+        spec = {
+            "engine_id": self.engine_id,
+            "num_blocks": NUM_BLOCKS,
+            "block_bytes": BLOCK_BYTES // num_ranks,
+            "base": base,
+            "rank": rank,
+            "num_ranks": num_ranks,
+            "num_heads": 2 // num_ranks,
+        }
+        command = [sys.executable, str(Path(__file__).with_name("transfer_peer_main.py")), json.dumps(spec)]
         self._process = subprocess.Popen(
             command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -88,10 +103,10 @@ class PeerProcess:
         self.event("overwritten")
 
     def stop(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
@@ -108,26 +123,37 @@ class PeerProcess:
 
 
 class DecodeRank:
-    """A rank that reads, in this process."""
+    """A rank in this process, of an engine of one or of several; it reads and can be read."""
 
     def __init__(
-        self, options: TransferOptions | None = None, make_agent: Callable[[str], TransferAgent] = NixlAgent
+        self,
+        options: TransferOptions | None = None,
+        make_agent: Callable[[str], TransferAgent] = NixlAgent,
+        *,
+        engine_id: str = "",
+        rank: int = 0,
+        num_ranks: int = 1,
+        num_blocks: int = NUM_BLOCKS,
+        block_bytes: int = BLOCK_BYTES,
+        shard: Shard = WHOLE,
     ) -> None:
-        self.engine_id = secrets.token_hex(8)
-        self.cache = np.zeros((NUM_BLOCKS, BLOCK_BYTES), dtype=np.uint8)
-        self.versions = VersionTable(NUM_BLOCKS)
+        self.engine_id = engine_id or secrets.token_hex(8)
+        self.cache = np.zeros((num_blocks, block_bytes), dtype=np.uint8)
+        self.versions = VersionTable(num_blocks)
         self.events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
+        self._received: list[ReadResult] = []
+        self._sent: list[Sent] = []
         self._num_reads = 0
         memory = RankMemory(
             engine_id=self.engine_id,
-            rank=0,
-            num_ranks=1,
+            rank=rank,
+            num_ranks=num_ranks,
             cache_address=self.cache.ctypes.data,
             cache_memory_type="DRAM",
             cache_device_id=0,
-            num_blocks=NUM_BLOCKS,
-            block_bytes=BLOCK_BYTES,
-            shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+            num_blocks=num_blocks,
+            block_bytes=block_bytes,
+            shard=shard,
             versions=self.versions,
         )
         self.transfer = RankTransfer(memory, self.events.put, options, make_agent=make_agent)
@@ -140,9 +166,9 @@ class DecodeRank:
     ) -> None:
         self.transfer.close()
 
-    def connect(self, metadata: RankMetadata, engine_id: str = "") -> str:
+    def connect(self, *metadata: RankMetadata, engine_id: str = "") -> str:
         """The error, empty when it worked."""
-        self.transfer.submit(Connect(engine_id or metadata.engine_id, [metadata]))
+        self.transfer.submit(Connect(engine_id or metadata[0].engine_id, list(metadata)))
         event = self.events.get(timeout=PATIENCE_S)
         assert isinstance(event, Connected), event
         return event.error
@@ -164,9 +190,15 @@ class DecodeRank:
 
     def result(self) -> ReadResult:
         """The next read to end."""
-        event = self.events.get(timeout=PATIENCE_S)
-        assert isinstance(event, ReadResult), event
-        return event
+        while not self._received:
+            self._take_report()
+        return self._received.pop(0)
+
+    def sent(self) -> Sent:
+        """The next lease that all ranks of a reader have read here."""
+        while not self._sent:
+            self._take_report()
+        return self._sent.pop(0)
 
     def read(
         self, peer: PeerProcess, remote: list[int], local: list[int], versions: list[int] | None = None, **rest: Any
@@ -183,3 +215,10 @@ class DecodeRank:
         values = [set(self.cache[block].tolist()) for block in blocks]
         assert all(len(value) == 1 for value in values), values
         return [value.pop() for value in values]
+
+    def _take_report(self) -> None:
+        event = self.events.get(timeout=PATIENCE_S)
+        assert isinstance(event, TransferReport), event
+        assert event.sent or event.received, "a report of nothing"
+        self._received += event.received
+        self._sent += event.sent

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from protocol.handshake import Shard
-from protocol.steps import PeerRead
+from protocol.steps import TransferReport
 from workers.rank.ports import RankMemory, TransferEvent
 from workers.rank.versions import VersionTable
 from workers.transfer.rank_transfer import RankTransfer
@@ -24,28 +24,31 @@ def say(**message: object) -> None:
 
 
 def heard(event: TransferEvent) -> None:
-    if isinstance(event, PeerRead):
-        say(event="peer_read", lease_id=event.lease_id)
+    if isinstance(event, TransferReport):
+        for sent in event.sent:
+            say(event="sent", lease_id=sent.lease_id, reader=sent.reader)
 
 
 class Prefill:
-    """Blocks full of one byte each; block ``i`` starts as byte ``i % 251``."""
+    """Blocks full of one byte each; block ``i`` starts as byte ``i % 251``. ``num_heads`` are those of one rank."""
 
-    def __init__(self, engine_id: str, num_blocks: int, block_bytes: int, base: int) -> None:
+    def __init__(
+        self, *, engine_id: str, num_blocks: int, block_bytes: int, base: int, rank: int, num_ranks: int, num_heads: int
+    ) -> None:
         self.base = base
         self.cache = np.repeat((np.arange(num_blocks) % 251).astype(np.uint8), block_bytes).reshape(num_blocks, -1)
         self.versions = VersionTable(num_blocks)
         self.versions.store([(i, base + i) for i in range(num_blocks)])
         memory = RankMemory(
             engine_id=engine_id,
-            rank=0,
-            num_ranks=1,
+            rank=rank,
+            num_ranks=num_ranks,
             cache_address=self.cache.ctypes.data,
             cache_memory_type="DRAM",
             cache_device_id=0,
             num_blocks=num_blocks,
             block_bytes=block_bytes,
-            shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+            shard=Shard(first_layer=0, last_layer=2, first_head=rank * num_heads, last_head=(rank + 1) * num_heads),
             versions=self.versions,
         )
         self.transfer = RankTransfer(memory, heard)
@@ -73,8 +76,7 @@ class Prefill:
 
 
 def main() -> None:
-    engine_id, num_blocks, block_bytes, base = sys.argv[1], *map(int, sys.argv[2:5])
-    prefill = Prefill(engine_id, num_blocks, block_bytes, base)
+    prefill = Prefill(**json.loads(sys.argv[1]))
     say(event="ready", metadata=base64.b64encode(msgspec.msgpack.encode(prefill.transfer.metadata())).decode())
     for line in sys.stdin:
         match json.loads(line):

@@ -8,22 +8,22 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from protocol.handshake import RankMetadata
-from protocol.steps import CancelRead, Connect, Connected, Disconnect, PeerRead, Read, ReadResult
-from workers.transfer.block_read import BlockRead, LocalMemory
+from protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
+from workers.transfer.block_read import BlockRead
 from workers.transfer.errors import NixlError, PeerLostError, TransferError
-from workers.transfer.fence import VERSION
-from workers.transfer.nixl_port import Pieces, TransferAgent
-from workers.transfer.notification import encode_read, parse_read
-from workers.transfer.peers import Peer, PeerTable, blocks_of, versions_of
+from workers.transfer.local_memory import LocalMemory, cache_of, version_table_of
+from workers.transfer.nixl_port import TransferAgent
+from workers.transfer.notices import Notices
+from workers.transfer.notification import ReadNotice, reader_of
+from workers.transfer.peers import Peer, PeerTable
 from workers.transfer.read_checks import ReadRefusedError, check_fresh, check_read
 
 if TYPE_CHECKING:
     import threading
 
-    from workers.rank.ports import Emit, RankMemory, TransferCommand
+    from workers.rank.ports import Emit, RankMemory, TransferCommand, TransferEvent
     from workers.transfer.options import TransferOptions
 
 logger = logging.getLogger(__name__)
@@ -37,16 +37,16 @@ class AgentLoop:
         self._memory = memory
         self._emit = emit
         self._options = options
-        self._scratch = np.zeros(memory.num_blocks, dtype=VERSION)
-        scratch = Pieces(self._scratch.ctypes.data, VERSION.itemsize, memory.num_blocks)
-        self.metadata = _register(agent, memory, scratch)
-        self._local = LocalMemory(agent.prepare(blocks_of(self.metadata)), agent.prepare(scratch), self._scratch)
-        self._peers = PeerTable(agent, self.metadata)
+        self.metadata = _register(agent, memory)
+        self._local = LocalMemory(agent, self.metadata)
+        self._peers = PeerTable(agent, self.metadata, self._local)
+        self._notices = Notices(agent)
+        #: What has ended since the last report.
+        self._received: list[ReadResult] = []
         self._reads: dict[int, BlockRead] = {}
         #: Local blocks that NIXL may write to.
         self._busy_blocks: set[int] = set()
         self._backoff_s = 0.0
-        self._num_dropped = 0
         self._last_activity = self._next_look = time.monotonic()
 
     def run(self, commands: queue.SimpleQueue[TransferCommand | None], closing: threading.Event) -> None:
@@ -56,6 +56,7 @@ class AgentLoop:
                 self._obey(command)
             self._step_reads()
             self._look()
+            self._report()
 
     def close(self) -> None:
         """Cancel every read, wait for their ends, give everything back.
@@ -72,7 +73,7 @@ class AgentLoop:
             logger.warning("%d reads had not ended when block transfer closed", len(self._reads))
             return
         self._peers.close()
-        self._local.release(self._agent)
+        self._local.close()
         self._agent.close()
 
     # --- commands ----------------------------------------------------------------------------------------------
@@ -93,9 +94,9 @@ class AgentLoop:
         try:
             self._peers.connect(command.engine_id, command.ranks)
         except TransferError as error:
-            self._emit(Connected(command.engine_id, str(error)))
+            self._say(Connected(command.engine_id, str(error)))
         else:
-            self._emit(Connected(command.engine_id, ""))
+            self._say(Connected(command.engine_id, ""))
 
     def _start_read(self, read: Read) -> None:
         now = time.monotonic()
@@ -105,7 +106,7 @@ class AgentLoop:
             self._memory.versions.store(read.fresh)
             peer = self._peer_for(read)
         except ReadRefusedError as error:
-            self._emit(ReadResult(read.read_id, "failed", 0, 0.0, str(error)))
+            self._received.append(ReadResult(read.read_id, "failed", 0, 0.0, str(error)))
             return
         self._busy_blocks.update(read.local_block_ids)
         self._peers.begin(peer)
@@ -117,7 +118,7 @@ class AgentLoop:
         peer = self._peers.usable(read.engine_id)
         if peer is None:
             raise ReadRefusedError(f"not connected to engine {read.engine_id}")
-        check_read(read, self._memory.num_blocks, peer.remote.num_blocks, self._busy_blocks)
+        check_read(read, self._memory.num_blocks, peer.num_blocks, self._busy_blocks)
         return peer
 
     def _cancel_read(self, command: CancelRead) -> None:
@@ -142,55 +143,53 @@ class AgentLoop:
         read, peer = ended.read, ended.peer
         del self._reads[read.read_id]
         self._busy_blocks.difference_update(read.local_block_ids)
-        self._emit(ended.result(time.monotonic()))
+        self._received.append(ended.result(time.monotonic()))
         if ended.machine.tells_peer:
-            self._tell(peer, read.lease_id)
+            self._tell(peer, read)
         if ended.peer_lost:
             peer.leaving = True
         self._peers.end(peer)
 
-    def _tell(self, peer: Peer, lease_id: str) -> None:
-        if peer.name == self._agent.name:
-            self._emit(PeerRead(lease_id))
-            return
-        try:
-            self._agent.notify(peer.name, encode_read(lease_id))
-        except NixlError as error:
-            # What was read stays right; the peer finds out when the lease runs out.
-            logger.warning("engine %s was not told of a read: %s", peer.remote.engine_id, error)
-            if isinstance(error, PeerLostError):
-                self._lose(peer, error)
+    def _tell(self, peer: Peer, read: Read) -> None:
+        """Each rank of the peer is told by each of our ranks that shares something with it."""
+        reader = reader_of(self.metadata.engine_id, read.read_id)
+        for rank in peer.ranks:
+            try:
+                self._notices.tell(rank.name, ReadNotice(read.lease_id, rank.num_readers, reader, self.metadata.rank))
+            except NixlError as error:
+                # What was read stays right; the peer finds out when the lease runs out.
+                logger.warning("%s was not told of a read: %s", rank.name, error)
+                if isinstance(error, PeerLostError):
+                    self._lose(peer, error)
 
     def _lose(self, peer: Peer, error: PeerLostError) -> None:
         """No read has failed that would tell the main process, which takes the engine for connected: say so."""
+        if not peer.leaving:
+            self._say(Connected(peer.engine_id, f"{type(error).__name__}: {error}"))
         peer.leaving = True
-        self._emit(Connected(peer.remote.engine_id, f"{type(error).__name__}: {error}"))
 
-    # --- notifications -----------------------------------------------------------------------------------------
+    # --- notifications and answers -----------------------------------------------------------------------------
 
     def _look(self) -> None:
         now = time.monotonic()
         if now < self._next_look:
             return
-        try:
-            payloads = self._agent.notifications()
-        except NixlError as error:
-            logger.warning("notifications were lost: %s", error)
-            payloads = []
-        for payload in payloads:
+        if self._notices.listen():
             self._last_activity = now
-            self._hear(payload)
         quiet = now - self._last_activity > self._options.quiet_after_s
         self._next_look = now + (self._options.quiet_poll_s if quiet else self._options.poll_s)
 
-    def _hear(self, payload: bytes) -> None:
-        lease_id = parse_read(payload)
-        if lease_id is not None:
-            self._emit(PeerRead(lease_id))
-            return
-        self._num_dropped += 1
-        if self._num_dropped.bit_count() == 1:  # the 1st, 2nd, 4th, 8th...: whoever sends many shall not fill the log
-            logger.warning("%d notifications that are none of ours were dropped so far", self._num_dropped)
+    def _say(self, event: TransferEvent) -> None:
+        """Answers leave in the order in which things happened."""
+        self._report()
+        self._emit(event)
+
+    def _report(self) -> None:
+        """One message for all that has ended in one turn of the loop."""
+        sent, received = self._notices.take_sent(), self._received
+        if sent or received:
+            self._received = []
+            self._emit(TransferReport(sent, received))
 
     def _patience(self) -> float:
         """Seconds to wait for a command before there is something else to do."""
@@ -199,8 +198,8 @@ class AgentLoop:
         return max(0.0, self._next_look - time.monotonic())
 
 
-def _register(agent: TransferAgent, memory: RankMemory, scratch: Pieces) -> RankMetadata:
-    """Let NIXL at the rank's memory and describe it to peers. The scratch table is for us, but NIXL writes to it."""
+def _register(agent: TransferAgent, memory: RankMemory) -> RankMetadata:
+    """Let NIXL at the rank's memory and describe it to peers."""
     metadata = RankMetadata(
         engine_id=memory.engine_id,
         rank=memory.rank,
@@ -215,8 +214,8 @@ def _register(agent: TransferAgent, memory: RankMemory, scratch: Pieces) -> Rank
         version_address=memory.versions.address,
         shard=memory.shard,
     )
-    for pieces in (blocks_of(metadata), versions_of(metadata), scratch):
-        agent.register(pieces)
+    for region in (cache_of(metadata), version_table_of(metadata)):
+        agent.register(region)
     return msgspec.structs.replace(metadata, agent_metadata=agent.metadata())
 
 

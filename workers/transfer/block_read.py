@@ -1,7 +1,8 @@
-"""One read in flight: carries out what the read machine decides, on the agent."""
+"""One read in flight, of all ranks of an engine that we need: carries out what the read machine decides."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING
 
@@ -10,98 +11,128 @@ import numpy as np
 from protocol.steps import ReadResult
 from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions
-from workers.transfer.nixl_port import PieceList, Transfer, TransferAgent, TransferState
-from workers.transfer.read_machine import VERSIONS, ReadMachine
+from workers.transfer.nixl_port import Transfer, TransferAgent, TransferState
+from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from protocol.steps import Read
+    from workers.transfer.local_memory import LocalMemory
     from workers.transfer.options import TransferOptions
+    from workers.transfer.peer_ranks import PeerRank
     from workers.transfer.peers import Peer
 
 logger = logging.getLogger(__name__)
 
 
-class LocalMemory:
-    """Our own side of every read: the cache's blocks, and a scratch table that takes the versions read.
+class _Part:
+    """What is read of one remote rank: numbers of pieces, block by block, in its two lists."""
 
-    A local block is in one read at a time, so the version of what is read into block ``i`` goes to ``scratch[i]``.
-    """
+    def __init__(self, rank: PeerRank, read: Read, num_local: int, num_remote: int, piece_bytes: int) -> None:
+        self.rank = rank
+        self._local_ids = _numbers(read.local_block_ids, rank.num_runs, num_local)
+        self._remote_ids = _numbers(read.remote_block_ids, rank.num_runs, num_remote)
+        self._step = max(1, piece_bytes // rank.bytes_per_block) * rank.num_runs
 
-    def __init__(self, blocks: PieceList, scratch_list: PieceList, scratch: NDArray[np.uint64]) -> None:
-        self.blocks = blocks
-        self.scratch_list = scratch_list
-        self.scratch = scratch
+    def slices(self) -> list[slice]:
+        """What is posted at once."""
+        return [slice(start, start + self._step) for start in range(0, len(self._local_ids), self._step)]
 
-    def release(self, agent: TransferAgent) -> None:
-        """Give both lists back."""
-        agent.release_list(self.blocks)
-        agent.release_list(self.scratch_list)
+    def post(self, agent: TransferAgent, ids: slice) -> Transfer:
+        """Start reading one of the slices. Raises NixlError."""
+        return agent.post_read(self.rank.local, self._local_ids[ids], self.rank.remote, self._remote_ids[ids])
+
+    def count(self, ids: slice) -> tuple[int, int]:
+        """Descriptors and bytes of one of the slices."""
+        num_descriptors = len(self._local_ids[ids])
+        return num_descriptors, num_descriptors // self.rank.num_runs * self.rank.bytes_per_block
 
 
 class BlockRead:
     """Pieces of data, then the versions, then the verdict. All calls come from the agent's thread."""
 
     def __init__(
-        self, agent: TransferAgent, local: LocalMemory, peer: Peer, read: Read, options: TransferOptions, now: float
+        self, agent: TransferAgent, memory: LocalMemory, peer: Peer, read: Read, options: TransferOptions, now: float
     ) -> None:
         self.read = read
         self.peer = peer
         #: The connection is gone: no other read over it can succeed.
         self.peer_lost = False
         self._agent = agent
-        self._local = local
+        self._memory = memory
         self._started = now
         self._local_ids = np.array(read.local_block_ids, dtype=np.int32)
         self._remote_ids = np.array(read.remote_block_ids, dtype=np.int32)
         self._expected = expected_versions(read.versions)
-        self._piece_blocks = max(1, options.piece_bytes // peer.remote.block_bytes)
-        self._in_flight: list[tuple[int, Transfer]] = []
+        self._parts = [
+            _Part(rank, read, memory.num_blocks, peer.num_blocks, options.piece_bytes)
+            for rank in peer.ranks
+            if rank.num_runs
+        ]
+        self._pieces = _interleaved(self._parts)
+        self._in_flight: list[tuple[Post, Transfer]] = []
         self._num_bytes = 0
-        num_pieces = -(-len(read.local_block_ids) // self._piece_blocks)
-        self.machine = ReadMachine(num_pieces, window=options.window, fence=not options.unsafe_disable_fence)
+        self._num_descriptors = 0
+        self._stale: set[int] = set()
+        self.machine = ReadMachine(
+            len(self._pieces),
+            num_tables=0 if options.unsafe_disable_fence else len(self._parts),
+            # All ranks at once: each may have a way of its own to us.
+            window=max(options.window, len(self._parts)),
+        )
 
     def step(self) -> bool:
-        """Look at what is in flight and post at most one transfer more; True if anything happened."""
+        """Look at what is in flight and post what can be, but one piece of data at most; True if anything happened."""
         landed = self._poll()
-        piece = self.machine.next_post()
-        if piece is None:
-            return landed
-        try:
-            transfer = self._post(piece)
-        except NixlError as error:
-            self._broke(error)
-            return True
-        self._in_flight.append((piece, transfer))
-        self._poll()
-        return True
+        posted = False
+        while (post := self.machine.next_post()) is not None:
+            posted = True
+            self._begin(post)
+            if post.kind is PostKind.DATA:
+                break
+        if posted:
+            self._poll()
+        return landed or posted
 
     def result(self, now: float) -> ReadResult:
         """The one answer, once the machine has ended."""
         machine = self.machine
-        return ReadResult(self.read.read_id, machine.state.value, self._num_bytes, now - self._started, machine.error)
+        stale = sorted(self._stale) if machine.state is ReadState.STALE else []
+        return ReadResult(
+            self.read.read_id,
+            machine.state.value,
+            self._num_bytes,
+            now - self._started,
+            machine.error,
+            self._num_descriptors,
+            stale,
+        )
 
-    def _post(self, piece: int) -> Transfer:
-        if piece == VERSIONS:
-            local, remote, blocks = self._local.scratch_list, self.peer.versions, slice(None)
+    def _begin(self, post: Post) -> None:
+        try:
+            transfer = self._post(post)
+        except NixlError as error:
+            self._broke(error)
         else:
-            local, remote = self._local.blocks, self.peer.blocks
-            blocks = self._blocks_of(piece)
-        return self._agent.post_read(local, self._local_ids[blocks], remote, self._remote_ids[blocks])
+            self._in_flight.append((post, transfer))
 
-    def _blocks_of(self, piece: int) -> slice:
-        return slice(piece * self._piece_blocks, (piece + 1) * self._piece_blocks)
+    def _post(self, post: Post) -> Transfer:
+        if post.kind is PostKind.DATA:
+            part, ids = self._pieces[post.number]
+            return part.post(self._agent, ids)
+        table, versions = self._memory.scratch_list(post.number), self._parts[post.number].rank.versions
+        return self._agent.post_read(table, self._local_ids, versions, self._remote_ids)
 
     def _poll(self) -> bool:
         before = self._in_flight
         self._in_flight = []
-        for piece, transfer in before:
-            if not self._land(piece, transfer):
-                self._in_flight.append((piece, transfer))
+        for post, transfer in before:
+            if not self._land(post, transfer):
+                self._in_flight.append((post, transfer))
         return len(self._in_flight) < len(before)
 
-    def _land(self, piece: int, transfer: Transfer) -> bool:
+    def _land(self, post: Post, transfer: Transfer) -> bool:
         """Take note if the transfer has ended; False while NIXL may still write.
 
         After any other error than these two nobody knows whether it has ended. That takes a bug (a peer removed or
@@ -118,18 +149,24 @@ class BlockRead:
         self._release(transfer)
         if state is TransferState.FAILED:
             self.machine.broke("NIXL reports an error")
-        elif piece == VERSIONS:
-            self._compare()
+        elif post.kind is PostKind.VERSIONS:
+            self._compare(post.number)
         else:
-            self._num_bytes += len(self._local_ids[self._blocks_of(piece)]) * self.peer.remote.block_bytes
+            part, ids = self._pieces[post.number]
+            num_descriptors, num_bytes = part.count(ids)
+            self._num_descriptors += num_descriptors
+            self._num_bytes += num_bytes
             self.machine.arrived()
         return True
 
-    def _compare(self) -> None:
-        stale = stale_positions(self._expected, self._local.scratch[self._local_ids])
+    def _compare(self, source: int) -> None:
+        """One rank's versions: what it has overwritten is stale, whatever the other ranks say."""
+        stale = stale_positions(self._expected, self._memory.scratch(source)[self._local_ids])
+        self._stale.update(self.read.local_block_ids[position] for position in stale)
         self.machine.compared(equal=not stale)
         if stale:
-            logger.info("read %d is stale: %d of %d blocks", self.read.read_id, len(stale), len(self._local_ids))
+            name, num_blocks = self._parts[source].rank.name, len(self._local_ids)
+            logger.info("read %d of %s is stale: %d of %d blocks", self.read.read_id, name, len(stale), num_blocks)
 
     def _broke(self, error: NixlError) -> None:
         self.peer_lost |= isinstance(error, PeerLostError)
@@ -140,3 +177,17 @@ class BlockRead:
             self._agent.release(transfer)
         except NixlError as error:
             logger.warning("a transfer that has ended was not released: %s", error)
+
+
+def _numbers(block_ids: list[int], num_runs: int, num_blocks: int) -> NDArray[np.int32]:
+    """The pieces of these blocks in a list of ``num_runs`` rows, all of a block behind each other."""
+    ids = np.array(block_ids, dtype=np.int32)
+    if num_runs == 1:
+        return ids
+    return (ids[:, None] + np.arange(num_runs, dtype=np.int32) * np.int32(num_blocks)).ravel()
+
+
+def _interleaved(parts: list[_Part]) -> list[tuple[_Part, slice]]:
+    """All slices, those of the several ranks in turn, so that all ranks are busy at once."""
+    rounds = itertools.zip_longest(*([(part, ids) for ids in part.slices()] for part in parts))
+    return [piece for pieces in rounds for piece in pieces if piece is not None]

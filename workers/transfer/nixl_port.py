@@ -66,13 +66,29 @@ class TransferState(StrEnum):
     FAILED = "ERR"
 
 
-class Pieces(msgspec.Struct, frozen=True):
-    """``count`` equal pieces of memory, one behind the other; piece ``i`` starts at ``address + i * num_bytes``."""
+class Region(msgspec.Struct, frozen=True):
+    """Memory to register."""
 
     address: int
     num_bytes: int
-    count: int
     #: ``DRAM`` or ``VRAM``.
+    memory_type: str = "DRAM"
+    device_id: int = 0
+
+
+class Row(msgspec.Struct, frozen=True):
+    """``count`` pieces of equal length; piece ``i`` starts at ``address + i * stride``."""
+
+    address: int
+    num_bytes: int
+    stride: int
+    count: int
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """Rows of pieces, numbered row by row: with equal counts, piece ``i`` of row ``r`` is ``r * count + i``."""
+
+    rows: tuple[Row, ...]
     memory_type: str = "DRAM"
     device_id: int = 0
 
@@ -89,11 +105,14 @@ class TransferAgent(Protocol):
     def name(self) -> str:
         """The name under which peers know this agent."""
 
-    def register(self, pieces: Pieces) -> None:
-        """Let NIXL read and write this memory, for peers and for ourselves. It must outlive the agent."""
+    def register(self, region: Region) -> None:
+        """Let NIXL read and write this memory: ourselves, and peers that get ``metadata`` afterwards.
+
+        It must outlive the agent.
+        """
 
     def metadata(self) -> bytes:
-        """What a peer needs for ``add_remote``; complete once everything is registered."""
+        """What a peer needs for ``add_remote``; it can read what is registered by now."""
 
     def add_remote(self, metadata: bytes) -> str:
         """Get to know a peer; its name."""
@@ -142,10 +161,10 @@ class NixlAgent:
     def name(self) -> str:
         return self._name
 
-    def register(self, pieces: Pieces) -> None:
-        region = (pieces.address, pieces.num_bytes * pieces.count, pieces.device_id, "")
+    def register(self, region: Region) -> None:
+        row = (region.address, region.num_bytes, region.device_id, "")
         with _translated():
-            self._registered.append(self._agent.register_memory([region], pieces.memory_type))
+            self._registered.append(self._agent.register_memory([row], region.memory_type))
 
     def metadata(self) -> bytes:
         with _translated():
@@ -161,11 +180,12 @@ class NixlAgent:
             self._agent.remove_remote_agent(name)
 
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
-        # One strided row instead of a row for each block: address, length, device, stride, count.
-        row = [pieces.address, pieces.num_bytes, pieces.device_id, pieces.num_bytes, pieces.count]
-        rows = np.array([row], dtype=np.uint64)
+        # Strided rows, one for all blocks: address, length, device, stride, count.
+        rows = [[row.address, row.num_bytes, pieces.device_id, row.stride, row.count] for row in pieces.rows]
         with _translated():
-            return self._agent.prep_xfer_dlist(owner or "NIXL_INIT_AGENT", rows, pieces.memory_type)
+            return self._agent.prep_xfer_dlist(
+                owner or "NIXL_INIT_AGENT", np.array(rows, dtype=np.uint64), pieces.memory_type
+            )
 
     def release_list(self, pieces: PieceList) -> None:
         with _translated():

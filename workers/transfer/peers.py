@@ -3,47 +3,53 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from workers.transfer.errors import NixlError, PeerBusyError, PlanError
-from workers.transfer.nixl_port import PieceList, Pieces, TransferAgent
+from workers.transfer.errors import PeerBusyError, PlanError
+from workers.transfer.peer_ranks import PeerRank, PeerRanks
 from workers.transfer.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from protocol.handshake import RankMetadata
+    from workers.transfer.local_memory import LocalMemory
+    from workers.transfer.nixl_port import TransferAgent
 
 logger = logging.getLogger(__name__)
 
 
 class Peer:
-    """One remote engine: NIXL's name for it and the prepared lists of its blocks and versions."""
+    """One remote engine: those of its ranks that hold something of ours."""
 
-    def __init__(self, agent: TransferAgent, remote: RankMetadata, name: str) -> None:
-        self.remote = remote
-        self.name = name
+    def __init__(self, remotes: Sequence[RankMetadata], ranks: list[PeerRank], owned: ExitStack) -> None:
+        self.engine_id = remotes[0].engine_id
+        self.remotes = list(remotes)
+        self.num_blocks = remotes[0].num_blocks
+        #: All of them are told of a read; those with runs are read.
+        self.ranks = ranks
         self.num_reads = 0
         #: No new reads; forgotten with the last one.
         self.leaving = False
-        self.blocks: PieceList = agent.prepare(blocks_of(remote), name)
-        try:
-            self.versions: PieceList = agent.prepare(versions_of(remote), name)
-        except NixlError:
-            agent.release_list(self.blocks)
-            raise
+        self._owned = owned
 
     def __repr__(self) -> str:
         leaving = ", leaving" if self.leaving else ""
-        return f"<Peer {self.remote.engine_id} as {self.name}: {self.num_reads} reads{leaving}>"
+        return f"<Peer {self.engine_id} as {', '.join(r.name for r in self.ranks)}: {self.num_reads} reads{leaving}>"
+
+    def close(self) -> None:
+        """Give everything back to the agent; never while a read is in flight."""
+        self._owned.close()
 
 
 class PeerTable:
     """Adds and forgets peers. NIXL writes on after a peer with reads in flight was removed, so that waits for them."""
 
-    def __init__(self, agent: TransferAgent, local: RankMetadata) -> None:
-        self._agent = agent
+    def __init__(self, agent: TransferAgent, local: RankMetadata, memory: LocalMemory) -> None:
         self._local = local
+        self._memory = memory
+        self._ranks = PeerRanks(agent, local, memory)
         self._peers: dict[str, Peer] = {}
 
     def __len__(self) -> int:
@@ -55,17 +61,21 @@ class PeerTable:
         return None if peer is None or peer.leaving else peer
 
     def connect(self, engine_id: str, remotes: Sequence[RankMetadata]) -> None:
-        """Make an engine readable. Raises TransferError; PeerBusyError while its former reads have not ended."""
-        (source,) = plan(self._local, remotes)
-        if source.remote.engine_id != engine_id:
-            raise PlanError(f"the metadata is that of engine {source.remote.engine_id}")
+        """Make an engine readable. Raises TransferError, and has changed nothing then but for the engine's own former
+        connection; PeerBusyError while reads over that have not ended."""
+        sources = plan(self._local, remotes)
+        if remotes[0].engine_id != engine_id:
+            raise PlanError(f"the metadata is that of engine {remotes[0].engine_id}")
         known = self._peers.get(engine_id)
-        if known is not None and known.remote == source.remote and not known.leaving:
+        if known is not None and known.remotes == list(remotes) and not known.leaving:
             return
         self.leave(engine_id)
         if engine_id in self._peers:
             raise PeerBusyError("reads over the former connection have not ended yet")
-        self._peers[engine_id] = self._add(source.remote)
+        with ExitStack() as undo:
+            ranks = [self._ranks.add(source, undo) for source in sources]
+            self._memory.reserve_scratch(sum(bool(rank.num_runs) for rank in ranks))
+            self._peers[engine_id] = Peer(remotes, ranks, undo.pop_all())
 
     def leave(self, engine_id: str) -> None:
         """Forget an engine, now or when its last read has ended."""
@@ -89,47 +99,7 @@ class PeerTable:
         for engine_id in list(self._peers):
             self.leave(engine_id)
 
-    def _add(self, remote: RankMetadata) -> Peer:
-        if remote.engine_id == self._local.engine_id:
-            return Peer(self._agent, remote, self._agent.name)
-        if any(remote.agent_name == name for name in (self._agent.name, *(p.name for p in self._peers.values()))):
-            # Adding a name again replaces it under the reads in flight, whose ends then cannot be known any more.
-            raise PlanError(f"agent {remote.agent_name!r} belongs to another engine")
-        name = self._agent.add_remote(remote.agent_metadata)
-        try:
-            if name != remote.agent_name:
-                raise PlanError(f"the metadata is that of agent {name!r}, not of {remote.agent_name!r}")
-            return Peer(self._agent, remote, name)
-        except (NixlError, PlanError):
-            self._remove(name)
-            raise
-
     def _forget_if_idle(self, peer: Peer) -> None:
-        if not peer.leaving or peer.num_reads:
-            return
-        del self._peers[peer.remote.engine_id]
-        for pieces in (peer.blocks, peer.versions):
-            try:
-                self._agent.release_list(pieces)
-            except NixlError as error:
-                logger.warning("a descriptor list of %s was not released: %s", peer.name, error)
-        self._remove(peer.name)
-
-    def _remove(self, name: str) -> None:
-        if name == self._agent.name:
-            return
-        try:
-            self._agent.remove_remote(name)
-        except NixlError as error:
-            # NIXL forgets a dead peer's connection by itself, and then knows nothing to remove.
-            logger.debug("%s was not removed: %s", name, error)
-
-
-def blocks_of(rank: RankMetadata) -> Pieces:
-    """A rank's cache, one piece for each block."""
-    return Pieces(rank.cache_address, rank.block_bytes, rank.num_blocks, rank.cache_memory_type, rank.cache_device_id)
-
-
-def versions_of(rank: RankMetadata) -> Pieces:
-    """A rank's version table, one piece for each version."""
-    return Pieces(rank.version_address, 8, rank.num_blocks)
+        if peer.leaving and not peer.num_reads:
+            del self._peers[peer.engine_id]
+            peer.close()

@@ -1,13 +1,14 @@
 """One block read on D, as a table: no I/O, no time.
 
-A read is posted in pieces, a few at once; when all have arrived the versions are read and compared.
+A read is posted in pieces, a few at once; when all have arrived, from all ranks that are read, the version tables of
+all these ranks are read at once and compared.
 
     state       event       next
     READING     ARRIVED     CHECKING    all the data is here
     READING     BROKE       FAILING     a piece ended with an error, or could not be posted
     READING     CANCEL      CANCELLING
-    CHECKING    EQUAL       DONE
-    CHECKING    UNEQUAL     STALE
+    CHECKING    EQUAL       DONE        all tables have been compared, and say what was promised
+    CHECKING    UNEQUAL     STALE       all tables have been compared, and one says otherwise
     CHECKING    BROKE       FAILING
     CHECKING    CANCEL      CANCELLING
     FAILING     DRAINED     FAILED      nothing is in flight any more
@@ -21,6 +22,7 @@ A second cancel, and one that comes after the end, change nothing.
 from __future__ import annotations
 
 from enum import Enum, StrEnum, auto
+from typing import NamedTuple
 
 from workers.transfer.errors import TransferError
 
@@ -68,8 +70,19 @@ TABLE: dict[tuple[ReadState, ReadEvent], ReadState] = {
 ENDS = frozenset({_S.DONE, _S.STALE, _S.FAILED, _S.CANCELLED})
 TABLE |= {(end, _E.CANCEL): end for end in ENDS}
 
-#: What ``next_post`` answers when the versions are to be read.
-VERSIONS = -1
+
+class PostKind(Enum):
+    """What a transfer of a read brings."""
+
+    DATA = auto()
+    VERSIONS = auto()
+
+
+class Post(NamedTuple):
+    """A transfer to post: which piece of the data, or which of the version tables."""
+
+    kind: PostKind
+    number: int
 
 
 class IllegalReadEventError(TransferError):
@@ -79,22 +92,24 @@ class IllegalReadEventError(TransferError):
 class ReadMachine:
     """Decides what to post next and when the read is over.
 
-    ``num_pieces`` of data, at most ``window`` of them in flight at once. Without pieces the read is done at once.
-    ``fence`` False accepts the data without looking at the versions.
+    ``num_pieces`` of data, at most ``window`` of them in flight at once, then ``num_tables`` of versions. Without
+    pieces the read is done at once. Without tables the data is accepted as it is.
     """
 
-    def __init__(self, num_pieces: int, *, window: int, fence: bool = True) -> None:
+    def __init__(self, num_pieces: int, *, num_tables: int, window: int) -> None:
         self.state = ReadState.READING if num_pieces else ReadState.DONE
         self.error = ""
         self._num_pieces = num_pieces
+        self._num_tables = num_tables
+        #: Of the pieces, and then of the tables.
         self._num_posted = 0
         self._num_in_flight = 0
         self._window = window
-        self._fence = fence
-        self._versions_posted = False
+        self._all_equal = True
 
     def __repr__(self) -> str:
-        posted = f"{self._num_posted}/{self._num_pieces} posted, {self._num_in_flight} in flight"
+        num_posts = self._num_pieces + self._num_tables
+        posted = f"{self._num_posted}/{num_posts} posted, {self._num_in_flight} in flight"
         return f"<ReadMachine {self.state.value}: {posted}>"
 
     @property
@@ -107,37 +122,43 @@ class ReadMachine:
         """P may let go. Not after ``failed`` or ``cancelled``: then another D may still read the same blocks."""
         return self.state in {ReadState.DONE, ReadState.STALE}
 
-    def next_post(self) -> int | None:
-        """The piece to post now (or ``VERSIONS``), counted as in flight from here on; None when there is none."""
-        if self.state is ReadState.CHECKING and not self._versions_posted:
-            self._versions_posted = True
-            self._num_in_flight += 1
-            return VERSIONS
-        left = self._num_posted < self._num_pieces and self._num_in_flight < self._window
-        if self.state is not ReadState.READING or not left:
+    def next_post(self) -> Post | None:
+        """What to post now, counted as in flight from here on; None when there is nothing."""
+        match self.state:
+            case ReadState.READING if self._num_in_flight < self._window:
+                post = Post(PostKind.DATA, self._num_posted)
+                left = self._num_pieces - self._num_posted
+            case ReadState.CHECKING:
+                post = Post(PostKind.VERSIONS, self._num_posted - self._num_pieces)
+                left = self._num_pieces + self._num_tables - self._num_posted
+            case _:
+                return None
+        if not left:
             return None
         self._num_in_flight += 1
         self._num_posted += 1
-        return self._num_posted - 1
+        return post
 
     def arrived(self) -> None:
         """NIXL has finished one piece of data."""
+        if self.state is ReadState.CHECKING:
+            raise IllegalReadEventError(f"all data has arrived already: {self!r}")
         self._land()
         if self.state is ReadState.READING and not self._num_in_flight and self._num_posted == self._num_pieces:
             self._fire(ReadEvent.ARRIVED)
-            if not self._fence:
+            if not self._num_tables:
                 self._fire(ReadEvent.EQUAL)
         self._drain()
 
     def compared(self, *, equal: bool) -> None:
-        """NIXL has finished reading the versions, and this is what they say."""
-        if self.state is ReadState.CHECKING:
-            if not self._versions_posted:
-                raise IllegalReadEventError(f"versions compared before they were read: {self!r}")
-            self._land()
-            self._fire(ReadEvent.EQUAL if equal else ReadEvent.UNEQUAL)
-            return
+        """NIXL has finished reading one table of versions, and this is what they say."""
+        if self.state is ReadState.READING:
+            raise IllegalReadEventError(f"versions compared before they were read: {self!r}")
         self._land()
+        self._all_equal &= equal
+        all_posted = self._num_posted == self._num_pieces + self._num_tables
+        if self.state is ReadState.CHECKING and not self._num_in_flight and all_posted:
+            self._fire(ReadEvent.EQUAL if self._all_equal else ReadEvent.UNEQUAL)
         self._drain()
 
     def broke(self, error: str) -> None:

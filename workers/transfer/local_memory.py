@@ -1,0 +1,116 @@
+"""Our own side of every read: the cache, and scratch tables that take the versions read.
+
+All comes from the agent's thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workers.transfer.fence import VERSION
+from workers.transfer.nixl_port import PieceList, Pieces, Region, Row, TransferAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from protocol.handshake import RankMetadata
+
+#: Byte ranges of one block: (offset, length).
+Spans = tuple[tuple[int, int], ...]
+
+
+class LocalMemory:
+    """Descriptor lists of our own memory.
+
+    Peers of one split have the same lists of the cache, which are made once and given back with their last user.
+    Scratch tables are as many as the ranks that one read reads at most. A local block is in one read at a time, so the
+    version of what is read into block ``i`` from the read's source ``s`` goes to ``scratch(s)[i]``.
+    """
+
+    def __init__(self, agent: TransferAgent, local: RankMetadata) -> None:
+        self._agent = agent
+        self._local = local
+        self.num_blocks = local.num_blocks
+        #: List and number of users.
+        self._blocks: dict[Spans, tuple[PieceList, int]] = {}
+        #: Whatever was registered has to outlive the agent, so tables stay when their lists are given back.
+        self._tables: list[NDArray[np.uint64]] = []
+        self._scratch: list[tuple[PieceList, NDArray[np.uint64]]] = []
+
+    @property
+    def num_lists(self) -> int:
+        """Descriptor lists of the cache."""
+        return len(self._blocks)
+
+    @property
+    def num_tables(self) -> int:
+        """Scratch tables."""
+        return len(self._scratch)
+
+    def acquire(self, spans: Spans) -> PieceList:
+        """These spans of all blocks; give it back with ``release``. Raises NixlError."""
+        pieces, num_users = self._blocks.get(spans, (None, 0))
+        if not num_users:
+            pieces = self._agent.prepare(blocks_of(self._local, spans))
+        self._blocks[spans] = pieces, num_users + 1
+        return pieces
+
+    def release(self, spans: Spans) -> None:
+        """One user less. Raises NixlError."""
+        pieces, num_users = self._blocks[spans]
+        if num_users > 1:
+            self._blocks[spans] = pieces, num_users - 1
+            return
+        del self._blocks[spans]
+        self._agent.release_list(pieces)
+
+    def reserve_scratch(self, num_tables: int) -> None:
+        """Have at least so many scratch tables. Raises NixlError."""
+        while len(self._scratch) < num_tables:
+            table = np.zeros(self.num_blocks, dtype=VERSION)
+            self._tables.append(table)
+            # Registered after our metadata was taken, so that no peer can read or write it.
+            self._agent.register(Region(table.ctypes.data, table.nbytes))
+            row = Row(table.ctypes.data, VERSION.itemsize, VERSION.itemsize, self.num_blocks)
+            self._scratch.append((self._agent.prepare(Pieces((row,))), table))
+
+    def scratch_list(self, source: int) -> PieceList:
+        """One of the scratch tables as a list."""
+        return self._scratch[source][0]
+
+    def scratch(self, source: int) -> NDArray[np.uint64]:
+        """The same one to look at."""
+        return self._scratch[source][1]
+
+    def close(self) -> None:
+        """Give all lists back. Raises NixlError."""
+        for pieces, _ in [*self._blocks.values(), *self._scratch]:
+            self._agent.release_list(pieces)
+        self._blocks.clear()
+
+
+def cache_of(rank: RankMetadata) -> Region:
+    """A rank's whole cache."""
+    return Region(rank.cache_address, rank.num_blocks * rank.block_bytes, rank.cache_memory_type, rank.cache_device_id)
+
+
+def version_table_of(rank: RankMetadata) -> Region:
+    """A rank's whole version table."""
+    return Region(rank.version_address, rank.num_blocks * VERSION.itemsize)
+
+
+def blocks_of(rank: RankMetadata, spans: Iterable[tuple[int, int]]) -> Pieces:
+    """Spans of a rank's blocks, a row for each: span ``s`` of block ``i`` is piece ``s * num_blocks + i``."""
+    rows = tuple(
+        Row(rank.cache_address + offset, num_bytes, rank.block_bytes, rank.num_blocks) for offset, num_bytes in spans
+    )
+    return Pieces(rows, rank.cache_memory_type, rank.cache_device_id)
+
+
+def versions_of(rank: RankMetadata) -> Pieces:
+    """A rank's version table, one piece for each version."""
+    return Pieces((Row(rank.version_address, VERSION.itemsize, VERSION.itemsize, rank.num_blocks),))

@@ -1,0 +1,68 @@
+"""A rank's end of notifications: tells the ranks it has read, and counts those that have read it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from protocol.steps import Sent
+from workers.transfer.errors import NixlError
+from workers.transfer.gather import Gather, Verdict
+from workers.transfer.notification import ReadNotice, encode_read, parse_read
+
+if TYPE_CHECKING:
+    from workers.transfer.nixl_port import TransferAgent
+
+logger = logging.getLogger(__name__)
+
+#: Reads of which some readers have told and others have not. Strangers can open as many as they like, so the oldest
+#: are forgotten; a lease whose readers were forgotten ends by its deadline.
+MAX_OPEN = 4096
+
+
+class Notices:
+    """All calls come from the agent's thread."""
+
+    def __init__(self, agent: TransferAgent) -> None:
+        self._agent = agent
+        self._gather: Gather[tuple[str, str]] = Gather(MAX_OPEN)
+        self._sent: list[Sent] = []
+        self._num_dropped = 0
+
+    def tell(self, name: str, notice: ReadNotice) -> None:
+        """Tell a peer, which may be ourselves. Raises NixlError."""
+        if name == self._agent.name:
+            self._count(notice)
+        else:
+            self._agent.notify(name, encode_read(notice))
+
+    def listen(self) -> bool:
+        """Hear what has come in; True if anything has."""
+        try:
+            payloads = self._agent.notifications()
+        except NixlError as error:
+            logger.warning("notifications were lost: %s", error)
+            return False
+        for payload in payloads:
+            notice = parse_read(payload)
+            if notice is None:
+                self._drop()
+            else:
+                self._count(notice)
+        return bool(payloads)
+
+    def take_sent(self) -> list[Sent]:
+        """What all of its readers have read since the last call."""
+        sent, self._sent = self._sent, []
+        return sent
+
+    def _count(self, notice: ReadNotice) -> None:
+        key = notice.lease_id, notice.reader
+        self._gather.open(key, notice.num_readers)
+        if self._gather.report(key, notice.rank) is Verdict.DONE:
+            self._sent.append(Sent(*key))
+
+    def _drop(self) -> None:
+        self._num_dropped += 1
+        if self._num_dropped.bit_count() == 1:  # the 1st, 2nd, 4th, 8th...: whoever sends many shall not fill the log
+            logger.warning("%d notifications that are none of ours were dropped so far", self._num_dropped)
