@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM
 
-from protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step
+from protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
 from workers.rank.kv_cache import KVCache
 from workers.rank.model import Model, load_model
 from workers.rank.runner import Runner
@@ -53,24 +53,16 @@ class Job:
         return len(self.sampled) >= self.num_new
 
 
-class Driver:
-    """Owns a runner and a shuffled pool of free blocks."""
+class Planner:
+    """Owns a shuffled pool of free blocks and says what comes next."""
 
-    def __init__(self, model: Model, *, num_blocks: int = NUM_BLOCKS, seed: int = 0) -> None:
-        self.cache = KVCache(model.cache_shape, num_blocks, model.device)
-        self.versions = VersionTable(num_blocks)
-        self.runner = Runner(model, self.cache, self.versions)
+    def __init__(self, block_size: int, num_blocks: int = NUM_BLOCKS, seed: int = 0) -> None:
+        self.block_size = block_size
         self.free = list(range(num_blocks))
         random.Random(seed).shuffle(self.free)
         self.step_id = 0
 
-    def run(self, jobs: list[Job]) -> list[list[int]]:
-        """Run until all are finished; what each sampled."""
-        while any(not job.finished for job in jobs):
-            self.advance(jobs)
-        return [[one.token for one in job.sampled] for job in jobs]
-
-    def advance(self, jobs: list[Job]) -> None:
+    def plan(self, jobs: list[Job]) -> Step:
         """One step over all jobs that are not finished."""
         started, rows = [], []
         for seq, job in enumerate(jobs):
@@ -81,7 +73,10 @@ class Driver:
                 started.append(NewSequence(seq, job.prompt, list(job.outputs), job.sampling, list(job.blocks)))
             rows.append(self._row(seq, job))
         self.step_id += 1
-        result = self.runner.execute(Step(self.step_id, [], [], started, rows))
+        return Step(self.step_id, [], [], started, rows)
+
+    def record(self, jobs: list[Job], result: StepResult) -> None:
+        """Give the jobs what was sampled."""
         assert result.step_id == self.step_id
         for one in result.sampled:
             jobs[one.seq].sampled.append(one)
@@ -96,12 +91,32 @@ class Driver:
     def _row(self, seq: int, job: Job) -> Row:
         count = min(job.chunk, job.known - job.done)
         end = job.done + count
-        needed = -(-end // self.cache.shape.block_size) - len(job.blocks)
+        needed = -(-end // self.block_size) - len(job.blocks)
         fresh = [self.free.pop() for _ in range(max(0, needed))]
         job.blocks += fresh
         row = Row(seq, job.done, count, fresh, end == job.known)
         job.done = end
         return row
+
+
+class Driver(Planner):
+    """Runs jobs on a runner in this process."""
+
+    def __init__(self, model: Model, *, num_blocks: int = NUM_BLOCKS, seed: int = 0) -> None:
+        super().__init__(model.cache_shape.block_size, num_blocks, seed)
+        self.cache = KVCache(model.cache_shape, num_blocks, model.device)
+        self.versions = VersionTable(num_blocks)
+        self.runner = Runner(model, self.cache, self.versions)
+
+    def run(self, jobs: list[Job]) -> list[list[int]]:
+        """Run until all are finished; what each sampled."""
+        while any(not job.finished for job in jobs):
+            self.advance(jobs)
+        return [[one.token for one in job.sampled] for job in jobs]
+
+    def advance(self, jobs: list[Job]) -> None:
+        """One step."""
+        self.record(jobs, self.runner.execute(self.plan(jobs)))
 
 
 class Reference:

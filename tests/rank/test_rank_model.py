@@ -14,9 +14,10 @@ from transformers import AutoConfig
 
 from workers.rank.errors import CacheError, ModelLoadError, UnsupportedModelError
 from workers.rank.kv_cache import CacheShape, KVCache, count_blocks
-from workers.rank.model import choose_device, load_model
+from workers.rank.model import load_model
+from workers.rank.placement import Placement, choose_device, spread
 from workers.rank.probe import prove_equal
-from workers.rank.refusals import check_config
+from workers.rank.refusals import check_config, check_split
 from workers.rank.spec import RankSpec
 
 if TYPE_CHECKING:
@@ -128,6 +129,40 @@ def test_devices_that_are_none(name: str) -> None:
         choose_device(name)
 
 
+@pytest.mark.parametrize(
+    ("num_ranks", "num_gpus", "devices", "backend", "sharers"),
+    [
+        (2, 4, [0, 1], "nccl", [1, 1]),
+        (2, 1, [0, 0], "gloo", [2, 2]),
+        (4, 3, [0, 1, 2, 0], "gloo", [2, 1, 1, 2]),
+    ],
+)
+def test_ranks_spread_over_the_gpus(
+    num_ranks: int, num_gpus: int, devices: list[int], backend: str, sharers: list[int]
+) -> None:
+    placements = [spread(rank, num_ranks, num_gpus) for rank in range(num_ranks)]
+    assert [placement.device for placement in placements] == [torch.device("cuda", index) for index in devices]
+    assert [placement.num_sharers for placement in placements] == sharers
+    if torch.distributed.is_nccl_available():
+        assert {placement.backend for placement in placements} == {backend}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "num_ranks", "reason"),
+    [
+        ("qwen3", 5, "5 does not divide its 32 attention heads and 32 KV heads"),
+        ("mixtral", 16, "16 does not divide its 32 attention heads and 8 KV heads"),
+        ("gpt2", 2, "no tensor-parallel plan"),
+        ("phi3", 2, "does not split q_proj, k_proj, v_proj by heads"),
+        ("olmo2", 2, "does not split q_proj, k_proj, v_proj by heads"),
+    ],
+)
+def test_models_that_cannot_be_split_are_refused_by_name(model_type: str, num_ranks: int, reason: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=reason) as caught:
+        check_split(AutoConfig.for_model(model_type), num_ranks)
+    assert str(caught.value).startswith(f"model type '{model_type}' cannot be split over {num_ranks} ranks: ")
+
+
 def test_fingerprints_tell_weights_and_configs_apart(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
     original = load(folder_of("llama")).weights_fingerprint
     again = load(tiny_models.build(tmp_path / "again", "llama"))
@@ -167,12 +202,15 @@ def test_what_is_written_is_gathered() -> None:
 
 
 def test_the_budget_decides_the_number_of_blocks() -> None:
-    cpu = torch.device("cpu")
+    cpu = Placement(torch.device("cpu"))
     spec = RankSpec(model="m", engine_id="e")
     assert count_blocks(spec, SHAPE, cpu) == (1 << 30) // SHAPE.block_bytes
     budget = RankSpec(model="m", engine_id="e", kv_cache_bytes=10 * SHAPE.block_bytes + 1)
     assert count_blocks(budget, SHAPE, cpu) == 10
     assert count_blocks(RankSpec(model="m", engine_id="e", num_blocks=7, kv_cache_bytes=1), SHAPE, cpu) == 7
+    halves = RankSpec(model="m", engine_id="e", num_ranks=2, kv_cache_bytes=10 * SHAPE.block_bytes)
+    assert count_blocks(halves, SHAPE, cpu) == 5
+    assert count_blocks(RankSpec(model="m", engine_id="e", num_ranks=2), SHAPE, cpu) == (1 << 29) // SHAPE.block_bytes
     with pytest.raises(CacheError, match="no room for one block"):
         count_blocks(RankSpec(model="m", engine_id="e", kv_cache_bytes=100), SHAPE, cpu)
 

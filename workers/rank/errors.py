@@ -6,13 +6,19 @@ RankError
 ├── CacheError             the cache does not fit
 ├── StepError              the scheduler asks for something impossible
 ├── FrameError             a frame is too long, cut off or not one of ours
-├── RankStartError         the process ended before it was ready
-└── RankDeadError          the process ended afterwards
+├── SiblingLostError       another rank of the engine is gone, or never came; raised in the rank
+└── RankEndedError         what the main process makes of a rank's end
+    ├── RankStartError         it came before the rank was ready
+    └── RankDeadError          it came afterwards
 
 Every message is one line for people.
 """
 
 from __future__ import annotations
+
+#: Exit status of a rank that ends because it has lost another one. It says nothing before: the other one's own end is
+#: the reason, and nobody knows which of the two the main process hears first.
+SIBLING_LOST_STATUS = 3
 
 
 class RankError(Exception):
@@ -39,11 +45,23 @@ class FrameError(RankError):
     """A frame is too long, cut off or not one of ours."""
 
 
-class RankStartError(RankError):
+class SiblingLostError(RankError):
+    """Another rank of the engine is gone, or never came. Its own end is the reason that people should hear."""
+
+
+class RankEndedError(RankError):
+    """A rank process ended. ``in_consequence``: only because another rank of its engine had."""
+
+    def __init__(self, message: str, *, in_consequence: bool = False) -> None:
+        super().__init__(message)
+        self.in_consequence = in_consequence
+
+
+class RankStartError(RankEndedError):
     """The rank process ended before it was ready."""
 
 
-class RankDeadError(RankError):
+class RankDeadError(RankEndedError):
     """The rank process ended after it had been ready, without being asked to."""
 
 

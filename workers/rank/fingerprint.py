@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from workers.rank.distributed import whole
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -17,6 +19,7 @@ _IRRELEVANT = {
     "_attn_implementation",
     "_commit_hash",
     "architectures",
+    "distributed_config",
     "dtype",
     "torch_dtype",
     "transformers_version",
@@ -31,7 +34,8 @@ def fingerprint(model: PreTrainedModel) -> str:
     """32 hex digits over the config and over name, shape, dtype and ``SAMPLES_PER_TENSOR`` numbers of each tensor.
 
     It tells apart what is different by accident (another fine-tune, another revision, another dtype); somebody who
-    changes single numbers on purpose can get past it.
+    changes single numbers on purpose can get past it. However many ranks the model is split over, the outcome is the
+    same; they all have to call this at the same time.
     """
     digest = hashlib.blake2b(digest_size=16)
     config = {name: value for name, value in model.config.to_dict().items() if name not in _IRRELEVANT}
@@ -43,6 +47,6 @@ def fingerprint(model: PreTrainedModel) -> str:
 
 
 def _sample(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().reshape(-1)
+    flat = whole(tensor.detach()).reshape(-1)
     stride = max(1, flat.numel() // SAMPLES_PER_TENSOR)
     return flat[::stride][:SAMPLES_PER_TENSOR].contiguous().view(torch.uint8).cpu().numpy().tobytes()

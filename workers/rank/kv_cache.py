@@ -16,6 +16,7 @@ import torch
 from workers.rank.errors import CacheError
 
 if TYPE_CHECKING:
+    from workers.rank.placement import Placement
     from workers.rank.spec import RankSpec
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
@@ -99,19 +100,26 @@ class KVCache:
             self.tensor.index_fill_(0, torch.tensor(block_ids, device=self.device), 0)
 
 
-def count_blocks(spec: RankSpec, shape: CacheShape, device: torch.device) -> int:
-    """How many blocks the spec's budget buys; see ``RankSpec``. Raises CacheError for none at all."""
+def count_blocks(spec: RankSpec, shape: CacheShape, placement: Placement) -> int:
+    """How many blocks this rank's part of the budget buys; see ``RankSpec``. Raises CacheError for none at all.
+
+    Ranks that share a GPU measure at the same time: after all of them have loaded, before one takes memory.
+    """
     if spec.num_blocks is not None:
         return spec.num_blocks
-    budget = spec.kv_cache_bytes if spec.kv_cache_bytes is not None else _default_budget(spec, device)
+    budget = _budget(spec, placement)
     num_blocks = budget // shape.block_bytes
     if num_blocks < 1:
         raise CacheError(f"a KV cache of {budget} bytes has no room for one block of {shape.block_bytes} bytes")
     return num_blocks
 
 
-def _default_budget(spec: RankSpec, device: torch.device) -> int:
-    if device.type != "cuda":
-        return DEFAULT_CPU_BYTES
-    free, _total = torch.cuda.mem_get_info(device)
-    return int(free * spec.gpu_memory_fraction)
+def _budget(spec: RankSpec, placement: Placement) -> int:
+    if spec.kv_cache_bytes is not None:
+        return spec.kv_cache_bytes // spec.num_ranks
+    if placement.device.type != "cuda":
+        return DEFAULT_CPU_BYTES // spec.num_ranks
+    # What loading needed for a moment counts as used until torch gives it back.
+    torch.cuda.empty_cache()
+    free, _total = torch.cuda.mem_get_info(placement.device)
+    return int(free * spec.gpu_memory_fraction / placement.num_sharers)

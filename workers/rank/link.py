@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from protocol.steps import Progress, RankFailed, RankReady, Shutdown
-from workers.rank.errors import FrameError, RankDeadError, RankStartError, one_line
+from workers.rank.errors import SIBLING_LOST_STATUS, FrameError, RankDeadError, RankStartError, one_line
 from workers.rank.frames import encode, read
+from workers.rank.launch import launch
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a rank gets to leave by itself, and then to obey SIGTERM.
 STOP_GRACE_S = 10.0
-_ROOT = str(Path(__file__).parents[2])
 
 
 class RankLink:
@@ -46,8 +41,10 @@ class RankLink:
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         on_event: OnEvent,
         on_death: OnDeath,
+        name: str,
     ) -> None:
         self._process = process
+        self._name = name
         self._reader, self._writer = streams
         self._on_event = on_event
         self._on_death = on_death
@@ -63,13 +60,15 @@ class RankLink:
         on_death: OnDeath = lambda error: None,
         *,
         environ: dict[str, str] | None = None,
+        name: str = "the rank process",
     ) -> RankLink:
-        """Start the process and wait until it is ready; ``Progress`` events come meanwhile.
+        """Start the process and wait until it is ready; ``Progress`` events come meanwhile. ``name`` is for errors.
 
         Loading takes as long as it takes: bound it with ``asyncio.timeout``. Raises RankStartError with the rank's own
         line; on any way out but success, cancellation included, the process is gone.
         """
-        link = await cls._spawn(spec, on_event, on_death, {**os.environ, **(environ or {})})
+        process, streams = await launch(spec, environ or {})
+        link = cls(process, streams, on_event, on_death, name)
         try:
             link._ready = await link._wait_until_ready()
         except BaseException:
@@ -78,36 +77,19 @@ class RankLink:
         link._pump = asyncio.create_task(link._run(), name="rank link")
         return link
 
-    @classmethod
-    async def _spawn(cls, spec: RankSpec, on_event: OnEvent, on_death: OnDeath, environ: dict[str, str]) -> RankLink:
-        # Found again however we were: from a checkout, an archive or an installed package.
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, environ.get("PYTHONPATH")]))
-        ours, theirs = socket.socketpair()
-        with theirs:
-            arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    *("-m", "workers.rank.main", *arguments),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    # Libraries print; our own standard output may be read by somebody.
-                    stdout=asyncio.subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    env=environ,
-                )
-            except BaseException:
-                ours.close()
-                raise
-        return cls(process, await asyncio.open_unix_connection(sock=ours), on_event, on_death)
-
     def __repr__(self) -> str:
         state = "starting" if self._ready is None else "stopping" if self._stopping else "ready"
-        return f"<RankLink pid={self.pid} {state}>"
+        return f"<RankLink {self._name} pid={self.pid} {state}>"
 
     @property
     def pid(self) -> int:
         """Of the rank process."""
         return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """Of the rank process, negative for a signal; None while it runs."""
+        return self._process.returncode
 
     @property
     def ready(self) -> RankReady:
@@ -122,8 +104,17 @@ class RankLink:
 
     def send(self, message: ToRank) -> None:
         """Queue a message; never blocks. A message to a rank that has just died is lost, ``on_death`` tells."""
+        self.send_frame(encode(message))
+
+    def send_frame(self, frame: bytes) -> None:
+        """``send`` for what is encoded already."""
         if not self._writer.is_closing():
-            self._writer.write(encode(message))
+            self._writer.write(frame)
+
+    def kill(self) -> None:
+        """End the process now, without ``on_death``. ``stop`` is still to be awaited."""
+        self._stopping = True
+        self._signal(signal.SIGKILL)
 
     async def stop(self) -> None:
         """Let the rank finish its queued steps and leave; make it, if it does not. Idempotent."""
@@ -164,7 +155,8 @@ class RankLink:
                 raise RankStartError(message.error)
             if isinstance(message, Progress):
                 self._on_event(message)
-        raise RankStartError(f"the rank process {await self._describe_exit()} before it was ready")
+        why = await self._describe_exit()
+        raise RankStartError(f"{why} before it was ready", in_consequence=self._lost_a_sibling())
 
     async def _run(self) -> None:
         """Hand out what the rank says until it is gone, then say so: whoever waits for the rank must not wait on."""
@@ -174,7 +166,7 @@ class RankLink:
         finally:
             if not self._stopping:
                 self._stopping = True
-                self._on_death(RankDeadError(reason))
+                self._on_death(RankDeadError(reason, in_consequence=self._lost_a_sibling()))
 
     async def _pass_on(self) -> str:
         """Call ``on_event`` until the rank is gone; why it is gone."""
@@ -183,7 +175,7 @@ class RankLink:
                 return message.error
             if not self._stopping:
                 self._on_event(message)
-        return f"the rank process {await self._describe_exit()}"
+        return await self._describe_exit()
 
     async def _read(self) -> FromRank | None:
         try:
@@ -196,5 +188,11 @@ class RankLink:
         try:
             status = await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
         except TimeoutError:
-            return "closed its connection"
-        return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            return f"{self._name} closed its connection"
+        if self._lost_a_sibling():
+            return f"{self._name} lost another rank"
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return f"{self._name} {how}"
+
+    def _lost_a_sibling(self) -> bool:
+        return self.exit_status == SIBLING_LOST_STATUS

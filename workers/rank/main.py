@@ -1,8 +1,8 @@
 """The rank process: ``python -m workers.rank.main FD PARENT_PID SPEC``, started by ``RankLink``.
 
 FD is the inherited end of a stream socket that carries the frames of ``protocol/steps.py``, SPEC a ``RankSpec`` as
-JSON. In order: listen, load the model, build the cache, start the transfer, say ``RankReady``, execute steps until the
-scheduler says ``Shutdown`` or its end of the socket closes.
+JSON. In order: listen, load the model (with the other ranks of the engine), build the cache, start the transfer, say
+``RankReady``, execute steps until the scheduler says ``Shutdown`` or its end of the socket closes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 
 from protocol.handshake import Compatibility, Shard
 from protocol.steps import Progress, RankFailed, RankReady
-from workers.rank import process
-from workers.rank.errors import ModelLoadError, RankError, one_line
+from workers.rank import distributed, process
+from workers.rank.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from workers.rank.kv_cache import LAYOUT, KVCache, count_blocks
 from workers.rank.model import Model, load_model
 from workers.rank.null_transfer import NullTransfer
@@ -45,7 +45,7 @@ class Rank:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be a rank; the exit status. What goes wrong is one ``RankFailed`` on the socket."""
+    """Be a rank; the exit status. What goes wrong is one ``RankFailed`` on the socket, except the loss of a sibling."""
     descriptor, parent_pid, spec_json = arguments
     process.die_with_parent(int(parent_pid))
     process.ignore_interrupts()
@@ -55,14 +55,22 @@ def main(arguments: Sequence[str]) -> int:
         outbox = Outbox(sock)
         try:
             serve(spec, Receiver(sock, outbox), outbox)
-        except RankError as error:
-            outbox.send(RankFailed(one_line(error)))
-            return 1
         except Exception as error:
+            if distributed.is_lost_sibling(error):
+                print(f"rank {spec.rank}: {one_line(error)}", file=sys.stderr)
+                return SIBLING_LOST_STATUS
+            outbox.send(RankFailed(_reason(spec, error)))
+            if isinstance(error, RankError):
+                return 1
             # Out of memory, a driver's complaint, a bug: the line goes to people, the traceback to the log.
-            outbox.send(RankFailed(f"{type(error).__name__}: {one_line(error)}"))
             raise
     return 0
+
+
+def _reason(spec: RankSpec, error: Exception) -> str:
+    """What people are told. Whatever is wrong with a model is so on every rank; the rest may be one rank's own."""
+    text = one_line(error) if isinstance(error, RankError) else f"{type(error).__name__}: {one_line(error)}"
+    return text if spec.num_ranks == 1 or isinstance(error, ModelLoadError) else f"rank {spec.rank}: {text}"
 
 
 def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
@@ -84,15 +92,14 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
     finally:
         # Reads in flight write into the cache: they end before the memory goes.
         rank.transfer.close()
+    distributed.leave()
 
 
 def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> Rank:
     """Everything between the spec and ``RankReady``. Raises RankError, or what torch and NIXL raise."""
-    if spec.num_ranks != 1 or spec.rank != 0:
-        raise ModelLoadError(f"rank {spec.rank} of {spec.num_ranks}: only engines of one rank are supported yet")
     model = load_model(spec, progress)
     shape = model.cache_shape
-    cache = KVCache(shape, count_blocks(spec, shape, model.device), model.device)
+    cache = KVCache(shape, _agree_on_blocks(spec, model), model.device)
     versions = VersionTable(cache.num_blocks)
     tokens, num_bytes = cache.num_blocks * shape.block_size, cache.num_blocks * shape.block_bytes
     progress(f"KV cache: {cache.num_blocks} blocks, {tokens} tokens, {num_bytes / 1e6:.0f} MB")
@@ -103,14 +110,22 @@ def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> Rank:
         block_bytes=shape.block_bytes,
         max_model_len=model.max_model_len,
         vocab_size=model.vocab_size,
-        compatibility=_compatibility(model),
+        compatibility=_compatibility(spec, model),
         metadata=transfer.metadata(),
     )
-    return Rank(Runner(model, cache, versions), transfer, ready)
+    return Rank(Runner(model, cache, versions, with_logprobs=spec.rank == 0), transfer, ready)
+
+
+def _agree_on_blocks(spec: RankSpec, model: Model) -> int:
+    # Free memory means something only once all who share the device have loaded.
+    distributed.least(0, model.device)
+    return distributed.least(count_blocks(spec, model.cache_shape, model.placement), model.device)
 
 
 def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemory:
     on_gpu = cache.device.type == "cuda"
+    shape = cache.shape
+    first_head = spec.rank * shape.num_kv_heads
     return RankMemory(
         engine_id=spec.engine_id,
         rank=spec.rank,
@@ -119,13 +134,19 @@ def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemor
         cache_memory_type="VRAM" if on_gpu else "DRAM",
         cache_device_id=(cache.device.index or 0) if on_gpu else 0,
         num_blocks=cache.num_blocks,
-        block_bytes=cache.shape.block_bytes,
-        shard=Shard(first_layer=0, last_layer=cache.shape.num_layers, first_head=0, last_head=cache.shape.num_kv_heads),
+        block_bytes=shape.block_bytes,
+        shard=Shard(
+            first_layer=0,
+            last_layer=shape.num_layers,
+            first_head=first_head,
+            last_head=first_head + shape.num_kv_heads,
+        ),
         versions=versions,
     )
 
 
-def _compatibility(model: Model) -> Compatibility:
+def _compatibility(spec: RankSpec, model: Model) -> Compatibility:
+    """Of the whole model, however it is split."""
     shape = model.cache_shape
     return Compatibility(
         weights_fingerprint=model.weights_fingerprint,
@@ -133,7 +154,7 @@ def _compatibility(model: Model) -> Compatibility:
         layout=LAYOUT,
         block_size=shape.block_size,
         num_layers=shape.num_layers,
-        num_kv_heads=shape.num_kv_heads,
+        num_kv_heads=shape.num_kv_heads * spec.num_ranks,
         head_dim=shape.head_dim,
     )
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from workers.rank import distributed
 from workers.rank.attention import NAME, PagedAttention, attending, register
 from workers.rank.errors import ModelLoadError, one_line
 from workers.rank.fingerprint import fingerprint
+from workers.rank.placement import Placement, place
 from workers.rank.probe import probe_layers, prove_equal
-from workers.rank.refusals import check_config
+from workers.rank.refusals import check_config, check_split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A loaded model and what the rest needs to know about it."""
+    """A loaded model, or this rank's part of it, and what the rest needs to know about it."""
 
     module: PreTrainedModel
+    placement: Placement
     cache_shape: CacheShape
     max_model_len: int
     vocab_size: int
@@ -39,13 +43,12 @@ class Model:
     @property
     def device(self) -> torch.device:
         """Where inputs go."""
-        device: torch.device = self.module.device
-        return device
+        return self.placement.device
 
     def forward(self, cache: KVCache, batch: Batch, token_ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         """Compute the batch's tokens, K and V into the cache; logits ``[len(wanted), vocabulary]``.
 
-        ``wanted`` are indices on the token axis.
+        ``wanted`` are indices on the token axis. All ranks compute the same batch and get the same logits.
         """
         select = {"logits_to_keep": wanted} if self.selects_logits else {}
         with attending(PagedAttention(cache, batch)), torch.inference_mode():
@@ -57,46 +60,33 @@ class Model:
 
 
 def load_model(spec: RankSpec, progress: Callable[[str], None]) -> Model:
-    """Load what ``spec`` names. Raises ModelLoadError, or UnsupportedModelError naming what is in the way."""
-    device = choose_device(spec.device)
+    """Load what ``spec`` names; one rank of several joins the others. Raises ModelLoadError, or UnsupportedModelError
+    naming what is in the way, and what torch raises when another rank is lost."""
     config = _load_config(spec)
     check_config(config, _model_class(config))
+    if spec.num_ranks > 1:
+        check_split(config, spec.num_ranks)
     max_model_len = _max_model_len(spec, config)
+    placement = place(spec)
+    if spec.num_ranks > 1:
+        distributed.join(spec, placement)
     register()
     progress(f"loading {spec.model}")
-    module = _load_weights(spec, _choose_dtype(spec, device)).to(device).eval()
-    shape = probe_layers(module, spec.block_size)
+    module = _load_weights(spec, placement.device).eval()
+    shape = probe_layers(module, spec.block_size, spec.num_ranks)
     prove_equal(module, shape)
-    num_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
-    progress(f"loaded {num_bytes / 1e6:.0f} MB of weights on {device} as {str(module.dtype).removeprefix('torch.')}")
+    num_bytes = sum(distributed.own_part(tensor).nbytes for tensor in module.state_dict().values())
+    dtype = str(module.dtype).removeprefix("torch.")
+    progress(f"loaded {num_bytes / 1e6:.0f} MB of weights on {placement.device} as {dtype}")
     return Model(
         module=module,
+        placement=placement,
         cache_shape=shape,
         max_model_len=max_model_len,
         vocab_size=config.vocab_size,
         weights_fingerprint=fingerprint(module),
         selects_logits="logits_to_keep" in inspect.signature(module.forward).parameters,
     )
-
-
-def choose_device(wanted: str) -> torch.device:
-    """The device that ``RankSpec.device`` means on this machine. Raises ModelLoadError."""
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        raise ModelLoadError(f"no such device: {wanted}") from None
-    if device.type not in {"cpu", "cuda"}:
-        raise ModelLoadError(f"device {wanted} is not supported; cpu and cuda are")
-    if device.type == "cpu":
-        return device
-    if not torch.cuda.is_available():
-        raise ModelLoadError(f"device {wanted} is wanted, but torch sees no CUDA device")
-    index = device.index if device.index is not None else torch.cuda.current_device()
-    if index >= torch.cuda.device_count():
-        raise ModelLoadError(f"device {wanted} is wanted, but there are {torch.cuda.device_count()}")
-    return torch.device("cuda", index)
 
 
 def _choose_dtype(spec: RankSpec, device: torch.device) -> str:
@@ -135,15 +125,18 @@ def _max_model_len(spec: RankSpec, config: PretrainedConfig) -> int:
     return spec.max_model_len
 
 
-def _load_weights(spec: RankSpec, dtype: str) -> PreTrainedModel:
+def _load_weights(spec: RankSpec, device: torch.device) -> PreTrainedModel:
+    """One rank of several gets its part only, already on the device."""
+    split = {"distributed_config": DistributedConfig(tp_size=spec.num_ranks)} if spec.num_ranks > 1 else {}
     try:
         module, info = AutoModelForCausalLM.from_pretrained(
             str(Path(spec.model).expanduser()) if Path(spec.model).expanduser().is_dir() else spec.model,
             revision=spec.revision,
-            dtype=dtype,
+            dtype=_choose_dtype(spec, device),
             attn_implementation=NAME,
             trust_remote_code=False,
             output_loading_info=True,
+            **split,
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         raise ModelLoadError(f"cannot load the weights of {spec.model}: {one_line(error)}") from error
@@ -151,5 +144,5 @@ def _load_weights(spec: RankSpec, dtype: str) -> PreTrainedModel:
     bad = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in info[kind])
     if bad:
         raise ModelLoadError(f"the weights of {spec.model} lack {len(bad)} tensors, first {bad[0]}")
-    result: PreTrainedModel = module
+    result: PreTrainedModel = module if split else module.to(device)
     return result

@@ -92,8 +92,11 @@ class Recorder:
                 refuse(self._config, _NAMES.get(name, f"the attention argument '{name}'"))
 
 
-def probe_layers(model: PreTrainedModel, block_size: int) -> CacheShape:
-    """Run two tokens through the model; the shape its cache must have. Raises UnsupportedModelError."""
+def probe_layers(model: PreTrainedModel, block_size: int, num_ranks: int = 1) -> CacheShape:
+    """Run two tokens through the model; the shape its cache must have on this rank. Raises UnsupportedModelError.
+
+    The ranks of an engine call this, and ``prove_equal``, at the same time.
+    """
     recorder = Recorder(model)
     device = model.device
     ids = torch.zeros(1, 2, dtype=torch.int64, device=device)
@@ -105,6 +108,8 @@ def probe_layers(model: PreTrainedModel, block_size: int) -> CacheShape:
         raise UnsupportedModelError(f"model type '{model.config.model_type}' does not run: {error}") from error
     _check_layers(model, recorder.layers)
     first = recorder.layers[0]
+    if num_ranks > 1:
+        _check_split(model, first, num_ranks)
     return CacheShape(first.num_kv_heads, len(recorder.layers), block_size, first.head_dim, first.dtype)
 
 
@@ -120,6 +125,15 @@ def _check_layers(model: PreTrainedModel, layers: dict[int, LayerCall]) -> None:
     windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     if silent or (not kinds and windowed and all(call.window is None for call in layers.values())):
         refuse(config, "a sliding window that does not reach the attention function")
+
+
+def _check_split(model: PreTrainedModel, call: LayerCall, num_ranks: int) -> None:
+    """The plan may promise a split that the loaded model does not have."""
+    config = model.config
+    total = (config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    mine = (call.num_heads, call.num_kv_heads)
+    if (mine[0] * num_ranks, mine[1] * num_ranks) != total:
+        refuse(config, f"one of {num_ranks} ranks has {mine[0]} of {total[0]} heads, {mine[1]} of {total[1]} KV heads")
 
 
 def prove_equal(model: PreTrainedModel, shape: CacheShape) -> None:

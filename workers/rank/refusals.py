@@ -25,6 +25,8 @@ _SWITCHES = {
     "cross_attention_layers": "cross attention",
     "use_bidirectional_attention": "bidirectional attention",
 }
+#: What a split must cut into runs of heads; only then does a rank's cache hold the range of heads that it advertises.
+_BY_HEADS = ("q_proj", "k_proj", "v_proj")
 _SERVED_LAYER_TYPES = {"full_attention", "sliding_attention"}
 #: These rescale with the longest sequence in the batch: what is in the cache would depend on who else was there.
 _REFUSED_ROPE_TYPES = {"dynamic", "longrope"}
@@ -35,6 +37,16 @@ def check_config(config: PretrainedConfig, model_class: type[PreTrainedModel] | 
     reasons = list(dict.fromkeys([*_structure(config, model_class), *_features(config), *_rope(config)]))
     if reasons:
         refuse(config, "; ".join(reasons))
+
+
+def check_split(config: PretrainedConfig, num_ranks: int) -> None:
+    """Raise UnsupportedModelError unless every rank would hold as many whole heads, in the order of the ranks."""
+    reasons = list(_split(config, num_ranks))
+    if reasons:
+        ranks = f"{num_ranks} ranks"
+        raise UnsupportedModelError(
+            f"model type '{config.model_type}' cannot be split over {ranks}: {'; '.join(reasons)}"
+        )
 
 
 def refuse(config: PretrainedConfig, reason: str) -> None:
@@ -55,6 +67,21 @@ def _structure(config: PretrainedConfig, model_class: type[PreTrainedModel] | No
         yield "recurrent (state space or linear attention) layers"
     elif not model_class._supports_attention_backend:
         yield "its attention cannot be replaced in transformers"
+
+
+def _split(config: PretrainedConfig, num_ranks: int) -> Iterator[str]:
+    plan = getattr(config, "base_model_tp_plan", None)
+    if not plan:
+        yield "transformers has no tensor-parallel plan for it"
+        return
+    styles = {name.rpartition(".")[2]: style for name, style in plan.items()}
+    whole = [name for name in _BY_HEADS if styles.get(name) != "colwise"]
+    if whole:
+        yield f"its plan in transformers does not split {', '.join(whole)} by heads"
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    if heads % num_ranks or kv_heads % num_ranks:
+        yield f"{num_ranks} does not divide its {heads} attention heads and {kv_heads} KV heads"
 
 
 def _features(config: PretrainedConfig) -> Iterator[str]:

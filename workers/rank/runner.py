@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 class Runner:
     """The only writer of its cache, apart from block reads. Not thread-safe."""
 
-    def __init__(self, model: Model, cache: KVCache, versions: VersionTable) -> None:
+    def __init__(self, model: Model, cache: KVCache, versions: VersionTable, *, with_logprobs: bool = True) -> None:
+        """Without ``with_logprobs`` results carry tokens only: one rank of an engine is enough to report the rest."""
+        self._with_logprobs = with_logprobs
         self._model = model
         self._cache = cache
         self._versions = versions
@@ -47,8 +49,9 @@ class Runner:
         sequences = [self.sequences.take(row) for row in rows]
         logits = self._forward(rows, sequences)
         drawing = [sequence for row, sequence in zip(rows, sequences, strict=True) if row.sample]
+        draws = sample(logits, drawing, with_logprobs=self._with_logprobs) if drawing else []
         sampled = []
-        for sequence, draw in zip(drawing, sample(logits, drawing) if drawing else [], strict=True):
+        for sequence, draw in zip(drawing, draws, strict=True):
             sequence.append(draw.token)
             sampled.append(Sampled(sequence.seq, draw.token, draw.logprob, draw.top))
         if self._cache.device.type == "cuda":

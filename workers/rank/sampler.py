@@ -29,11 +29,11 @@ class Draw:
         self.top: list[tuple[int, float]] | None = None
 
 
-def sample(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[Draw]:
+def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], *, with_logprobs: bool = True) -> list[Draw]:
     """Draw the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
 
     The token's position is the number of tokens its sequence has; it and the seed alone decide the noise. Logprobs are
-    those of the raw logits, before any parameter changes them.
+    those of the raw logits, before any parameter changes them; without ``with_logprobs`` nobody gets any.
     """
     logits = logits.to(torch.float32)
     scores = edit(logits, rows)
@@ -47,7 +47,8 @@ def sample(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[Draw]:
         tokens = scores.argmax(dim=-1)
         tokens[index] = _draw(scores[index], [rows[i] for i in random])
     draws = [Draw(token) for token in tokens.tolist()]
-    _add_logprobs(draws, logits, rows)
+    if with_logprobs:
+        _add_logprobs(draws, logits, rows)
     return draws
 
 

@@ -1,0 +1,218 @@
+"""Several ranks as one engine: the tokens of one rank, and one end for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import tiny_models
+import torch
+from rank_driver import Driver, Job, load, prompt
+from rank_group_driver import ENVIRON, GroupDriver, children, gone, spec_of
+
+from protocol.steps import NewSequence, Row, SamplingParams, Step
+from workers.rank.errors import RankDeadError, RankStartError
+from workers.rank.group import RankGroup
+from workers.rank.link import RankLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Folders = Callable[[str], Path]
+
+SEEDED = SamplingParams(temperature=1.0, top_p=0.95, seed=7)
+WITH_LOGPROBS = SamplingParams(temperature=0.0, num_logprobs=3)
+
+
+def jobs() -> list[Job]:
+    """Short and long, in chunks and whole, some decoding while others still prefill; greedy and seeded."""
+    return [
+        Job(prompt(3, 20), 16),
+        Job(prompt(70, 20), 10, chunk=13),
+        Job(prompt(40, 21), 12, SEEDED, chunk=1000),
+        Job(prompt(90, 22), 6, SEEDED, chunk=11),
+        Job(prompt(17, 23), 6, WITH_LOGPROBS),
+    ]
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def shared_device(request: pytest.FixtureRequest) -> str:
+    """One device for all ranks, also on a machine with several."""
+    if request.param != "cpu" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return str(request.param)
+
+
+async def check_like_one_rank(folder: Path, num_ranks: int, device: str) -> None:
+    whole = load(folder)
+    expected = jobs()
+    Driver(whole).run(expected)
+    driver, got = GroupDriver(num_ranks), jobs()
+    group = await driver.start(spec_of(folder, num_ranks, device))
+    try:
+        assert await driver.run(group, got) == [job.outputs for job in expected]
+        assert len({tuple(job.outputs) for job in got}) == len(got), "the prompts must matter"
+        for mine, theirs in zip(got[-1].sampled, expected[-1].sampled, strict=True):
+            assert mine.logprob == pytest.approx(theirs.logprob, abs=1e-3)
+            assert [token for token, _ in mine.top or ()] == [token for token, _ in theirs.top or ()]
+        heads = whole.cache_shape.num_kv_heads
+        for rank, ready in enumerate(group.readies):
+            shard = ready.metadata.shard
+            assert (shard.first_layer, shard.last_layer) == (0, whole.cache_shape.num_layers)
+            assert (shard.first_head, shard.last_head) == (
+                rank * heads // num_ranks,
+                (rank + 1) * heads // num_ranks,
+            )
+            assert ready.block_bytes * num_ranks == whole.cache_shape.block_bytes
+            assert (ready.compatibility.num_kv_heads, ready.compatibility.num_layers) == (heads, shard.last_layer)
+            assert ready.compatibility.weights_fingerprint == whole.weights_fingerprint
+        assert any(line.startswith(f"rank 0 of {num_ranks}: loaded") for line in driver.progress)
+        assert not any(line.startswith("rank 1") for line in driver.progress)
+    finally:
+        await group.stop()
+    assert not driver.deaths
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "mixtral"])
+async def test_two_ranks_give_the_tokens_of_one(architecture: str, shared_device: str, folder_of: Folders) -> None:
+    await check_like_one_rank(folder_of(architecture), 2, shared_device)
+
+
+async def test_four_ranks_give_the_tokens_of_one(shared_device: str, tmp_path: Path) -> None:
+    folder = tiny_models.build(tmp_path, "qwen2", num_key_value_heads=4, tie_word_embeddings=True)
+    await check_like_one_rank(folder, 4, shared_device)
+
+
+async def test_a_rank_that_is_killed_in_a_step_ends_all_at_once(folder_of: Folders) -> None:
+    driver = GroupDriver(2)
+    group = await driver.start(spec_of(folder_of("llama"), 2))
+    pids = group.pids
+    os.kill(pids[1], signal.SIGSTOP)
+    group.send(Step(1, [], [], [NewSequence(1, [5, 6, 7], [], SEEDED, [3])], [Row(1, 0, 3, [], True)]))
+    began = time.monotonic()
+    os.kill(pids[1], signal.SIGKILL)
+    await driver.died.wait()
+    group.send(Step(2, [], [], [], []))
+    await group.stop()
+    await group.stop()
+    assert time.monotonic() - began < 2, "nobody waits for a rank to leave that waits for a dead one"
+    assert driver.deaths == ["rank 1 was killed by signal 9"]
+    assert all(gone(pid) for pid in pids)
+
+
+async def test_a_rank_that_is_killed_while_loading_ends_the_start(folder_of: Folders) -> None:
+    before, pids = children(), []
+    driver = GroupDriver(2)
+    loading = asyncio.Event()
+
+    class Listener(GroupDriver):
+        def on_event(self, rank: int, event: object) -> None:
+            loading.set()
+
+    driver = Listener(2)
+    start = asyncio.create_task(driver.start(spec_of(folder_of("llama"), 2)))
+    await loading.wait()
+    pids = sorted(children() - before)
+    assert len(pids) == 2
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(RankStartError, match=r"^rank [01] was killed by signal 9 before it was ready$"):
+        await start
+    assert all(gone(pid) for pid in pids)
+    assert not driver.deaths
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "fields", "reason"),
+    [
+        (
+            3,
+            {},
+            "model type 'llama' cannot be split over 3 ranks: 3 does not divide its 4 attention heads and 2 KV heads",
+        ),
+        (2, {"vocab_size": 383}, r"cannot load the weights of .*`lm_head` \(383\) must be divisible .*"),
+    ],
+)
+async def test_a_model_that_cannot_be_split_ends_the_group_with_one_line(
+    num_ranks: int, fields: dict[str, int], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_models.build(tmp_path / "model", "llama", **fields)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    before, driver = children(), GroupDriver(num_ranks)
+    with pytest.raises(RankStartError, match=f"^{reason}$"):
+        await driver.start(spec_of(folder, num_ranks))
+    assert all(gone(pid) for pid in children() - before)
+    assert list((tmp_path / "tmp").iterdir()) == [], "the rendezvous is gone"
+
+
+async def test_a_rank_whose_siblings_never_come_gives_up(folder_of: Folders, tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    spec = replace(spec_of(folder_of("llama"), 2), rendezvous=str(tmp_path / "rendezvous"), join_timeout_s=0.1)
+    with pytest.raises(RankStartError, match="lost another rank before it was ready") as caught:
+        await RankLink.start(spec, lambda event: None, environ=ENVIRON, name="rank 0")
+    assert caught.value.in_consequence
+
+
+async def test_a_group_of_one_is_a_rank_alone(folder_of: Folders) -> None:
+    driver = GroupDriver(1)
+    group = await driver.start(spec_of(folder_of("llama"), 1))
+    assert any(line.startswith("KV cache") for line in driver.progress)
+    os.kill(group.pids[0], signal.SIGKILL)
+    await driver.died.wait()
+    assert driver.deaths == ["the rank process was killed by signal 9"]
+    await group.stop()
+
+
+class Ends:
+    """A group that is told of ends that happened elsewhere."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self.deaths: list[str] = []
+        self.died = asyncio.Event()
+        self.group = RankGroup(spec_of("m", num_ranks), lambda rank, event: None, self.on_death)
+        self.group._is_ready = True
+
+    def on_death(self, error: RankDeadError) -> None:
+        self.deaths.append(str(error))
+        self.died.set()
+
+
+def consequence(rank: int) -> RankDeadError:
+    return RankDeadError(f"rank {rank} lost another rank", in_consequence=True)
+
+
+async def test_a_reason_wins_over_its_consequences() -> None:
+    ends = Ends(3)
+    ends.group._lose(0, consequence(0))
+    assert not ends.deaths
+    ends.group._lose(2, RankDeadError("rank 2 was killed by signal 11"))
+    ends.group._lose(1, consequence(1))
+    assert ends.deaths == ["rank 2 was killed by signal 11"]
+
+
+async def test_consequences_alone_are_reported_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = Ends(2)
+    ends.group._lose(0, consequence(0))
+    ends.group._lose(1, consequence(1))
+    assert ends.deaths == ["rank 1 lost another rank"]
+
+    monkeypatch.setattr("workers.rank.group.REASON_GRACE_S", 0.0)
+    ends = Ends(2)
+    ends.group._lose(1, consequence(1))
+    await ends.died.wait()
+    assert ends.deaths == ["rank 1 lost another rank"]
+
+
+async def test_a_group_that_is_stopped_reports_no_end() -> None:
+    ends = Ends(2)
+    ends.group._lose(1, consequence(1))
+    await ends.group.stop()
+    ends.group._lose(0, RankDeadError("rank 0 was killed by signal 15"))
+    assert not ends.deaths

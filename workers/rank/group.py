@@ -1,0 +1,213 @@
+"""All ranks of one engine, from the scheduler's side: they start together, are told the same, and end together.
+
+A rank that dies leaves the others waiting for it inside their forward pass, so they are killed at once. What they say
+about it may arrive before the end of the one that died; it is then held back for a moment. No torch here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from protocol.steps import Progress
+from workers.rank.errors import RankDeadError, RankEndedError, RankStartError
+from workers.rank.frames import encode
+from workers.rank.link import RankLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from protocol.handshake import RankMetadata
+    from protocol.steps import FromRank, RankReady, ToRank
+    from workers.rank.link import OnDeath
+    from workers.rank.spec import RankSpec
+
+    #: The rank, and what it says.
+    OnRankEvent = Callable[[int, FromRank], None]
+
+#: Seconds that the end of one rank may take to reach us after the others have noticed it.
+REASON_GRACE_S = 1.0
+
+
+class RankGroup:
+    """The running ranks. All methods are called from the loop that started it; callbacks come from there too.
+
+    ``on_event`` gets what each rank says, in each one's order; of the lines for people the first rank's only.
+    ``on_death`` is called at most once, when a rank ends after all were ready and without ``stop``: by then the others
+    have been killed, and nothing comes after it.
+    """
+
+    def __init__(self, spec: RankSpec, on_event: OnRankEvent, on_death: OnDeath) -> None:
+        self._spec = spec
+        self._on_event = on_event
+        self._on_death = on_death
+        self._links: dict[int, RankLink] = {}
+        self._is_ready = False
+        #: Why the group ended, once it has.
+        self._end: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._held_back: dict[int, RankEndedError] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        spec: RankSpec,
+        on_event: OnRankEvent,
+        on_death: OnDeath = lambda error: None,
+        *,
+        environ: dict[str, str] | None = None,
+    ) -> RankGroup:
+        """Start ``spec.num_ranks`` processes, which differ in ``spec.rank``, and wait until all are ready.
+
+        Loading takes as long as it takes: bound it with ``asyncio.timeout``. Raises RankStartError with the line of
+        the first rank that could not; on any way out but success, cancellation included, no process is left.
+        """
+        group = cls(spec, on_event, on_death)
+        with _rendezvous(spec.num_ranks) as rendezvous:
+            specs = [replace(spec, rank=rank, rendezvous=rendezvous) for rank in range(spec.num_ranks)]
+            await group._start_all(specs, environ)
+        return group
+
+    def __repr__(self) -> str:
+        state = "ended" if self._end.done() else "ready" if self._is_ready else "starting"
+        return f"<RankGroup {state} {[self._links[rank] for rank in sorted(self._links)]}>"
+
+    @property
+    def num_ranks(self) -> int:
+        """How many there are."""
+        return self._spec.num_ranks
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the rank processes, in the order of the ranks."""
+        return [self._links[rank].pid for rank in range(self.num_ranks)]
+
+    @property
+    def readies(self) -> list[RankReady]:
+        """What each rank said about itself; they agree about the engine."""
+        return [self._links[rank].ready for rank in range(self.num_ranks)]
+
+    @property
+    def metadata(self) -> list[RankMetadata]:
+        """How other engines read each rank."""
+        return [ready.metadata for ready in self.readies]
+
+    def send(self, message: ToRank) -> None:
+        """Queue a message for every rank; never blocks. After a death it is lost, ``on_death`` tells."""
+        frame = encode(message)
+        for link in self._links.values():
+            link.send_frame(frame)
+
+    async def stop(self) -> None:
+        """Let the ranks finish their queued steps and leave; make them, if they do not. Idempotent."""
+        self._finish(RankDeadError("the ranks were stopped"))
+        await asyncio.gather(*(self._stop(link) for link in self._links.values()))
+
+    async def _stop(self, link: RankLink) -> None:
+        await link.stop()
+        if link.exit_status != 0:
+            self._kill_all_but(link)
+
+    async def _start_all(self, specs: list[RankSpec], environ: dict[str, str] | None) -> None:
+        starts = [asyncio.create_task(self._start_one(spec, environ), name=f"start rank {spec.rank}") for spec in specs]
+        try:
+            either: list[asyncio.Future[Any]] = [_all(starts), self._end]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._end.done():
+                raise self._end.result()
+            self._check_agreement()
+            self._is_ready = True
+        except BaseException:
+            await asyncio.shield(self._undo(starts))
+            raise
+
+    async def _start_one(self, spec: RankSpec, environ: dict[str, str] | None) -> None:
+        rank, name = spec.rank, f"rank {spec.rank}" if self.num_ranks > 1 else "the rank process"
+        try:
+            self._links[rank] = await RankLink.start(
+                spec,
+                lambda event: self._hear(rank, event),
+                lambda error: self._lose(rank, error),
+                environ=environ,
+                name=name,
+            )
+        except Exception as error:
+            self._lose(rank, error)
+            raise
+
+    async def _undo(self, starts: list[asyncio.Task[None]]) -> None:
+        for start in starts:
+            start.cancel()
+        await _all(starts)
+        self._kill_all_but(None)
+        await self.stop()
+
+    def _check_agreement(self) -> None:
+        """Raise RankStartError if the ranks take themselves for parts of different engines: they would mix them up."""
+        first, *others = [
+            (ready.num_blocks, ready.max_model_len, ready.vocab_size, ready.compatibility.hash)
+            for ready in self.readies
+        ]
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                raise RankStartError(f"rank {rank} has loaded something else than rank 0: {other} is not {first}")
+
+    def _hear(self, rank: int, event: FromRank) -> None:
+        if self._end.done():
+            return
+        if isinstance(event, Progress) and self.num_ranks > 1:
+            if rank > 0:
+                return
+            event = Progress(f"rank 0 of {self.num_ranks}: {event.text}")
+        self._on_event(rank, event)
+
+    def _lose(self, rank: int, error: Exception) -> None:
+        """A rank has ended. The first end that is not another one's consequence is why."""
+        if self._end.done():
+            return
+        if not (isinstance(error, RankEndedError) and error.in_consequence):
+            self._fail(rank, error)
+            return
+        self._held_back[rank] = error
+        if len(self._held_back) == self.num_ranks:
+            self._fail(rank, error)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(REASON_GRACE_S, self._fail, rank, error)
+
+    def _fail(self, rank: int, error: Exception) -> None:
+        self._finish(error)
+        self._kill_all_but(self._links.get(rank))
+        if self._is_ready and isinstance(error, RankDeadError):
+            self._on_death(error)
+
+    def _finish(self, why: Exception) -> None:
+        """From here on nothing is passed on."""
+        if not self._end.done():
+            self._end.set_result(why)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _kill_all_but(self, spared: RankLink | None) -> None:
+        for link in self._links.values():
+            if link is not spared:
+                link.kill()
+
+
+@contextmanager
+def _rendezvous(num_ranks: int) -> Iterator[str]:
+    """A file by which the ranks find each other, in a folder that nobody else can open; so no port is opened for it."""
+    if num_ranks == 1:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="baton-ranks-") as folder:
+        yield str(Path(folder, "rendezvous"))
+
+
+def _all(tasks: list[asyncio.Task[None]]) -> asyncio.Future[list[BaseException | None]]:
+    """Done when all are, however they end."""
+    return asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,45 @@
+"""Start a rank process with one end of a socket pair. No torch here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Mapping
+
+    from workers.rank.spec import RankSpec
+
+_ROOT = str(Path(__file__).parents[2])
+
+
+async def launch(
+    spec: RankSpec, environ: Mapping[str, str]
+) -> tuple[Process, tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """The process and our end of its connection. ``environ`` is added to our own."""
+    # Found again however we were: from a checkout, an archive or an installed package.
+    path = os.pathsep.join(filter(None, [_ROOT, environ.get("PYTHONPATH", os.environ.get("PYTHONPATH"))]))
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "workers.rank.main", *arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                # Libraries print; our own standard output may be read by somebody.
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **environ, "PYTHONPATH": path},
+            )
+        except BaseException:
+            ours.close()
+            raise
+    return process, await asyncio.open_unix_connection(sock=ours)

@@ -1,0 +1,58 @@
+"""Which device a rank computes on, and who carries what the ranks of one engine tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from workers.rank.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from workers.rank.spec import RankSpec
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``num_sharers``: ranks of this engine on ``device``. ``backend``: torch's word, ``gloo`` or ``nccl``."""
+
+    device: torch.device
+    backend: str = "gloo"
+    num_sharers: int = 1
+
+
+def place(spec: RankSpec) -> Placement:
+    """Where the rank belongs on this machine. Raises ModelLoadError."""
+    device = choose_device(spec.device)
+    if device.type == "cpu" or spec.device not in {"auto", "cuda"}:
+        return Placement(device, num_sharers=spec.num_ranks)
+    return spread(spec.rank, spec.num_ranks, torch.cuda.device_count())
+
+
+def spread(rank: int, num_ranks: int, num_gpus: int) -> Placement:
+    """One GPU for each rank if there are enough; else they take turns, which NCCL cannot and gloo can."""
+    device = torch.device("cuda", rank % num_gpus)
+    if num_ranks <= num_gpus:
+        return Placement(device, "nccl" if torch.distributed.is_nccl_available() else "gloo")
+    return Placement(device, num_sharers=len(range(rank % num_gpus, num_ranks, num_gpus)))
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device that ``RankSpec.device`` means for a rank alone. Raises ModelLoadError."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise ModelLoadError(f"no such device: {wanted}") from None
+    if device.type not in {"cpu", "cuda"}:
+        raise ModelLoadError(f"device {wanted} is not supported; cpu and cuda are")
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        raise ModelLoadError(f"device {wanted} is wanted, but torch sees no CUDA device")
+    index = device.index or 0
+    if index >= torch.cuda.device_count():
+        raise ModelLoadError(f"device {wanted} is wanted, but there are {torch.cuda.device_count()}")
+    return torch.device("cuda", index)
