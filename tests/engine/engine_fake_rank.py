@@ -6,6 +6,7 @@ at the row that does it. What is about to be written is poisoned from the moment
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -187,3 +188,36 @@ class FakeRank:
             start = (remote - 1000) * size
             if local not in bad:
                 self.write([-1] * (remote - 1000) + [local], start, computed[: start + size])
+
+
+class FakeGroup:
+    """A ``Link`` to ranks that compute and read each at its own pace; what is sent to a lagging one waits."""
+
+    def __init__(self, ranks: Sequence[FakeRank]) -> None:
+        self.ranks = ranks
+        self.lagging: set[int] = set()
+        self._inboxes: list[deque[ToRank]] = [deque() for _ in ranks]
+
+    def send(self, message: ToRank) -> None:
+        """To every rank, in one order."""
+        for rank, inbox in enumerate(self._inboxes):
+            inbox.append(message)
+            if rank not in self.lagging:
+                self.catch_up(rank)
+
+    def catch_up(self, rank: int) -> None:
+        """Everything that was sent arrives."""
+        self.lagging.discard(rank)
+        inbox = self._inboxes[rank] if rank < len(self.ranks) else ()
+        while inbox:
+            self.ranks[rank].receive(inbox.popleft())
+
+    @property
+    def computing(self) -> list[int]:
+        """Ranks with a step under way."""
+        return [number for number, rank in enumerate(self.ranks) if rank.step is not None]
+
+    @property
+    def reading(self) -> list[tuple[int, int]]:
+        """Each rank with each of its reads."""
+        return [(number, read_id) for number, rank in enumerate(self.ranks) for read_id in sorted(rank.reads)]

@@ -1,4 +1,8 @@
-"""The scheduler against a rank that notices every wrong block: random arrivals, aborts, reads, leases, tiny caches."""
+"""The scheduler against ranks that notice every wrong block: random arrivals, aborts, reads, leases, tiny caches.
+
+There are one to three ranks. Each gets its messages and gives its answers when it likes, and its part of a read may end
+in any way, late, or be told again; what the scheduler hears is what ``RankTraffic`` makes of that.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import itertools
 from dataclasses import dataclass, field
 
 import pytest
-from engine_fake_rank import FakeRank, next_token, remote_blocks, values
+from engine_fake_rank import FakeGroup, FakeRank, next_token, remote_blocks, values
+from engine_traffic import KeptPeers
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from protocol.handoff import KVTransferParams
-from protocol.steps import SamplingParams, Step
+from protocol.steps import ReadResult, SamplingParams, Step, StepResult, TransferReport
 from workers.engine.api import (
     EngineRequest,
     FinishReason,
@@ -23,14 +28,19 @@ from workers.engine.api import (
     TokenOutput,
 )
 from workers.engine.config import EngineConfig
+from workers.engine.ports import ReadFailing
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence_state import State
+from workers.traffic import RankTraffic
 
 VOCAB = 5
 #: Prompts are pieces of these two, so that prefixes are often shared and often differ late.
 BASES = ([1, 2, 3, 4] * 16, [1, 2, 3, 4, 1, 2, 3, 4, 1, 2] + [0, 4, 2] * 18)
 
 prompts = st.tuples(st.sampled_from(BASES), st.integers(1, 40)).map(lambda pick: pick[0][: pick[1]])
+#: Most prompts are cut to what the cache holds.
+fits = st.sampled_from([True, True, True, True, False])
+outcomes = st.sampled_from(["done", "done", "stale", "stale", "failed"])
 
 
 @dataclass
@@ -95,8 +105,9 @@ class Simulation(RuleBasedStateMachine):
         block_size=st.sampled_from([1, 3, 4]),
         max_num_seqs=st.integers(1, 5),
         more_tokens=st.integers(0, 8),
-        max_waiting=st.sampled_from([1, 1000, 1000]),
+        max_waiting=st.sampled_from([1, 1000, 1000, 1000, 1000]),
         prefix_cache=st.sampled_from([True, True, True, False]),
+        num_ranks=st.sampled_from([1, 2, 3]),
     )
     def start(
         self,
@@ -106,6 +117,7 @@ class Simulation(RuleBasedStateMachine):
         more_tokens: int,
         max_waiting: int,
         prefix_cache: bool,
+        num_ranks: int,
     ) -> None:
         self.config = EngineConfig(
             num_blocks=num_blocks,
@@ -120,12 +132,22 @@ class Simulation(RuleBasedStateMachine):
         )
         lease_ids = (f"lease-{number}" for number in itertools.count())
         self.scheduler = Scheduler(self.config, version_base=2**64 - 20, new_lease_id=lambda: next(lease_ids))
-        self.rank = FakeRank(self.scheduler.pool, VOCAB)
+        self.group = FakeGroup([FakeRank(self.scheduler.pool, VOCAB) for _ in range(num_ranks)])
+        self.peers = KeptPeers()
+        self.traffic = RankTraffic(self.group, self.peers, num_ranks)
+        self.traffic.on_event = self.hear
+        self.said: list[tuple[int, TransferReport]] = []
+        self.timed_out: set[int] = set()
+        self.ended_reads: set[int] = set()
         self.callers: dict[int, Caller] = {}
         self.promises: list[Promise] = []
         self.number = 0
 
     # --- arrivals -----------------------------------------------------------------------------------------------
+
+    def cut(self, prompt: list[int], fits: bool) -> list[int]:
+        """The prompt, or as much of it as this engine takes."""
+        return prompt[: self.config.max_total_tokens - 2] if fits else prompt
 
     def request(self, prompt: list[int], **fields: object) -> EngineRequest:
         self.number += 1
@@ -146,16 +168,21 @@ class Simulation(RuleBasedStateMachine):
 
     @rule(
         prompt=prompts,
+        fits=fits,
         max_tokens=st.integers(1, 20),
         stops=st.frozensets(st.integers(0, VOCAB - 1), max_size=1),
         priority=st.integers(0, 2),
     )
-    def submit_local(self, prompt: list[int], max_tokens: int, stops: frozenset[int], priority: int) -> None:
+    def submit_local(
+        self, prompt: list[int], fits: bool, max_tokens: int, stops: frozenset[int], priority: int
+    ) -> None:
+        prompt = self.cut(prompt, fits)
         self.submit(self.request(prompt, max_tokens=max_tokens, stop_token_ids=stops, priority=priority), [])
 
-    @rule(prompt=prompts, stops=st.frozensets(st.integers(0, VOCAB - 1), max_size=1))
-    def submit_hand_off(self, prompt: list[int], stops: frozenset[int]) -> None:
-        self.submit(self.request(prompt, max_tokens=1, stop_token_ids=stops, hand_off=True), [])
+    @rule(prompt=prompts, fits=fits, stops=st.frozensets(st.integers(0, VOCAB - 1), max_size=1))
+    def submit_hand_off(self, prompt: list[int], fits: bool, stops: frozenset[int]) -> None:
+        request = self.request(self.cut(prompt, fits), max_tokens=1, stop_token_ids=stops, hand_off=True)
+        self.submit(request, [])
 
     @precondition(lambda self: self.promises)
     @rule(data=st.data(), more=st.lists(st.integers(0, VOCAB - 1), max_size=6), hand_off=st.booleans())
@@ -164,12 +191,27 @@ class Simulation(RuleBasedStateMachine):
         prompt = data.draw(st.sampled_from(self.promises)).prompt + more
         self.submit(self.request(prompt, max_tokens=1 if hand_off else 8, hand_off=hand_off), [])
 
-    @rule(prompt=prompts, max_tokens=st.integers(2, 20), has_first=st.booleans(), priority=st.integers(0, 2))
-    def submit_remote(self, prompt: list[int], max_tokens: int, has_first: bool, priority: int) -> None:
+    @rule(
+        prompt=prompts,
+        fits=fits,
+        max_tokens=st.integers(2, 20),
+        has_first=st.booleans(),
+        priority=st.integers(0, 2),
+        is_known=st.booleans(),
+    )
+    def submit_remote(
+        self, prompt: list[int], fits: bool, max_tokens: int, has_first: bool, priority: int, is_known: bool
+    ) -> None:
+        """P's blocks are to be read; with ``is_known`` there was a handshake before."""
+        prompt = self.cut(prompt, fits)
         first = next_token(values(prompt)[-1], VOCAB) if has_first else -1
         remote = params(prompt, HandOff("theirs", *remote_blocks(prompt, self.config.block_size)), "p", first)
         request = self.request(prompt, max_tokens=max_tokens, remote=remote, priority=priority)
         self.submit(request, [first] if has_first else [])
+        if is_known:
+            for seq_id in self.in_state(State.CONNECTING):
+                self.scheduler.connected(seq_id)
+            self.pump()
 
     @precondition(lambda self: self.promises)
     @rule(
@@ -209,7 +251,7 @@ class Simulation(RuleBasedStateMachine):
     @rule()
     def pump(self) -> None:
         for command in self.scheduler.schedule():
-            self.rank.receive(command)
+            self.traffic.send(command)
             if isinstance(command, Step):
                 assert sum(row.num_tokens for row in command.rows) <= self.config.max_num_batched_tokens
                 assert len(command.rows) <= self.config.max_num_seqs
@@ -219,25 +261,101 @@ class Simulation(RuleBasedStateMachine):
             promise.held = False
             assert not self.scheduler.end_lease(lease_id)
 
-    @precondition(lambda self: self.rank.step)
-    @rule(pump=st.booleans())
-    def finish_step(self, pump: bool) -> None:
-        for output in self.scheduler.apply_step(self.rank.finish_step()):
-            self.deliver(output)
+    @rule(rank=st.integers(0, 2))
+    def lag(self, rank: int) -> None:
+        """What is sent to this rank arrives later."""
+        self.group.lagging.add(rank)
+
+    @precondition(lambda self: self.group.lagging)
+    @rule(data=st.data())
+    def catch_up(self, data: st.DataObject) -> None:
+        self.group.catch_up(data.draw(st.sampled_from(sorted(self.group.lagging))))
+
+    @precondition(lambda self: self.group.computing)
+    @rule(data=st.data(), pump=st.booleans())
+    def finish_step(self, data: st.DataObject, pump: bool) -> None:
+        self.end_step(data.draw(st.sampled_from(self.group.computing)))
         if pump:
             self.pump()
 
-    @precondition(lambda self: self.rank.reads)
-    @rule(data=st.data(), outcome=st.sampled_from(["done", "done", "stale", "failed"]))
-    def finish_read(self, data: st.DataObject, outcome: str) -> None:
-        read_id = data.draw(st.sampled_from(sorted(self.rank.reads)))
-        self.end_read(read_id, "cancelled" if read_id in self.rank.cancelled and outcome == "failed" else outcome)
+    def end_step(self, rank: int) -> None:
+        self.traffic.hear(rank, self.group.ranks[rank].finish_step())
 
-    def end_read(self, read_id: int, outcome: str) -> None:
+    @precondition(lambda self: self.group.computing or self.group.reading)
+    @rule(data=st.data(), count=st.integers(2, 12))
+    def go_on(self, data: st.DataObject, count: int) -> None:
+        """A good while passes: several steps and parts end, in any order."""
+        for _ in range(count):
+            moves = [*self.group.computing, *self.group.reading]
+            if not moves:
+                return
+            move = data.draw(st.sampled_from(moves))
+            if isinstance(move, int):
+                self.end_step(move)
+            else:
+                self.end_somehow(data, *move, data.draw(outcomes))
+            self.pump()
+
+    @precondition(lambda self: self.group.reading)
+    @rule(data=st.data(), outcome=outcomes)
+    def finish_part(self, data: st.DataObject, outcome: str) -> None:
+        rank, read_id = data.draw(st.sampled_from(self.group.reading))
+        self.end_somehow(data, rank, read_id, outcome)
+
+    def end_somehow(self, data: st.DataObject, rank: int, read_id: int, outcome: str) -> None:
+        """One rank's part of a read has ended."""
+        fake = self.group.ranks[rank]
+        if outcome == "failed" and read_id in fake.cancelled:
+            outcome = "cancelled"
+        num_blocks = len(fake.reads[read_id].local_block_ids)
+        if outcome == "stale" and not num_blocks:
+            outcome = "done"
+        indexes = st.sets(st.integers(0, max(num_blocks - 1, 0)), min_size=1)
+        stale = data.draw(st.none() | indexes) if outcome == "stale" else None
+        self.end_part(rank, read_id, outcome, None if stale is None else sorted(stale))
+
+    def end_part(self, rank: int, read_id: int, outcome: str, stale: list[int] | None = None) -> None:
         seq = self.scheduler.board.roster.read_of(read_id)
         assert seq is not None
-        result = self.rank.finish_read(read_id, outcome, seq.request.prompt_token_ids)
-        self.deliver(self.scheduler.apply_read(result))
+        part = self.group.ranks[rank].finish_read(read_id, outcome, seq.request.prompt_token_ids, stale)
+        self.said.append((rank, TransferReport([], [part])))
+        self.traffic.hear(*self.said[-1])
+
+    @precondition(lambda self: self.said)
+    @rule(data=st.data())
+    def say_again(self, data: st.DataObject) -> None:
+        """Late, or for the second time: nothing follows from it."""
+        ended = set(self.ended_reads)
+        self.traffic.hear(*data.draw(st.sampled_from(self.said)))
+        assert self.ended_reads == ended
+
+    def reads_in_time(self) -> list[int]:
+        roster = self.scheduler.board.roster
+        return sorted({*roster.reads, *roster.closing_reads} - self.timed_out)
+
+    @precondition(lambda self: self.reads_in_time())
+    @rule(data=st.data())
+    def time_out(self, data: st.DataObject) -> None:
+        """A read takes too long, whether or not somebody waits for it, or some of it has failed."""
+        read_id = data.draw(st.sampled_from(self.reads_in_time()))
+        self.timed_out.add(read_id)
+        self.traffic.give_up_read(read_id)
+        self.deliver(self.scheduler.time_out_read(read_id))
+        assert read_id not in self.scheduler.board.roster.reads
+
+    def hear(self, event: object) -> None:
+        """What the ranks have said, as one."""
+        if isinstance(event, StepResult):
+            for output in self.scheduler.apply_step(event):
+                self.deliver(output)
+        elif isinstance(event, ReadResult):
+            assert event.read_id not in self.ended_reads, "a read ended twice"
+            assert not any(read_id == event.read_id for _, read_id in self.group.reading), "somebody may still write"
+            self.ended_reads.add(event.read_id)
+            self.deliver(self.scheduler.apply_read(event))
+        else:
+            assert isinstance(event, ReadFailing), event
+            self.deliver(self.scheduler.fail_read(event.read_id, event.error))
 
     def deliver(self, output: tuple[int, TokenOutput | Exception] | None) -> None:
         if output is None:
@@ -285,10 +403,11 @@ class Simulation(RuleBasedStateMachine):
     def read_as_peer(self, promise: Promise) -> None:
         """The fence: equal versions mean equal data, lease or no lease. The lease: the versions stay equal."""
         blocks = promise.hand_off.block_ids
-        is_good = [self.rank.versions[block] for block in blocks] == promise.hand_off.versions
-        assert is_good or not promise.held, "a leased block was overwritten"
-        if is_good:
-            assert self.rank.content(blocks, len(promise.prompt)) == values(promise.prompt)
+        for rank in self.group.ranks:
+            is_good = [rank.versions[block] for block in blocks] == promise.hand_off.versions
+            assert is_good or not promise.held, "a leased block was overwritten"
+            if is_good:
+                assert rank.content(blocks, len(promise.prompt)) == values(promise.prompt)
 
     # --- what always holds --------------------------------------------------------------------------------------
 
@@ -316,7 +435,7 @@ class Simulation(RuleBasedStateMachine):
         assert not (has_seat and board.roster.parked), "a parked sequence needs nothing but a seat"
         if head is None or load.running + load.reading == self.config.max_num_seqs:
             return
-        if self.rank.step is None or head.state is State.CONNECTED:
+        if self.scheduler._step is None or head.state is State.CONNECTED:
             spare = self.config.num_spare_blocks
             assert head.num_blocks_needed + spare > board.pool.num_available, "somebody waits beside a free seat"
 
@@ -337,14 +456,16 @@ class Simulation(RuleBasedStateMachine):
     def move_on(self) -> bool:
         """Let everything go right from here on; False once nothing moves."""
         self.pump()
+        for rank in list(self.group.lagging):
+            self.group.catch_up(rank)
         for seq_id in self.in_state(State.CONNECTING):
             self.scheduler.connected(seq_id)
             return True
-        for read_id in list(self.rank.reads):
-            self.end_read(read_id, "done")
+        for rank, read_id in self.group.reading:
+            self.end_part(rank, read_id, "done")
             return True
-        if self.rank.step is not None:
-            self.finish_step(pump=False)
+        for rank in self.group.computing:
+            self.end_step(rank)
             return True
         if self.scheduler.is_starved:
             self.end(next(promise for promise in self.promises if promise.held))
@@ -368,15 +489,21 @@ class Simulation(RuleBasedStateMachine):
     def check_end(self) -> None:
         stats = self.scheduler.pool.stats()
         assert stats.free + stats.cached == stats.total
-        assert not self.rank.records, "the rank was never told to forget"
-        assert not self.rank.reads
+        assert not any(rank.records for rank in self.group.ranks), "a rank was never told to forget"
+        assert not self.group.reading
+        assert not self.peers.reading, "the pool waits for a read that has ended"
         assert self.scheduler.is_quiet
-        assert sum(self.scheduler.counters.ended.values()) == len(self.callers)
+        ended = self.scheduler.counters.ended
+        assert sum(ended.values()) == len(self.callers)
+        assert ended["failed"] == sum(caller.error is not None for caller in self.callers.values())
+        assert ended["aborted"] == sum(caller.aborted for caller in self.callers.values())
+        assert self.scheduler.counters.reads_timed_out == len(self.peers.given_up) == len(self.timed_out)
+        assert sum(self.scheduler.counters.reads.values()) == len(self.ended_reads)
         self.scheduler.check()
 
 
 Simulation.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=300,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
