@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from protocol import steps
-from protocol.steps import CancelRead, Connected, RankFailed, Read, ReadResult, Step, StepResult, TransferReport
+from protocol.steps import CancelRead, Connected, RankFailed, Read, Step, StepResult, TransferReport
 from workers.engine.errors import RankProtocolError
 from workers.engine.ports import PeerRead, ReadFailing
 from workers.rank_reports import ReadMerge, SentMerge, StepMerge
@@ -20,7 +19,7 @@ from workers.rank_reports import ReadMerge, SentMerge, StepMerge
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.steps import FromRank, ToRank
+    from protocol.steps import FromRank, ReadResult, ToRank
     from workers.engine.ports import EngineEvent
 
 
@@ -102,10 +101,6 @@ class RankTraffic:
             self._peers.on_connected(rank, event)
         elif isinstance(event, RankFailed):
             self.on_event(RankFailed(f"rank {rank}: {event.error}"))
-        elif isinstance(event, ReadResult):
-            self._hear_part(rank, event)
-        elif isinstance(event, steps.PeerRead):
-            self.on_event(PeerRead(event.lease_id))
 
     def _hear_step(self, rank: int, part: StepResult) -> None:
         try:

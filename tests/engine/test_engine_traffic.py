@@ -7,7 +7,6 @@ from engine_traffic import Desk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import steps
 from protocol.steps import (
     CancelRead,
     Connected,
@@ -295,11 +294,3 @@ def test_what_is_not_counted_goes_where_it_belongs() -> None:
     assert desk.take() == []
     desk.traffic.hear(1, RankFailed("out of memory"))
     assert desk.take() == [RankFailed("rank 1: out of memory")]
-
-
-def test_frames_of_one_part_are_heard_like_reports() -> None:
-    desk = Desk(1)
-    desk.traffic.send(read())
-    desk.traffic.hear(0, part("done"))
-    desk.traffic.hear(0, steps.PeerRead("lease"))
-    assert desk.take() == [part("done"), PeerRead("lease")]
