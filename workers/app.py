@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
+    from protocol.worker import WorkerLoad
     from workers.server.access import Access
     from workers.server.identity import Identity
     from workers.server.internal import PeerLook
@@ -38,16 +39,18 @@ def create_public_app(
     access: Access,
     health: Health,
     metrics: WorkerMetrics,
+    load: Callable[[], WorkerLoad],
     max_body_bytes: int,
     on_change: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """What clients and the router talk to. The two hot endpoints are plain ASGI: a token costs no framework.
 
+    ``load`` is what ``/load`` answers.
     ``on_change`` is called whenever a request begins or ends.
     """
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
-    app.include_router(pages(identity, health, engine.load, metrics))
+    app.include_router(pages(identity, health, load, metrics))
     jobs = Jobs(identity, tokenizer)
     serving = Serving(engine, leases, identity, metrics, on_change)
     chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_body_bytes)

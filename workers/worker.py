@@ -1,6 +1,6 @@
-"""One worker, assembled: rank, engine, leases, handshakes, two HTTP ports, the registry entry.
+"""One worker, assembled: ranks, engine, leases, handshakes, two HTTP ports, the registry entry.
 
-Starting, in this order: the rank loads the model while the tokenizer loads here; the engine; the lease threads; the
+Starting, in this order: the ranks load the model while the tokenizer loads here; the engine; the lease threads; the
 two ports; the registry entry last, because it says "send me work".
 Stopping, in this order and for these reasons:
 
@@ -8,7 +8,7 @@ Stopping, in this order and for these reasons:
 2. leases           routers are told, and prefill elsewhere at once instead of renewing what is about to vanish
 3. engine           what still runs gets an error that says so
 4. ports            after the engine, so that those errors are still sent
-5. handshakes, rank, stores   nothing uses them any more
+5. handshakes, ranks, stores   nothing uses them any more
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from leases.ids import new_id
 from protocol.status import Progress as ProgressStatus
 from protocol.steps import Progress
-from protocol.worker import WorkerRecord
+from protocol.worker import WorkerLoad, WorkerRecord
 from workers.app import create_internal_app, create_public_app
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
@@ -30,7 +32,7 @@ from workers.engine_setup import engine_config, rank_spec
 from workers.kept_leases import KeptLeases
 from workers.lease_keeper import LeaseKeeper
 from workers.rank.errors import RankStartError
-from workers.rank.link import RankLink
+from workers.rank.group import RankGroup
 from workers.server import tokenizer as tokenizers
 from workers.server.access import Access
 from workers.server.announcer import Announcer
@@ -76,10 +78,11 @@ class Worker:
         self._tell = tell
         self._engine_id = new_id()
         self._parts = AsyncExitStack()
-        # Built by ``start``; what is told of a rank that dies before looks for these two.
+        # Built by ``start``; who hears of a rank that dies before looks for these two.
         self._traffic: RankTraffic | None = None
         self._health: Health | None = None
         self._engine: AsyncEngine
+        self._pool: HandshakePool
         self._keeper: LeaseKeeper
         self._leases: KeptLeases
         self._metrics: WorkerMetrics
@@ -100,9 +103,9 @@ class Worker:
 
     async def start(self) -> None:
         """Serve. Raises RankStartError, TokenizerError; ``stop`` then cleans up."""
-        link, tokenizer = await self._load()
-        engine = self._build_engine(link)
-        public, internal = self._build_ports(engine, link.ready, tokenizer)
+        ranks, tokenizer = await self._load()
+        engine = self._build_engine(ranks)
+        public, internal = self._build_ports(engine, ranks.readies, tokenizer)
         # What is pushed last is stopped first.
         self._parts.push_async_callback(_stop_ports, public, internal)
         self._parts.push_async_callback(engine.close)
@@ -126,36 +129,37 @@ class Worker:
         self._engine.begin_drain()
         self._announcer.changed()
 
-    async def _load(self) -> tuple[RankLink, Tokenizer]:
-        """The rank's model and our tokenizer, at once; what fails first ends the other."""
+    async def _load(self) -> tuple[RankGroup, Tokenizer]:
+        """The ranks' model and our tokenizer, at once; what fails first ends the other."""
         settings = self._settings
         spec = rank_spec(settings, self._engine_id)
-        rank = asyncio.create_task(RankLink.start(spec, self._hear, self._on_death), name="start rank")
+        ranks = asyncio.create_task(RankGroup.start(spec, self._hear, self._on_death), name="start ranks")
         text = asyncio.create_task(asyncio.to_thread(tokenizers.load, settings.model, settings.revision), name="load")
         try:
-            await asyncio.wait({rank, text}, timeout=settings.start_timeout_s, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait({ranks, text}, timeout=settings.start_timeout_s, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            if not rank.done():
-                rank.cancel()
+            if not ranks.done():
+                ranks.cancel()
             text.cancel()
-            await asyncio.gather(rank, text, return_exceptions=True)
-            if not rank.cancelled() and rank.exception() is None:
-                self._parts.push_async_callback(rank.result().stop)
-        for task in (text, rank):
+            await asyncio.gather(ranks, text, return_exceptions=True)
+            if not ranks.cancelled() and ranks.exception() is None:
+                self._parts.push_async_callback(ranks.result().stop)
+        for task in (text, ranks):
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
-        if rank.cancelled() or text.cancelled():
+        if ranks.cancelled() or text.cancelled():
             raise RankStartError(f"the model was not loaded after start_timeout_s = {settings.start_timeout_s:g} s")
         self._parts.callback(text.result().close)
-        return rank.result(), text.result()
+        return ranks.result(), text.result()
 
-    def _build_engine(self, link: RankLink) -> AsyncEngine:
+    def _build_engine(self, ranks: RankGroup) -> AsyncEngine:
         settings, token = self._settings, self._settings.internal_token
-        pool = HandshakePool(
-            link.send,
-            num_ranks=1,
+        ready = ranks.readies[0]
+        self._pool = pool = HandshakePool(
+            ranks.send,
+            local=ranks.metadata,
             token=None if token is None else token.get_secret_value(),
-            compatibility_hash=link.ready.compatibility.hash,
+            compatibility_hash=ready.compatibility.hash,
             options=HandshakeOptions(
                 timeout_s=settings.handshake_timeout_s, concurrency=settings.handshake_concurrency
             ),
@@ -169,7 +173,7 @@ class Worker:
             duration_ms=settings.lease_duration_ms,
             redis_grace_ms=settings.redis_grace_ms,
         )
-        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict, pool.states)
+        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict, pool.stats)
         hooks = EngineHooks(
             on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
             on_pressure=self._make_room,
@@ -177,21 +181,23 @@ class Worker:
             on_step=self._metrics.on_step,
             on_read=self._metrics.on_read,
         )
-        self._traffic = traffic = RankTraffic(link, pool)
-        self._engine = AsyncEngine(engine_config(settings, link.ready), traffic, pool, hooks)
+        self._traffic = traffic = RankTraffic(ranks, pool, ranks.num_ranks)
+        self._engine = AsyncEngine(engine_config(settings, ready), traffic, pool, hooks)
         traffic.on_event = self._engine.on_rank_event
         self._leases = KeptLeases(keeper, self._engine)
         return self._engine
 
-    def _build_ports(self, engine: AsyncEngine, ready: RankReady, tokenizer: Tokenizer) -> tuple[HttpPort, HttpPort]:
-        settings = self._settings
+    def _build_ports(
+        self, engine: AsyncEngine, readies: list[RankReady], tokenizer: Tokenizer
+    ) -> tuple[HttpPort, HttpPort]:
+        settings, ready = self._settings, readies[0]
         access = Access(settings.internal_token)
         self._health = Health(engine.load)
         max_model_len = engine_config(settings, ready).max_total_tokens
         self._announcer = Announcer(
             self._stores.registry,
             self._record(ready, max_model_len),
-            engine.load,
+            self._tell_load,
             interval_ms=settings.announce_interval_ms,
             ttl_ms=settings.registry_ttl_ms,
         )
@@ -203,6 +209,7 @@ class Worker:
             access=access,
             health=self._health,
             metrics=self._metrics,
+            load=self._tell_load,
             max_body_bytes=settings.max_body_bytes,
             on_change=self._announcer.changed,
         )
@@ -212,13 +219,18 @@ class Worker:
             access=access,
             health=self._health,
             drain=self._begin_drain,
-            routers=[self._handshakes(ready)],
+            peers=self._pool.states,
+            routers=[self._handshakes(readies)],
         )
         return HttpPort(public, self._bound), HttpPort(internal, self._internal_bound)
 
-    def _handshakes(self, ready: RankReady) -> APIRouter:
+    def _tell_load(self) -> WorkerLoad:
+        """How busy the engine is, and how it stands with others."""
+        return msgspec.structs.replace(self._engine.load(), **msgspec.structs.asdict(self._pool.summary()))
+
+    def _handshakes(self, readies: list[RankReady]) -> APIRouter:
         token = self._settings.internal_token
-        answers = {ready.rank: handshake_bytes(ready.metadata, ready.compatibility.hash)}
+        answers = {ready.rank: handshake_bytes(ready.metadata, ready.compatibility.hash) for ready in readies}
         return handshake_router(answers.get, None if token is None else token.get_secret_value())
 
     def _identity(self, ready: RankReady, max_model_len: int) -> Identity:
@@ -232,6 +244,7 @@ class Worker:
             max_model_len=max_model_len,
             internal_host=settings.advertised(settings.bound_internal_host),
             internal_port=port_of(self._internal_bound),
+            num_ranks=settings.tp,
         )
 
     def _record(self, ready: RankReady, max_model_len: int) -> WorkerRecord:
@@ -248,9 +261,10 @@ class Worker:
             block_size=settings.block_size,
             num_blocks=ready.num_blocks,
             max_num_seqs=settings.max_num_seqs,
+            tp=settings.tp,
         )
 
-    def _hear(self, event: FromRank) -> None:
+    def _hear(self, rank: int, event: FromRank) -> None:
         if isinstance(event, Progress):
             logger.info("%s", event.text)
             self._tell(ProgressStatus(text=event.text))
@@ -258,7 +272,7 @@ class Worker:
             self._traffic.hear(0, event)
 
     def _on_death(self, error: RankDeadError) -> None:
-        """The rank is gone: requests are told at once, the process leaves."""
+        """A rank is gone, and so all are: requests are told at once, the process leaves."""
         if self._traffic is None:
             self._fail(str(error))
         else:

@@ -270,6 +270,7 @@ async def front(
         access=access,
         health=health,
         metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}),
+        load=engine.load,
         max_body_bytes=max_body_bytes,
     )
     internal = create_internal_app(engine=engine, leases=leases, access=access, health=health, drain=engine.begin_drain)
