@@ -1,28 +1,16 @@
-"""Two rank processes: one prefills, the other reads its blocks over NIXL and goes on."""
+"""Two engines of real rank processes: one prefills, the other reads its blocks over NIXL and goes on."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+from msgspec.structs import replace
 from rank_driver import GREEDY, prompt
+from rank_group_driver import GroupDriver, spec_of
 
-from protocol.steps import (
-    Connect,
-    Connected,
-    FromRank,
-    NewSequence,
-    PeerRead,
-    Progress,
-    Read,
-    ReadResult,
-    Row,
-    SamplingParams,
-    Step,
-    StepResult,
-)
-from workers.rank.link import RankLink
-from workers.rank.spec import RankSpec
+from protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,56 +18,70 @@ if TYPE_CHECKING:
 
     from rank_driver import Reference
 
-    from protocol.steps import ToRank
+    from protocol.steps import FromRank, ReadResult, ToRank
 
 P_BLOCKS, D_BLOCKS = [5, 2, 7], [1, 6, 3]
 VERSIONS = [2**63 + 1, 2**63 + 2, 2**63 + 3]
 
 
-class Rank:
-    """One rank and what it said."""
+class Engine(GroupDriver):
+    """A group of ranks whose blocks others may read."""
 
-    def __init__(self) -> None:
-        self.events: asyncio.Queue[FromRank] = asyncio.Queue()
-
-    async def start(self, folder: Path, engine_id: str) -> Rank:
-        spec = RankSpec(model=str(folder), engine_id=engine_id, device="cpu", num_blocks=8)
-        self.link = await RankLink.start(spec, self._keep, environ={"OMP_NUM_THREADS": "1"})
+    async def open(self, folder: Path, engine_id: str) -> Engine:
+        spec = replace(spec_of(folder, len(self.events)), engine_id=engine_id, num_blocks=8, transfer="nixl")
+        self.group = await self.start(spec)
         return self
 
-    def _keep(self, event: FromRank) -> None:
-        if not isinstance(event, Progress):
-            self.events.put_nowait(event)
+    async def ask(self, message: ToRank) -> list[FromRank]:
+        """What each rank answers."""
+        self.group.send(message)
+        return [await queue.get() for queue in self.events]
 
-    async def ask(self, message: ToRank) -> FromRank:
-        self.link.send(message)
-        return await self.events.get()
+    async def read(self, read_id: int, fresh: list[tuple[int, int]]) -> list[ReadResult]:
+        results = []
+        for report in await self.ask(Read(read_id, "p", "lease", P_BLOCKS, D_BLOCKS, VERSIONS, fresh)):
+            assert isinstance(report, TransferReport)
+            assert not report.sent
+            results += report.received
+        return results
+
+    async def told(self) -> list[str]:
+        """The leases that each rank's readers have read."""
+        leases = []
+        for queue in self.events:
+            report = await queue.get()
+            assert isinstance(report, TransferReport)
+            assert not report.received
+            leases += [sent.lease_id for sent in report.sent]
+        return leases
 
     async def sample(self, start: list[NewSequence], row: Row, fresh: list[tuple[int, int]]) -> int:
-        result = await self.ask(Step(1, fresh, [], start, [row]))
-        assert isinstance(result, StepResult)
+        result, *_ = await self.execute(self.group, Step(1, fresh, [], start, [row]))
         return result.sampled[0].token
 
 
+@pytest.mark.parametrize(("p_ranks", "d_ranks"), [(1, 1), (2, 1), (1, 2)])
 async def test_a_prompt_prefilled_elsewhere_is_continued(
-    folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference]
+    p_ranks: int, d_ranks: int, folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference]
 ) -> None:
     tokens = prompt(40, 0)
     expected = reference_of("mistral").generate(tokens, 6)
-    p, d = await asyncio.gather(Rank().start(folder_of("mistral"), "p"), Rank().start(folder_of("mistral"), "d"))
+    p, d = await asyncio.gather(
+        Engine(p_ranks).open(folder_of("mistral"), "p"), Engine(d_ranks).open(folder_of("mistral"), "d")
+    )
     try:
-        assert p.link.ready.compatibility.hash == d.link.ready.compatibility.hash
+        assert p.group.readies[0].compatibility.hash == d.group.readies[0].compatibility.hash
         fresh = list(zip(P_BLOCKS, VERSIONS, strict=True))
         first = await p.sample([NewSequence(1, tokens, [], GREEDY, P_BLOCKS)], Row(1, 0, 40, [], True), fresh)
 
-        assert await d.ask(Connect("p", [p.link.metadata])) == Connected("p", "")
-        read = await d.ask(Read(1, "p", "lease", P_BLOCKS, D_BLOCKS, VERSIONS, [(block, 9) for block in D_BLOCKS]))
-        assert isinstance(read, ReadResult)
-        assert (read.outcome, read.num_bytes) == ("done", 3 * d.link.ready.block_bytes)
-        assert await p.events.get() == PeerRead("lease")
+        assert await d.ask(Connect("p", p.group.metadata)) == [Connected("p", "")] * d_ranks
+        reads = await d.read(1, [(block, 9) for block in D_BLOCKS])
+        assert [read.outcome for read in reads] == ["done"] * d_ranks
+        assert sum(read.num_bytes for read in reads) == 3 * sum(ready.block_bytes for ready in d.group.readies)
+        assert await p.told() == ["lease"] * p_ranks
 
         got = [first]
-        start = [NewSequence(1, tokens, [first], SamplingParams(temperature=0.0), D_BLOCKS)]
+        start = [NewSequence(1, tokens, [first], GREEDY, D_BLOCKS)]
         while len(got) < 6:
             got.append(await d.sample(start, Row(1, 39 + len(got), 1, [], True), []))
             start = []
@@ -87,8 +89,7 @@ async def test_a_prompt_prefilled_elsewhere_is_continued(
 
         # P overwrites one of the blocks: the same read is not what was promised any more.
         await p.ask(Step(2, [(P_BLOCKS[1], 5)], [], [], []))
-        stale = await d.ask(Read(2, "p", "lease", P_BLOCKS, D_BLOCKS, VERSIONS, []))
-        assert isinstance(stale, ReadResult)
-        assert stale.outcome == "stale"
+        for stale in await d.read(2, []):
+            assert (stale.outcome, stale.stale_blocks) == ("stale", [D_BLOCKS[1]])
     finally:
-        await asyncio.gather(p.link.stop(), d.link.stop())
+        await asyncio.gather(p.group.stop(), d.group.stop())

@@ -6,17 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.steps import (
-    CancelRead,
-    Connect,
-    Connected,
-    Disconnect,
-    PeerRead,
-    RankFailed,
-    Read,
-    ReadResult,
-    TransferReport,
-)
+from protocol.steps import CancelRead, Connect, Connected, Disconnect, RankFailed, Read, TransferReport
 
 if TYPE_CHECKING:
     from protocol.handshake import RankMetadata, Shard
@@ -25,7 +15,7 @@ if TYPE_CHECKING:
 #: What the receiver hands over, in the order in which it arrived.
 TransferCommand = Connect | Disconnect | Read | CancelRead
 #: What comes back, from any thread. ``RankFailed``: transfer cannot go on, so the rank has to end.
-TransferEvent = Connected | TransferReport | ReadResult | PeerRead | RankFailed
+TransferEvent = Connected | TransferReport | RankFailed
 Emit = Callable[[TransferEvent], None]
 
 
