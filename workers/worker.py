@@ -269,7 +269,7 @@ class Worker:
             logger.info("%s", event.text)
             self._tell(ProgressStatus(text=event.text))
         elif self._traffic is not None:
-            self._traffic.hear(0, event)
+            self._traffic.hear(rank, event)
 
     def _on_death(self, error: RankDeadError) -> None:
         """A rank is gone, and so all are: requests are told at once, the process leaves."""
