@@ -39,6 +39,7 @@ class GroupDriver:
         self.progress: list[str] = []
         self.deaths: list[str] = []
         self.died = asyncio.Event()
+        self.loading = asyncio.Event()
         self.planner = Planner(16)
 
     async def start(self, spec: RankSpec) -> RankGroup:
@@ -48,6 +49,7 @@ class GroupDriver:
         assert not self.deaths, "nothing comes after a death"
         if isinstance(event, Progress):
             self.progress.append(event.text)
+            self.loading.set()
         else:
             self.events[rank].put_nowait(event)
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 import tiny_models
 import torch
+from msgspec.structs import replace
 from rank_driver import Driver, Job, load, prompt
 from rank_group_driver import ENVIRON, GroupDriver, children, gone, spec_of
 
 from protocol.steps import NewSequence, Row, SamplingParams, Step
-from workers.rank.errors import RankDeadError, RankStartError
-from workers.rank.group import RankGroup
+from workers.rank.errors import RankStartError
 from workers.rank.link import RankLink
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ async def test_two_ranks_give_the_tokens_of_one(architecture: str, shared_device
     await check_like_one_rank(folder_of(architecture), 2, shared_device)
 
 
+@pytest.mark.slow
 async def test_four_ranks_give_the_tokens_of_one(shared_device: str, tmp_path: Path) -> None:
     folder = tiny_models.build(tmp_path, "qwen2", num_key_value_heads=4, tie_word_embeddings=True)
     await check_like_one_rank(folder, 4, shared_device)
@@ -107,17 +108,9 @@ async def test_a_rank_that_is_killed_in_a_step_ends_all_at_once(folder_of: Folde
 
 
 async def test_a_rank_that_is_killed_while_loading_ends_the_start(folder_of: Folders) -> None:
-    before, pids = children(), []
-    driver = GroupDriver(2)
-    loading = asyncio.Event()
-
-    class Listener(GroupDriver):
-        def on_event(self, rank: int, event: object) -> None:
-            loading.set()
-
-    driver = Listener(2)
+    before, driver = children(), GroupDriver(2)
     start = asyncio.create_task(driver.start(spec_of(folder_of("llama"), 2)))
-    await loading.wait()
+    await driver.loading.wait()
     pids = sorted(children() - before)
     assert len(pids) == 2
     os.kill(pids[1], signal.SIGKILL)
@@ -152,8 +145,6 @@ async def test_a_model_that_cannot_be_split_ends_the_group_with_one_line(
 
 
 async def test_a_rank_whose_siblings_never_come_gives_up(folder_of: Folders, tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
     spec = replace(spec_of(folder_of("llama"), 2), rendezvous=str(tmp_path / "rendezvous"), join_timeout_s=0.1)
     with pytest.raises(RankStartError, match="lost another rank before it was ready") as caught:
         await RankLink.start(spec, lambda event: None, environ=ENVIRON, name="rank 0")
@@ -168,51 +159,3 @@ async def test_a_group_of_one_is_a_rank_alone(folder_of: Folders) -> None:
     await driver.died.wait()
     assert driver.deaths == ["the rank process was killed by signal 9"]
     await group.stop()
-
-
-class Ends:
-    """A group that is told of ends that happened elsewhere."""
-
-    def __init__(self, num_ranks: int) -> None:
-        self.deaths: list[str] = []
-        self.died = asyncio.Event()
-        self.group = RankGroup(spec_of("m", num_ranks), lambda rank, event: None, self.on_death)
-        self.group._is_ready = True
-
-    def on_death(self, error: RankDeadError) -> None:
-        self.deaths.append(str(error))
-        self.died.set()
-
-
-def consequence(rank: int) -> RankDeadError:
-    return RankDeadError(f"rank {rank} lost another rank", in_consequence=True)
-
-
-async def test_a_reason_wins_over_its_consequences() -> None:
-    ends = Ends(3)
-    ends.group._lose(0, consequence(0))
-    assert not ends.deaths
-    ends.group._lose(2, RankDeadError("rank 2 was killed by signal 11"))
-    ends.group._lose(1, consequence(1))
-    assert ends.deaths == ["rank 2 was killed by signal 11"]
-
-
-async def test_consequences_alone_are_reported_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = Ends(2)
-    ends.group._lose(0, consequence(0))
-    ends.group._lose(1, consequence(1))
-    assert ends.deaths == ["rank 1 lost another rank"]
-
-    monkeypatch.setattr("workers.rank.group.REASON_GRACE_S", 0.0)
-    ends = Ends(2)
-    ends.group._lose(1, consequence(1))
-    await ends.died.wait()
-    assert ends.deaths == ["rank 1 lost another rank"]
-
-
-async def test_a_group_that_is_stopped_reports_no_end() -> None:
-    ends = Ends(2)
-    ends.group._lose(1, consequence(1))
-    await ends.group.stop()
-    ends.group._lose(0, RankDeadError("rank 0 was killed by signal 15"))
-    assert not ends.deaths

@@ -1,7 +1,6 @@
 """All ranks of one engine, from the scheduler's side: they start together, are told the same, and end together.
 
-A rank that dies leaves the others waiting for it inside their forward pass, so they are killed at once. What they say
-about it may arrive before the end of the one that died; it is then held back for a moment. No torch here.
+A rank that dies leaves the others waiting for it inside their forward pass, so they are killed at once. No torch here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from protocol.steps import Progress
-from workers.rank.errors import RankDeadError, RankEndedError, RankStartError
+from workers.rank.errors import RankDeadError, RankStartError
+from workers.rank.first_end import FirstEnd
 from workers.rank.frames import encode
 from workers.rank.link import RankLink
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     #: The rank, and what it says.
     OnRankEvent = Callable[[int, FromRank], None]
-
-#: Seconds that the end of one rank may take to reach us after the others have noticed it.
-REASON_GRACE_S = 1.0
 
 
 class RankGroup:
@@ -48,10 +45,9 @@ class RankGroup:
         self._on_death = on_death
         self._links: dict[int, RankLink] = {}
         self._is_ready = False
-        #: Why the group ended, once it has.
-        self._end: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._held_back: dict[int, RankEndedError] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._end = FirstEnd(spec.num_ranks, self._fail)
+        #: Why one of the ranks could not start.
+        self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def start(
@@ -74,7 +70,7 @@ class RankGroup:
         return group
 
     def __repr__(self) -> str:
-        state = "ended" if self._end.done() else "ready" if self._is_ready else "starting"
+        state = "ended" if self._end.is_over else "ready" if self._is_ready else "starting"
         return f"<RankGroup {state} {[self._links[rank] for rank in sorted(self._links)]}>"
 
     @property
@@ -105,7 +101,7 @@ class RankGroup:
 
     async def stop(self) -> None:
         """Let the ranks finish their queued steps and leave; make them, if they do not. Idempotent."""
-        self._finish(RankDeadError("the ranks were stopped"))
+        self._end.close()
         await asyncio.gather(*(self._stop(link) for link in self._links.values()))
 
     async def _stop(self, link: RankLink) -> None:
@@ -116,10 +112,10 @@ class RankGroup:
     async def _start_all(self, specs: list[RankSpec], environ: dict[str, str] | None) -> None:
         starts = [asyncio.create_task(self._start_one(spec, environ), name=f"start rank {spec.rank}") for spec in specs]
         try:
-            either: list[asyncio.Future[Any]] = [_all(starts), self._end]
+            either: list[asyncio.Future[Any]] = [_all(starts), self._failure]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if self._end.done():
-                raise self._end.result()
+            if self._failure.done():
+                raise self._failure.result()
             self._check_agreement()
             self._is_ready = True
         except BaseException:
@@ -132,12 +128,12 @@ class RankGroup:
             self._links[rank] = await RankLink.start(
                 spec,
                 lambda event: self._hear(rank, event),
-                lambda error: self._lose(rank, error),
+                lambda error: self._end.hear(rank, error),
                 environ=environ,
                 name=name,
             )
         except Exception as error:
-            self._lose(rank, error)
+            self._end.hear(rank, error)
             raise
 
     async def _undo(self, starts: list[asyncio.Task[None]]) -> None:
@@ -158,7 +154,7 @@ class RankGroup:
                 raise RankStartError(f"rank {rank} has loaded something else than rank 0: {other} is not {first}")
 
     def _hear(self, rank: int, event: FromRank) -> None:
-        if self._end.done():
+        if self._end.is_over:
             return
         if isinstance(event, Progress) and self.num_ranks > 1:
             if rank > 0:
@@ -166,31 +162,12 @@ class RankGroup:
             event = Progress(f"rank 0 of {self.num_ranks}: {event.text}")
         self._on_event(rank, event)
 
-    def _lose(self, rank: int, error: Exception) -> None:
-        """A rank has ended. The first end that is not another one's consequence is why."""
-        if self._end.done():
-            return
-        if not (isinstance(error, RankEndedError) and error.in_consequence):
-            self._fail(rank, error)
-            return
-        self._held_back[rank] = error
-        if len(self._held_back) == self.num_ranks:
-            self._fail(rank, error)
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(REASON_GRACE_S, self._fail, rank, error)
-
     def _fail(self, rank: int, error: Exception) -> None:
-        self._finish(error)
         self._kill_all_but(self._links.get(rank))
-        if self._is_ready and isinstance(error, RankDeadError):
+        if not self._is_ready:
+            self._failure.set_result(error)
+        elif isinstance(error, RankDeadError):
             self._on_death(error)
-
-    def _finish(self, why: Exception) -> None:
-        """From here on nothing is passed on."""
-        if not self._end.done():
-            self._end.set_result(why)
-        if self._timer is not None:
-            self._timer.cancel()
 
     def _kill_all_but(self, spared: RankLink | None) -> None:
         for link in self._links.values():

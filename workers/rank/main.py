@@ -70,7 +70,11 @@ def main(arguments: Sequence[str]) -> int:
 def _reason(spec: RankSpec, error: Exception) -> str:
     """What people are told. Whatever is wrong with a model is so on every rank; the rest may be one rank's own."""
     text = one_line(error) if isinstance(error, RankError) else f"{type(error).__name__}: {one_line(error)}"
-    return text if spec.num_ranks == 1 or isinstance(error, ModelLoadError) else f"rank {spec.rank}: {text}"
+    return text if isinstance(error, ModelLoadError) else _named(spec, text)
+
+
+def _named(spec: RankSpec, text: str) -> str:
+    return text if spec.num_ranks == 1 else f"rank {spec.rank}: {text}"
 
 
 def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
@@ -79,9 +83,11 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
     process.limit_threads(spec.num_threads)
 
     def emit(event: TransferEvent) -> None:
-        outbox.send(event)
         if isinstance(event, RankFailed):
+            outbox.send(RankFailed(_named(spec, event.error)))
             receiver.end()
+        else:
+            outbox.send(event)
 
     rank = load(spec, emit, lambda text: outbox.send(Progress(text)))
     receiver.serve(rank.transfer)
