@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -418,6 +419,46 @@ async def test_answers_that_are_none(body: bytes, reason: HandshakeReason) -> No
 async def test_statuses(status: str, reason: HandshakeReason) -> None:
     async with raw_server(answering(b"", status)) as port, pooled() as ranks:
         assert await reason_of(ranks, params(port)) is reason
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + lying(),
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * (MAX_ANSWER_BYTES + 2**17),
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    ],
+    ids=["nothing", "cut off", "interim", "endless head", "another protocol", "upgrade"],
+)
+async def test_bytes_that_are_no_answer(raw: bytes) -> None:
+    async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(raw)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+
+    async with raw_server(handler) as port, pooled() as ranks:
+        assert await reason_of(ranks, params(port)) is HandshakeReason.GARBAGE
+
+
+async def test_an_answer_in_chunks_after_an_interim_one() -> None:
+    body = lying()
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:50], body[50:], b""))
+
+    async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+        await writer.drain()
+
+    async with raw_server(handler) as port, pooled() as ranks:
+        await ranks.pool.connect(params(port))
+
+
+async def test_a_name_that_dns_cannot_have_is_refused() -> None:
+    async with pooled() as ranks:
+        assert await reason_of(ranks, params(80, host="a" * 100)) is HandshakeReason.REFUSED
 
 
 async def test_no_redirect_is_followed() -> None:

@@ -7,12 +7,12 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-import httpx
 import msgspec
 
 from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from workers.limits import MAX_ID_CHARS, MAX_RANKS
 from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.transfer.handshake_http import Answer, BadAnswerError, get
 
 if TYPE_CHECKING:
     from protocol.handoff import KVTransferParams
@@ -63,15 +63,8 @@ class HandshakeFetcher:
     """Speaks to handshake servers. ``fetch`` has no timeout of its own: wrap it."""
 
     def __init__(self, token: str | None, compatibility_hash: str) -> None:
-        self._headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
+        self._authorization = f"Bearer {token}".encode() if token else b""
         self._compatibility_hash = compatibility_hash
-        # Nobody may wait for a connection that a hanging host holds, so the client counts none; whoever calls bounds
-        # the engines, ``fetch`` the ranks. An engine is asked once, which is no reason to keep a connection.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        # Straight to the host that was checked: no proxy from the environment, no redirect.
-        self._client = httpx.AsyncClient(
-            trust_env=False, follow_redirects=False, timeout=None, verify=False, limits=limits
-        )
 
     async def fetch(self, target: Target) -> list[RankMetadata]:
         """The metadata of all ranks, in order; they are asked at once. The first that fails ends it for all."""
@@ -85,37 +78,21 @@ class HandshakeFetcher:
             raise errors.exceptions[0] from None
         return [fetch.result() for fetch in fetches]
 
-    async def close(self) -> None:
-        """Give back connections."""
-        await self._client.aclose()
-
     async def _fetch_in_turn(self, turns: asyncio.Semaphore, target: Target, rank: int) -> RankMetadata:
         async with turns:
             return await self._fetch_rank(target, rank)
 
     async def _fetch_rank(self, target: Target, rank: int) -> RankMetadata:
-        host = f"[{target.host}]" if ":" in target.host else target.host
-        url = f"http://{host}:{target.port}/kv/handshake/{rank}"
+        path = f"/kv/handshake/{rank}"
+        where = f"{target.host} port {target.port}, {path}"
         try:
-            answer = await self._get(url)
-        except httpx.ConnectError as error:
-            raise HandshakeError(HandshakeReason.REFUSED, f"{url}: {error or 'no connection'}") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise HandshakeError(HandshakeReason.GARBAGE, f"{url}: {type(error).__name__} {error}") from error
-        return self._check(target, rank, answer)
-
-    async def _get(self, url: str) -> bytes:
-        async with self._client.stream("GET", url, headers=self._headers) as response:
-            if response.status_code in {401, 403}:
-                raise HandshakeError(HandshakeReason.UNAUTHORIZED, f"{url} does not accept our internal token")
-            if response.status_code != 200:
-                raise HandshakeError(HandshakeReason.REFUSED, f"{url} answers {response.status_code}")
-            answer = b""
-            async for chunk in response.aiter_bytes():
-                answer += chunk
-                if len(answer) > MAX_ANSWER_BYTES:
-                    raise HandshakeError(HandshakeReason.GARBAGE, f"{url} answers more than {MAX_ANSWER_BYTES} bytes")
-            return answer
+            answer = await get(target.host, target.port, path, self._authorization, MAX_ANSWER_BYTES)
+        except BadAnswerError as error:
+            raise HandshakeError(HandshakeReason.GARBAGE, f"{where}: {error}") from error
+        except OSError as error:
+            raise HandshakeError(HandshakeReason.REFUSED, f"{where}: {error}") from error
+        _check_status(where, answer)
+        return self._check(target, rank, answer.body)
 
     def _check(self, target: Target, rank: int, answer: bytes) -> RankMetadata:
         handshake = _decode(answer, Handshake)
@@ -133,6 +110,13 @@ class HandshakeFetcher:
         if (metadata.engine_id, metadata.rank, metadata.num_ranks) != (target.engine_id, rank, target.num_ranks):
             raise HandshakeError(HandshakeReason.GARBAGE, "the metadata is that of another rank")
         return metadata
+
+
+def _check_status(where: str, answer: Answer) -> None:
+    if answer.status in {401, 403}:
+        raise HandshakeError(HandshakeReason.UNAUTHORIZED, f"{where} does not accept our internal token")
+    if answer.status != 200:
+        raise HandshakeError(HandshakeReason.REFUSED, f"{where} answers {answer.status}")
 
 
 def _decode(data: bytes, kind: type[T]) -> T:

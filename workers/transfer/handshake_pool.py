@@ -122,12 +122,11 @@ class HandshakePool:
         self._send(Disconnect(engine_id))
 
     async def close(self) -> None:
-        """End every attempt and give back connections."""
+        """End every attempt, with its connections."""
         tasks = [peer.task for peer in self._peers.values() if peer.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._fetcher.close()
 
     # --- from our ranks ----------------------------------------------------------------------------------------
 
