@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import queue
@@ -70,7 +71,11 @@ class PeerProcess:
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._pump, daemon=True)
         self._reader.start()
-        self.metadata = msgspec.msgpack.decode(base64.b64decode(self.event("ready")["metadata"]), type=RankMetadata)
+
+    @functools.cached_property
+    def metadata(self) -> RankMetadata:
+        """Waits until it is ready; the constructor does not, so that several can start at once."""
+        return msgspec.msgpack.decode(base64.b64decode(self._next("ready")["metadata"]), type=RankMetadata)
 
     def __enter__(self) -> PeerProcess:
         return self
@@ -87,6 +92,10 @@ class PeerProcess:
 
     def event(self, kind: str, meanwhile: Callable[[], object] | None = None) -> dict[str, Any]:
         """The next thing it says, which has to be of this kind. ``meanwhile`` is called over and over until then."""
+        assert self.metadata
+        return self._next(kind, meanwhile)
+
+    def _next(self, kind: str, meanwhile: Callable[[], object] | None = None) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
         while meanwhile is not None and self._events.empty() and time.monotonic() < deadline:
             meanwhile()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,40 +12,15 @@ from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions
 from workers.transfer.nixl_port import Transfer, TransferAgent, TransferState
 from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
+from workers.transfer.read_parts import ReadPart, interleaved
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from protocol.steps import Read
     from workers.transfer.local_memory import LocalMemory
     from workers.transfer.options import TransferOptions
-    from workers.transfer.peer_ranks import PeerRank
     from workers.transfer.peers import Peer
 
 logger = logging.getLogger(__name__)
-
-
-class _Part:
-    """What is read of one remote rank: numbers of pieces, block by block, in its two lists."""
-
-    def __init__(self, rank: PeerRank, read: Read, num_local: int, num_remote: int, piece_bytes: int) -> None:
-        self.rank = rank
-        self._local_ids = _numbers(read.local_block_ids, rank.num_runs, num_local)
-        self._remote_ids = _numbers(read.remote_block_ids, rank.num_runs, num_remote)
-        self._step = max(1, piece_bytes // rank.bytes_per_block) * rank.num_runs
-
-    def slices(self) -> list[slice]:
-        """What is posted at once."""
-        return [slice(start, start + self._step) for start in range(0, len(self._local_ids), self._step)]
-
-    def post(self, agent: TransferAgent, ids: slice) -> Transfer:
-        """Start reading one of the slices. Raises NixlError."""
-        return agent.post_read(self.rank.local, self._local_ids[ids], self.rank.remote, self._remote_ids[ids])
-
-    def count(self, ids: slice) -> tuple[int, int]:
-        """Descriptors and bytes of one of the slices."""
-        num_descriptors = len(self._local_ids[ids])
-        return num_descriptors, num_descriptors // self.rank.num_runs * self.rank.bytes_per_block
 
 
 class BlockRead:
@@ -66,11 +40,11 @@ class BlockRead:
         self._remote_ids = np.array(read.remote_block_ids, dtype=np.int32)
         self._expected = expected_versions(read.versions)
         self._parts = [
-            _Part(rank, read, memory.num_blocks, peer.num_blocks, options.piece_bytes)
+            ReadPart(rank, (self._local_ids, memory.num_blocks), (self._remote_ids, peer.num_blocks))
             for rank in peer.ranks
             if rank.num_runs
         ]
-        self._pieces = _interleaved(self._parts)
+        self._pieces = interleaved(self._parts, options.piece_bytes)
         self._in_flight: list[tuple[Post, Transfer]] = []
         self._num_bytes = 0
         self._num_descriptors = 0
@@ -177,17 +151,3 @@ class BlockRead:
             self._agent.release(transfer)
         except NixlError as error:
             logger.warning("a transfer that has ended was not released: %s", error)
-
-
-def _numbers(block_ids: list[int], num_runs: int, num_blocks: int) -> NDArray[np.int32]:
-    """The pieces of these blocks in a list of ``num_runs`` rows, all of a block behind each other."""
-    ids = np.array(block_ids, dtype=np.int32)
-    if num_runs == 1:
-        return ids
-    return (ids[:, None] + np.arange(num_runs, dtype=np.int32) * np.int32(num_blocks)).ravel()
-
-
-def _interleaved(parts: list[_Part]) -> list[tuple[_Part, slice]]:
-    """All slices, those of the several ranks in turn, so that all ranks are busy at once."""
-    rounds = itertools.zip_longest(*([(part, ids) for ids in part.slices()] for part in parts))
-    return [piece for pieces in rounds for piece in pieces if piece is not None]
