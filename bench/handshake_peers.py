@@ -1,0 +1,82 @@
+"""Prefill engines to shake hands with: NIXL agents over memory that holds nothing, each with a handshake port.
+
+``python -m bench.handshake_peers JSON`` prints one JSON line, a list of ``[engine id, port]``, and serves until its
+standard input ends. The JSON is ``num_engines`` and what has to be as in the engine that reads: ``compatibility_hash``
+and, as msgpack in hex, the ``metadata`` of its rank 0. Every version of every block is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+
+import msgspec
+import numpy as np
+
+from protocol.handshake import RankMetadata
+from workers.rank.ports import RankMemory
+from workers.rank.versions import VersionTable
+from workers.transfer.handshake_server import handshake_bytes
+from workers.transfer.ucx import apply_ucx_environment
+
+NUM_BLOCKS = 16
+
+
+class Engine:
+    """One prefill engine of one rank, shaped like the rank that will read from it."""
+
+    def __init__(self, reader: RankMetadata) -> None:
+        from workers.transfer.rank_transfer import RankTransfer
+
+        self.engine_id = secrets.token_hex(16)
+        self._cache = np.zeros((NUM_BLOCKS, reader.block_bytes), dtype=np.uint8)
+        versions = VersionTable(NUM_BLOCKS)
+        memory = RankMemory(
+            engine_id=self.engine_id,
+            rank=0,
+            num_ranks=1,
+            cache_address=self._cache.ctypes.data,
+            cache_memory_type="DRAM",
+            cache_device_id=0,
+            num_blocks=NUM_BLOCKS,
+            block_bytes=reader.block_bytes,
+            shard=reader.shard,
+            versions=versions,
+        )
+        self.transfer = RankTransfer(memory, lambda event: None)
+
+    def response(self, compatibility_hash: str) -> bytes:
+        """The whole HTTP answer to a handshake."""
+        body = handshake_bytes(self.transfer.metadata(), compatibility_hash)
+        return b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+async def listen(response: bytes) -> asyncio.Server:
+    """Answer this to whoever asks for anything."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response)
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+
+async def main(wanted: dict[str, object]) -> None:
+    """Serve until the standard input ends."""
+    reader = msgspec.msgpack.decode(bytes.fromhex(str(wanted["metadata"])), type=RankMetadata)
+    engines = [Engine(reader) for _ in range(int(str(wanted["num_engines"])))]
+    servers = [await listen(engine.response(str(wanted["compatibility_hash"]))) for engine in engines]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    print(json.dumps([[engine.engine_id, port] for engine, port in zip(engines, ports, strict=True)]), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for engine in engines:
+        engine.transfer.close()
+
+
+if __name__ == "__main__":
+    apply_ucx_environment("127.0.0.1")
+    asyncio.run(main(json.loads(sys.argv[1])))

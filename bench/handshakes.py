@@ -1,0 +1,235 @@
+"""Does a prefill engine that hangs, or is gone, delay the handshakes with the others? And do they delay the decoding?
+
+    python -m bench.handshakes [--engines 32] [--runs 5]
+
+A real decode worker with the demo model, and prefill engines that are NIXL agents with a handshake port and nothing
+else. One request for each engine is posted at once, to a worker that knows none of them, while a stream runs there.
+Runs with all engines well alternate with runs in which one never answers and one refuses, each with a new worker.
+
+``first token``: from posting to the first token of a request, for the engines that are well in both kinds of run.
+``longest gap``: between two tokens of the stream meanwhile. Each for engines that are met and then, with as many
+requests of the same kind, for engines that are known by then: what it takes without handshakes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bench.decode_worker import HOST, MODEL, Decoder, Stream, longest_gap_s
+from protocol.handoff import KVTransferParams
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from protocol.handshake import Handshake
+
+#: Engines that misbehave: one accepts and never answers, on the port of the other nobody listens.
+NUM_BAD = 2
+#: Processes that the engines share.
+NUM_HELPERS = 2
+NUM_BLOCKS = 4
+#: A bound for what must come; reaching it is a failure.
+PATIENCE_S = 60.0
+#: The stream goes on alone for this long before and after.
+LEAD_S = 0.5
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where a prefill engine's handshake is said to be."""
+
+    engine_id: str
+    port: int
+
+
+@dataclass
+class Result:
+    """Of one run, milliseconds."""
+
+    first_token_ms: list[float] = field(default_factory=list)
+    known_first_token_ms: list[float] = field(default_factory=list)
+    gap_ms: float = 0.0
+    known_gap_ms: float = 0.0
+
+
+def request_for(peer: Peer, rng: random.Random) -> dict[str, object]:
+    """A completion of a prompt that nobody has seen, prefilled by this engine."""
+    prompt = [rng.randrange(10, 400) for _ in range(16 * NUM_BLOCKS)]
+    params = KVTransferParams(
+        do_remote_prefill=True,
+        do_remote_decode=False,
+        remote_engine_id=peer.engine_id,
+        remote_request_id=f"{rng.getrandbits(128):032x}",
+        remote_host=HOST,
+        remote_port=peer.port,
+        remote_block_ids=[list(range(NUM_BLOCKS))],
+        remote_num_tokens=len(prompt),
+        lease_id=f"{rng.getrandbits(128):032x}",
+        block_versions=[0] * NUM_BLOCKS,
+        first_token=10,
+        prompt_token_ids=prompt,
+        seed=1,
+    )
+    return {
+        "model": MODEL,
+        "prompt": prompt,
+        "max_tokens": 3,
+        "stream": True,
+        "ignore_eos": True,
+        "kv_transfer_params": msgspec.to_builtins(params),
+    }
+
+
+def background() -> dict[str, object]:
+    """The completion during which everything happens."""
+    prompt = list(range(10, 42))
+    return {"model": MODEL, "prompt": prompt, "max_tokens": 1500, "stream": True, "ignore_eos": True}
+
+
+async def run_once(folder: Path, well: Sequence[Peer], bad: Sequence[Peer], rng: random.Random) -> Result:
+    """One worker, from its first handshake to requests for engines that it knows."""
+    async with Decoder(folder) as decoder, AsyncExitStack() as stack:
+        stream = await Stream.open(decoder.port, background())
+        stack.callback(stream.close)
+        stream.post()
+        await stream.first_token_s()
+        watching = asyncio.create_task(stream.run())
+        stack.callback(watching.cancel)
+        await asyncio.sleep(LEAD_S)
+        result = Result()
+        firsts_s, begin_s, end_s = await post_all(decoder.port, well, bad, rng)
+        result.first_token_ms = [first_s * 1e3 for first_s in firsts_s]
+        await asyncio.sleep(LEAD_S)
+        result.gap_ms = longest_gap_s(stream.token_times_s, begin_s, end_s) * 1e3
+        firsts_s, begin_s, end_s = await post_all(decoder.port, well, (), rng)
+        result.known_first_token_ms = [first_s * 1e3 for first_s in firsts_s]
+        await asyncio.sleep(LEAD_S)
+        if watching.done():
+            raise RuntimeError("the stream ended too early")
+        result.known_gap_ms = longest_gap_s(stream.token_times_s, begin_s, end_s) * 1e3
+        return result
+
+
+async def post_all(
+    port: int, well: Sequence[Peer], bad: Sequence[Peer], rng: random.Random
+) -> tuple[list[float], float, float]:
+    """One request for each engine, at once: seconds to the first token for those that are well; begin and end."""
+    async with AsyncExitStack() as stack:
+        # Those that misbehave come first: they are in the way if anything is.
+        streams = [await Stream.open(port, request_for(peer, rng)) for peer in (*bad, *well)]
+        for stream in streams:
+            stack.callback(stream.close)
+        for stream in streams:
+            stream.post()
+        async with asyncio.timeout(PATIENCE_S):
+            firsts_s = await asyncio.gather(*(stream.first_token_s() for stream in streams[len(bad) :]))
+        return firsts_s, streams[0].posted_s, time.monotonic()
+
+
+@contextlib.asynccontextmanager
+async def engines(like: Handshake, num_engines: int) -> AsyncIterator[list[Peer]]:
+    """Prefill engines that the worker can read from, in a few processes."""
+    helpers: list[asyncio.subprocess.Process] = []
+    try:
+        for number in range(NUM_HELPERS):
+            share = num_engines // NUM_HELPERS + (number < num_engines % NUM_HELPERS)
+            wanted = {
+                "num_engines": share,
+                "compatibility_hash": like.compatibility_hash,
+                "metadata": like.metadata.hex(),
+            }
+            argv = (sys.executable, "-m", "bench.handshake_peers", json.dumps(wanted))
+            pipe = asyncio.subprocess.PIPE
+            helpers.append(await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe))
+        lines = [await helper.stdout.readline() for helper in helpers if helper.stdout is not None]
+        yield [Peer(engine_id, port) for line in lines for engine_id, port in json.loads(line)]
+    finally:
+        await asyncio.gather(*(helper.communicate(b"") for helper in helpers))
+
+
+@contextlib.asynccontextmanager
+async def bad_engines() -> AsyncIterator[list[Peer]]:
+    """One that accepts and never answers, one whose port is bound by a socket that does not listen."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, HOST, 0)
+    with socket.socket() as deaf:
+        deaf.bind((HOST, 0))
+        async with server:
+            yield [Peer("hangs", server.sockets[0].getsockname()[1]), Peer("refuses", deaf.getsockname()[1])]
+
+
+async def main(num_engines: int, num_runs: int, seed: int) -> None:
+    """Alternate and print."""
+    rng = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        async with Decoder(folder) as decoder:
+            like = await decoder.handshake()
+        well = await stack.enter_async_context(engines(like, num_engines))
+        bad = await stack.enter_async_context(bad_engines())
+        others = well[NUM_BAD:]
+        runs: dict[str, list[Result]] = {"all well": [], "two bad": []}
+        print(
+            f"{'':15} {'first token p50':>15} {'max':>6} {'known':>6} {'longest gap':>14} {'known':>6}   ms", flush=True
+        )
+        for number in range(num_runs):
+            for name, wanted in (("all well", ()), ("two bad", bad)):
+                # The same number of requests in both: two more that are well, or the two that are not.
+                extra = () if wanted else well[:NUM_BAD]
+                result = await run_once(folder, (*others, *extra), wanted, rng)
+                result.first_token_ms = result.first_token_ms[: len(others)]
+                runs[name].append(result)
+                show(f"{name} {number + 1}", [result])
+        for name, results in runs.items():
+            show(f"{name} median", results)
+        show_ratios(runs["all well"], runs["two bad"])
+
+
+def show(name: str, results: Sequence[Result]) -> None:
+    """One line: medians of these runs."""
+    middle = median(median(result.first_token_ms) for result in results)
+    worst = median(max(result.first_token_ms) for result in results)
+    known = median(median(result.known_first_token_ms) for result in results)
+    gap, known_gap = median(r.gap_ms for r in results), median(r.known_gap_ms for r in results)
+    print(f"{name:15} {middle:15.0f} {worst:6.0f} {known:6.0f} {gap:14.0f} {known_gap:6.0f}", flush=True)
+
+
+def show_ratios(well: Sequence[Result], bad: Sequence[Result]) -> None:
+    """What the two bad engines cost the others, and the handshakes the decoding; both of medians."""
+    middle, worst = (
+        median(pick(r.first_token_ms) for r in bad) / median(pick(r.first_token_ms) for r in well)
+        for pick in (median, max)
+    )
+    print(f"first token of the others, two bad to all well: p50 x{middle:.2f}, max x{worst:.2f}")
+    of_well, of_bad = (median(r.gap_ms for r in rs) / median(r.known_gap_ms for r in rs) for rs in (well, bad))
+    print(f"longest gap, meeting to known: all well x{of_well:.2f}, two bad x{of_bad:.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", type=int, default=32, help="prefill engines (default %(default)s)")
+    parser.add_argument(
+        "--runs", type=int, default=5, help="runs of each kind; medians are shown (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the prompts (default %(default)s)")
+    arguments = parser.parse_args()
+    asyncio.run(main(arguments.engines, arguments.runs, arguments.seed))
