@@ -17,6 +17,7 @@ from protocol.steps import Progress
 from workers.rank.errors import RankDeadError, RankStartError
 from workers.rank.first_end import FirstEnd
 from workers.rank.frames import encode
+from workers.rank.launch import to_the_end
 from workers.rank.link import RankLink
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class RankGroup:
             self._check_agreement()
             self._is_ready = True
         except BaseException:
-            await asyncio.shield(self._undo(starts))
+            await to_the_end(self._undo(starts))
             raise
 
     async def _start_one(self, spec: RankSpec, environ: dict[str, str] | None) -> None:
@@ -164,10 +165,12 @@ class RankGroup:
 
     def _fail(self, rank: int, error: Exception) -> None:
         self._kill_all_but(self._links.get(rank))
-        if not self._is_ready:
+        if not isinstance(error, RankDeadError):
             self._failure.set_result(error)
-        elif isinstance(error, RankDeadError):
+        elif self._is_ready:
             self._on_death(error)
+        else:
+            self._failure.set_result(RankStartError(f"{error} while others were loading"))
 
     def _kill_all_but(self, spared: RankLink | None) -> None:
         for link in self._links.values():

@@ -1,4 +1,4 @@
-"""Start a rank process with one end of a socket pair. No torch here."""
+"""Start a rank process with one end of a socket pair, and clean up whatever happens. No torch here."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from workers.rank.spec import RankSpec
 
@@ -28,8 +28,10 @@ async def launch(
     path = os.pathsep.join(filter(None, [_ROOT, environ.get("PYTHONPATH", os.environ.get("PYTHONPATH"))]))
     ours, theirs = socket.socketpair()
     with theirs:
+        streams = await _connect(ours)
         arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
         try:
+            # Last: there is nothing to await, and so nothing to be cancelled in, once there is a process.
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "workers.rank.main", *arguments),
@@ -40,6 +42,28 @@ async def launch(
                 env={**os.environ, **environ, "PYTHONPATH": path},
             )
         except BaseException:
-            ours.close()
+            streams[1].close()
             raise
-    return process, await asyncio.open_unix_connection(sock=ours)
+    return process, streams
+
+
+async def _connect(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.open_unix_connection(sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` to its end, however often we are cancelled meanwhile; then be cancelled."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()

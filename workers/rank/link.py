@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from protocol.steps import Progress, RankFailed, RankReady, Shutdown
 from workers.rank.errors import SIBLING_LOST_STATUS, FrameError, RankDeadError, RankStartError, one_line
 from workers.rank.frames import encode, read
-from workers.rank.launch import launch
+from workers.rank.launch import launch, to_the_end
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -72,7 +72,7 @@ class RankLink:
         try:
             link._ready = await link._wait_until_ready()
         except BaseException:
-            await asyncio.shield(link._destroy())
+            await to_the_end(link._destroy())
             raise
         link._pump = asyncio.create_task(link._run(), name="rank link")
         return link
