@@ -17,6 +17,7 @@ from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
+from registry.task_end import end_task
 from router.app import create_app
 from router.build import build_services
 from router.discovery import discover
@@ -74,8 +75,7 @@ async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -
     try:
         await server.serve(sockets=[sock])
     finally:
-        watch.cancel()
-        await asyncio.gather(watch, return_exceptions=True)
+        await end_task(watch)
         await probes.close()
         await services.prefill_aborts.close()
         await services.upstream.close()

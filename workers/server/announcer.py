@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from protocol.worker import WorkerStatus
 from registry.store import RegistryError
+from registry.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +53,7 @@ class Announcer:
         """Take the entry back, so that routers forget this worker now and not when its time is over."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_task(self._task)
         try:
             await self._registry.withdraw(self._record.worker_id)
         except RegistryError as error:
