@@ -1,0 +1,75 @@
+"""A rank dies: its engine is dead at once, says so, and is nobody's choice any more. Nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+from stack import MODEL, Stack
+
+from registry.redis_registry import RedisRegistry
+
+#: An entry of the registry that is not taken back would stay until long after the test.
+FLAGS = {"dtype": "float32", "registry-ttl-ms": 600_000}
+
+
+async def registered(stack: Stack) -> set[str]:
+    """URLs of the workers in the registry, whatever the router has heard of them."""
+    registry = RedisRegistry(stack.redis.url)
+    try:
+        return {status.record.url for status in await registry.snapshot()}
+    finally:
+        await registry.close()
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+class Streaming:
+    """One long answer, straight from a worker or through the router."""
+
+    def __init__(self, stack: Stack, url: str) -> None:
+        self._stack = stack
+        self._url = url
+        self.events: list[dict[str, Any]] = []
+        self.begun = asyncio.Event()
+
+    async def run(self) -> None:
+        body = {"model": MODEL, "prompt": reference.prompt_of(40, seed=1), "max_tokens": 6000, "ignore_eos": True}
+        url = f"{self._url}/v1/completions"
+        async with self._stack.http.stream("POST", url, json={**body, "stream": True, "temperature": 0}) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    self.events.append(json.loads(line.removeprefix("data: ")))
+                    if len(self.events) == 5:
+                        self.begun.set()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+async def test_a_dead_rank_ends_its_engine_and_nobody_waits(tmp_path: Path, victim: int) -> None:
+    named = {"pair": {"role": "both", "tp": 2, **FLAGS}, "other": {"role": "both", **FLAGS}}
+    async with Stack(tmp_path, prefill=0, decode=0, named=named) as stack:
+        pair = stack.workers["pair"]
+        ranks = stack.ranks("pair")
+        stream = Streaming(stack, pair.url)
+        running = asyncio.create_task(stream.run())
+        await asyncio.wait_for(stream.begun.wait(), 30)
+        began = time.monotonic()
+        os.kill(ranks[victim], signal.SIGKILL)
+        await asyncio.wait_for(running, 20)
+        why = await asyncio.wait_for(pair.child.ended(), 20)
+        print(f"\nrank {victim} killed: the worker had left after {time.monotonic() - began:.2f} s: {why}")
+        assert stream.events[-1]["error"]["code"] == "engine_dead"
+        assert f"rank {victim} was killed by signal 9" in why
+        assert [pid for pid in ranks if is_alive(pid)] == [], "no rank outlives its engine"
+        assert await registered(stack) == {stack.workers["other"].url}
+        prompt = reference.prompt_of(30, seed=3)
+        assert await stack.tokens(prompt, max_tokens=8) == reference.greedy(tuple(prompt), 8)
