@@ -9,6 +9,7 @@ one installation, so there is no version on the wire; fields are only ever added
 History
 -------
 1: first version.
+2: what a rank has sent and received comes in a ``TransferReport``; ``ReadResult`` says which blocks were stale.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Disconnect(msgspec.Struct, frozen=True, array_like=True, tag="disconnect")
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
-    """Read remote blocks into local ones, check the fence, tell P. Answered by exactly one ``ReadResult``.
+    """Read remote blocks into local ones, check the fence, tell P. Answered by one ``ReadResult`` in a report.
 
     ``fresh`` as in ``Step``: versions of the local blocks, stored before the read is posted.
     With no blocks the read is done at once, and P is told.
@@ -165,11 +166,11 @@ class Connected(msgspec.Struct, frozen=True, array_like=True, tag="connected"):
     error: str
 
 
-class ReadResult(msgspec.Struct, frozen=True, array_like=True, tag="read_result"):
-    """A read has ended: NIXL will not write to its blocks again.
+class ReadResult(msgspec.Struct, frozen=True, array_like=True):
+    """A read has ended on this rank, or, merged, on all: NIXL will not write to its blocks again.
 
     ``outcome``: ``done`` (versions equal), ``stale`` (the fence refused: P has reused a block), ``failed`` (NIXL
-    error, unknown engine), ``cancelled``. Only after ``done`` do the local blocks hold the promised data.
+    error, unknown engine), ``cancelled``. Only after ``done`` do all local blocks hold the promised data.
     ``num_bytes`` moved as ``num_descriptors`` pieces, in ``seconds`` from posting to the fence's answer.
     ``stale_blocks``, after ``stale`` only: the local blocks that do not hold what was promised; the others do.
     """
@@ -200,16 +201,10 @@ class TransferReport(msgspec.Struct, frozen=True, array_like=True, tag="transfer
     received: list[ReadResult]
 
 
-class PeerRead(msgspec.Struct, frozen=True, array_like=True, tag="peer_read"):
-    """A remote reader says that it has read what the lease holds."""
-
-    lease_id: str
-
-
 class RankFailed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     """The rank cannot go on; it exits after this. ``error`` is one line for people."""
 
     error: str
 
 
-FromRank = Progress | RankReady | StepResult | Connected | ReadResult | PeerRead | TransferReport | RankFailed
+FromRank = Progress | RankReady | StepResult | Connected | TransferReport | RankFailed

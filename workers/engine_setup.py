@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from workers.engine.config import EngineConfig
-from workers.rank.spec import RankSpec
+from workers.rank.spec import MAX_DEFAULT_THREADS, RankSpec
 from workers.transfer.options import TransferOptions
 
 if TYPE_CHECKING:
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from protocol.steps import RankReady
     from workers.settings import WorkerSettings
-
-#: Threads that a rank takes when nobody says how many: what ``workers/rank/process.py`` takes for a rank that is alone.
-MAX_DEFAULT_THREADS = 8
 
 
 def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:

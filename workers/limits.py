@@ -4,5 +4,5 @@ from __future__ import annotations
 
 #: Characters of an engine, request or lease id: ours have 32, ``leases.ids`` takes as many as this.
 MAX_ID_CHARS = 128
-#: Ranks of one engine, in each direction in which a model can be split. A reader asks every one for a handshake.
+#: Ranks of one engine, in whatever directions its model is split. A reader asks every one for a handshake.
 MAX_RANKS = 64

@@ -101,7 +101,9 @@ class WorkerSettings(ProcessSettings):
         "its blocks stay out of use until the read has ended. With handshake_timeout_s, below the router's "
         "first_byte_timeout_s.",
     )
-    handshake_concurrency: int = Field(8, ge=1, le=256, description="Handshakes done at once.")
+    handshake_concurrency: int = Field(
+        8, ge=1, le=256, description="Remote engines that the ranks of this one connect to at once."
+    )
     start_timeout_s: float = Field(600.0, gt=0, description="Seconds that loading the model may take.")
 
     # What it accepts and says.

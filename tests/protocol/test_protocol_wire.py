@@ -25,14 +25,9 @@ GOLDEN_STEPS = [
 
 GOLDEN_EVENTS = [
     (
-        steps.ReadResult(1, "stale", 0, 0.5, "", 2, [5]),
-        "98ab726561645f726573756c7401a57374616c6500cb3fe0000000000000a0029105",
+        steps.TransferReport([steps.Sent("ab", "e-1")], [steps.ReadResult(1, "stale", 9, 0.5, "", 2, [5])]),
+        "93af7472616e736665725f7265706f72749192a26162a3652d31919701a57374616c6509cb3fe0000000000000a0029105",
     ),
-    (
-        steps.TransferReport([steps.Sent("ab", "e-1")], [steps.ReadResult(1, "done", 9, 0.5, "")]),
-        "93af7472616e736665725f7265706f72749192a26162a3652d319198ab726561645f726573756c7401a4646f6e6509cb3fe0000000000000a00090",
-    ),
-    (steps.PeerRead("ab"), "92a9706565725f72656164a26162"),
     (steps.StepResult(1, [steps.Sampled(2, 3)], 0.5), "94ab737465705f726573756c740191940203c0c0cb3fe0000000000000"),
 ]
 

@@ -28,7 +28,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048
     max_waiting: int = 1024
     prefix_cache: bool = True
-    read_timeout_s: float | None = 30.0
+    read_timeout_s: float | None = 15.0
     engine_id: str = ""
 
     def __post_init__(self) -> None:

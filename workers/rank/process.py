@@ -10,9 +10,10 @@ import warnings
 import torch
 from transformers.utils import logging as transformers_logging
 
+from workers.rank.spec import MAX_DEFAULT_THREADS
+
 #: From linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
-MAX_DEFAULT_THREADS = 8
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -8,6 +8,9 @@ import msgspec
 
 from workers.transfer.options import TransferOptions
 
+#: Threads of one rank when nobody says how many: more help a small model little, and others run on the machine too.
+MAX_DEFAULT_THREADS = 8
+
 
 class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     """Start parameters of one rank process.
