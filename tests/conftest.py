@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from baton.embedded_redis import EmbeddedRedis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# How fast examples are made depends on who else uses the machine, not on the code under test.
+settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("baton")
 
 
 @pytest.fixture(scope="session")
