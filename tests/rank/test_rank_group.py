@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import tempfile
@@ -17,12 +18,17 @@ from rank_driver import Driver, Job, load, prompt
 from rank_group_driver import ENVIRON, GroupDriver, children, gone, spec_of
 
 from protocol.steps import NewSequence, Row, SamplingParams, Step
+from workers.rank import group as group_module
 from workers.rank.errors import RankStartError
+from workers.rank.first_end import FirstEnd
+from workers.rank.group import RankGroup
 from workers.rank.link import RankLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from workers.rank.spec import RankSpec
 
     Folders = Callable[[str], Path]
 
@@ -149,6 +155,40 @@ async def test_a_rank_whose_siblings_never_come_gives_up(folder_of: Folders, tmp
     with pytest.raises(RankStartError, match="lost another rank before it was ready") as caught:
         await RankLink.start(spec, lambda event: None, environ=ENVIRON, name="rank 0")
     assert caught.value.in_consequence
+
+
+class OneThatLostAnother(RankLink):
+    """Rank 0 is ready at once; rank 1 has lost a sibling, whose own end nobody has heard of. No processes."""
+
+    def __init__(self, spec: RankSpec) -> None:
+        self.rank = spec.rank
+        self.stopped = False
+
+    @classmethod
+    async def start(cls, spec: RankSpec, *_: object, **__: object) -> OneThatLostAnother:
+        if spec.rank:
+            raise RankStartError("rank 1 lost another rank before it was ready", in_consequence=True)
+        return cls(spec)
+
+    @property
+    def exit_status(self) -> int:
+        return 0
+
+    def kill(self) -> None:
+        self.stopped = True
+
+    async def stop(self) -> None:
+        assert self.stopped
+
+
+async def test_a_start_that_failed_in_consequence_is_told_when_all_others_are_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_module, "RankLink", OneThatLostAnother)
+    # Long enough to be still held back when every start is over.
+    monkeypatch.setattr(group_module, "FirstEnd", functools.partial(FirstEnd, grace_s=0.05))
+    with pytest.raises(RankStartError, match=r"^rank 1 lost another rank before it was ready$"):
+        await RankGroup.start(spec_of("m", 2), lambda rank, event: None)
 
 
 async def test_a_group_of_one_is_a_rank_alone(folder_of: Folders) -> None:

@@ -113,10 +113,12 @@ class RankGroup:
     async def _start_all(self, specs: list[RankSpec], environ: dict[str, str] | None) -> None:
         starts = [asyncio.create_task(self._start_one(spec, environ), name=f"start rank {spec.rank}") for spec in specs]
         try:
-            either: list[asyncio.Future[Any]] = [_all(starts), self._failure]
+            ends = _all(starts)
+            either: list[asyncio.Future[Any]] = [ends, self._failure]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if self._failure.done():
-                raise self._failure.result()
+            if self._failure.done() or any(error is not None for error in ends.result()):
+                # All may be over while the reason is not known yet: an end in consequence is held back for a moment.
+                raise await self._failure
             self._check_agreement()
             self._is_ready = True
         except BaseException:
