@@ -4,5 +4,8 @@ from __future__ import annotations
 
 #: Characters of an engine, request or lease id: ours have 32, ``leases.ids`` takes as many as this.
 MAX_ID_CHARS = 128
+#: A lease id. Narrower than other ids: a notification has to carry it between colons, and who reads blocks of a lease
+#: that cannot be told of holds them up until its deadline.
+LEASE_ID_PATTERN = rf"[0-9A-Za-z_-]{{1,{MAX_ID_CHARS}}}"
 #: Ranks of one engine, in whatever directions its model is split. A reader asks every one for a handshake.
 MAX_RANKS = 64

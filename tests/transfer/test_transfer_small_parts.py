@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.limits import MAX_ID_CHARS, MAX_RANKS
+from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
 from workers.transfer import nixl_port, ucx
 from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import VERSION, expected_versions, stale_positions
@@ -55,6 +55,12 @@ LONG = "a" * MAX_ID_CHARS
 def test_notifications_are_understood(notice: ReadNotice) -> None:
     assert parse_read(encode_read(notice)) == notice
     assert len(encode_read(notice)) <= MAX_NOTIFICATION_BYTES
+
+
+@given(st.from_regex(LEASE_ID_PATTERN, fullmatch=True))
+def test_every_lease_id_that_is_taken_can_be_told(lease_id: str) -> None:
+    notice = ReadNotice(lease_id, 1, "e1-7", 0)
+    assert parse_read(encode_read(notice)) == notice
 
 
 def test_a_notification_says_who_has_read_what() -> None:

@@ -186,6 +186,8 @@ async def test_first_logprobs_as_p_makes_them_are_taken(fine: Any) -> None:
         {"remote_engine_id": ""},
         {"remote_engine_id": "a\nb"},
         {"lease_id": "x" * 129},
+        {"lease_id": "a:b"},
+        {"lease_id": "a.b"},
         {"remote_engine_id": "x" * 129},
         {"remote_request_id": "x" * 129},
         {"tp_size": 65},
@@ -221,6 +223,13 @@ async def test_transfer_params_are_checked(change: dict[str, Any]) -> None:
         assert response.status_code == 400
         error = response.json()["error"]
         assert (error["code"], error["param"]) == ("kv_params_invalid", "kv_transfer_params")
+
+
+async def test_ids_of_other_kinds_of_engines_are_taken() -> None:
+    async with front() as worker:
+        params = {**GOOD, "remote_engine_id": "host:1.a", "remote_request_id": "cmpl-1:2.b"}
+        response = await worker.http.post("/v1/completions", json=completion(kv_transfer_params=params))
+        assert response.status_code == 200, response.text
 
 
 async def test_transfer_params_are_taken_from_the_router_only() -> None:

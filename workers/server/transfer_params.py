@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.errors import BadRequestError
 from protocol.handoff import KVTransferParams
-from workers.limits import MAX_ID_CHARS, MAX_RANKS
+from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
 from workers.server.first_logprobs import complaints_about
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PARAM = "kv_transfer_params"
 _ID = re.compile(rf"[0-9A-Za-z_.:-]{{1,{MAX_ID_CHARS}}}")
+_LEASE_ID = re.compile(LEASE_ID_PATTERN)
 _HOST = re.compile(r"[0-9A-Za-z_.:%\[\]-]{1,255}")
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ def _about_the_engine(params: KVTransferParams) -> Iterable[str]:
     for name in ("remote_engine_id", "remote_request_id"):
         if not _ID.fullmatch(getattr(params, name)):
             yield f"{name} is not an id"
-    if params.lease_id and not _ID.fullmatch(params.lease_id):
+    if params.lease_id and not _LEASE_ID.fullmatch(params.lease_id):
         yield "lease_id is not an id"
     if not _HOST.fullmatch(params.remote_host) or not 0 < params.remote_port < 65536:
         yield "remote_host and remote_port are not an address"

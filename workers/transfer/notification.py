@@ -13,9 +13,10 @@ import re
 
 import msgspec
 
-from workers.limits import MAX_ID_CHARS, MAX_RANKS
+from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
 
-_ID = rb"[0-9A-Za-z_-]{1,%d}" % MAX_ID_CHARS
+#: Of a lease; engines that read are ours and have no other characters in theirs.
+_ID = LEASE_ID_PATTERN.encode()
 _NOTIFICATION = re.compile(rb"(%s):([1-9][0-9]?):(%s-[0-9]{1,20}):(0|[1-9][0-9]?)" % (_ID, _ID))
 #: Longer ones are dropped unread.
 MAX_NOTIFICATION_BYTES = 2 * MAX_ID_CHARS + 30
