@@ -9,3 +9,10 @@ MAX_ID_CHARS = 128
 LEASE_ID_PATTERN = rf"[0-9A-Za-z_-]{{1,{MAX_ID_CHARS}}}"
 #: Ranks of one engine, in whatever directions its model is split. A reader asks every one for a handshake.
 MAX_RANKS = 64
+#: Blocks of one rank, and pieces of remote memory that one rank reads from one engine: NIXL makes a descriptor of 24
+#: bytes for each, also for what a peer only claims to have. A cache of 80 GB has some 100,000 blocks.
+MAX_BLOCKS = MAX_PIECES = 2**24
+#: Characters of a NIXL agent's name: ours are an engine id and a rank.
+MAX_AGENT_NAME_CHARS = 256
+#: Bytes of NIXL's own metadata of one rank. Real ones have about 1 KB and grow by some for each network device.
+MAX_AGENT_METADATA_BYTES = 2**17

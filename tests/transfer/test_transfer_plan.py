@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transfer_shards import ONE_RANK, Model, block_of, engine, model, shards
 
 from protocol.handshake import RankMetadata, Shard
-from workers.limits import MAX_RANKS
+from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from workers.transfer.errors import PlanError
 from workers.transfer.plan import Source, check_pair, plan
 
@@ -189,7 +189,10 @@ def test_our_own_side_has_to_be_even_too() -> None:
         ({"block_bytes": 66}, "66 bytes is not a number of heads and layers"),
         ({"block_bytes": 0}, "impossible"),
         ({"num_blocks": 0}, "impossible"),
-        ({"num_blocks": 2**31}, "impossible"),
+        ({"num_blocks": MAX_BLOCKS + 1}, f"at most {MAX_BLOCKS}"),
+        ({"agent_name": ""}, "name is empty"),
+        ({"agent_name": "a" * (MAX_AGENT_NAME_CHARS + 1)}, "too long"),
+        ({"agent_metadata": bytes(MAX_AGENT_METADATA_BYTES + 1)}, "too long"),
         ({"cache_address": 2**64 - 64}, "impossible"),
         ({"version_address": 0}, "impossible"),
         ({"cache_memory_type": "BLOCK"}, "unknown kind"),
@@ -218,8 +221,19 @@ def test_an_engine_has_ranks() -> None:
         check_pair([ONE_RANK], [])
 
 
-def test_a_list_has_no_more_pieces_than_nixl_can_number() -> None:
-    here = engine(shards(12, 2, 1, 1), num_blocks=2**28)
-    there = engine(shards(12, 2, 1, 2), num_blocks=2**28)
-    with pytest.raises(PlanError, match="too many pieces"):
-        plan(here[0], there)
+@pytest.mark.parametrize("change", [{}, {"agent_name": "a" * 2**20}, {"num_blocks": 2**63}])
+def test_what_is_said_of_a_peer_is_short(change: dict[str, object]) -> None:
+    strange = msgspec.structs.replace(ONE_RANK, **{"cache_memory_type": "x" * 2**20, **change})
+    with pytest.raises(PlanError) as caught:
+        check_pair([ONE_RANK], [strange])
+    assert len(str(caught.value)) < 200
+
+
+def test_a_reader_prepares_a_bounded_number_of_pieces() -> None:
+    """Half of the layers is a run for each head, and there are two ranks to read them from."""
+    parts = shards(16, 2, 1, 2)
+    most = MAX_PIECES // (2 * 16)
+    (here,) = engine(shards(16, 2, 1, 1), num_blocks=most)
+    assert [len(source.runs) for source in plan(here, engine(parts, num_blocks=most))] == [16, 16]
+    with pytest.raises(PlanError, match="more than 16777216 pieces"):
+        plan(here, engine(parts, num_blocks=most + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from workers.limits import MAX_AGENT_NAME_CHARS
 from workers.transfer.errors import NixlError, PlanError
 from workers.transfer.local_memory import blocks_of, versions_of
 
@@ -71,11 +72,14 @@ class PeerRanks:
             raise PlanError(f"agent {remote.agent_name!r} belongs to another engine or rank")
         name = self._agent.add_remote(remote.agent_metadata)
         if name in self._names:
-            raise PlanError(f"the metadata is that of agent {name!r}, which belongs to another engine or rank")
+            shown = name[:MAX_AGENT_NAME_CHARS]
+            raise PlanError(f"the metadata is that of agent {shown!r}, which belongs to another engine or rank")
         self._names.add(name)
         undo.callback(self._remove, name)
         if name != remote.agent_name:
-            raise PlanError(f"the metadata is that of agent {name!r}, not of {remote.agent_name!r}")
+            raise PlanError(
+                f"the metadata is that of agent {name[:MAX_AGENT_NAME_CHARS]!r}, not of {remote.agent_name!r}"
+            )
         return name
 
     def _prepare(self, rank: PeerRank, pieces: Pieces, undo: ExitStack) -> PieceList:
@@ -89,7 +93,7 @@ class PeerRanks:
             self._agent.remove_remote(name)
         except NixlError as error:
             # NIXL forgets a dead peer's connection by itself, and then knows nothing to remove.
-            logger.debug("%s was not removed: %s", name, error)
+            logger.debug("%s was not removed: %s", name[:MAX_AGENT_NAME_CHARS], error)
 
 
 def _release(name: str, give_back: Callable[[], None]) -> None:

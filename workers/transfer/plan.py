@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from protocol.handshake import RankMetadata
-from workers.limits import MAX_RANKS
+from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from workers.transfer.errors import PlanError
 from workers.transfer.shards import Grid, MisfitError, Run, grid_around, grid_of, runs_between, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-#: NIXL numbers the pieces of a list with signed 32-bit integers.
-_MAX_PIECES = 2**31
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -73,8 +70,6 @@ def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], t
         runs = runs_between(local.shard, remote.shard, here.cell_bytes)
         if not runs:
             continue
-        if len(runs) * max(local.num_blocks, remote.num_blocks) >= _MAX_PIECES:
-            raise MisfitError("a cache has too many pieces")
         reader, num_readers = _turn(local, here, remote)
         if there.num_copies <= num_readers:
             told_by = range(copy, num_readers, there.num_copies)
@@ -82,6 +77,9 @@ def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], t
             told_by = range(copy % num_readers, copy % num_readers + 1)
         if reader in told_by:
             sources.append(Source(remote, runs if reader % there.num_copies == copy else (), len(told_by)))
+    num_runs = sum(len(source.runs) for source in sources)
+    if num_runs * max(local.num_blocks, remotes[0].num_blocks) > MAX_PIECES:
+        raise MisfitError(f"a read would choose from more than {MAX_PIECES} pieces")
     return sources
 
 
@@ -116,7 +114,11 @@ def _check_metadata(rank: RankMetadata) -> None:
     """A peer's numbers become addresses: refuse what cannot be one."""
     if not 0 <= rank.rank < rank.num_ranks <= MAX_RANKS:
         raise PlanError(f"rank {rank.rank} of {rank.num_ranks} is impossible; an engine has at most {MAX_RANKS}")
-    sizes_ok = 0 < rank.num_blocks < 2**31 and rank.block_bytes > 0
+    if not 0 < len(rank.agent_name) <= MAX_AGENT_NAME_CHARS or len(rank.agent_metadata) > MAX_AGENT_METADATA_BYTES:
+        raise PlanError(f"rank {rank.rank}: the agent's name is empty or too long, or its metadata is too long")
+    if rank.num_blocks > MAX_BLOCKS:
+        raise PlanError(f"rank {rank.rank} has {rank.num_blocks} blocks; at most {MAX_BLOCKS} can be read")
+    sizes_ok = rank.num_blocks > 0 and rank.block_bytes > 0
     end = rank.cache_address + rank.num_blocks * rank.block_bytes
     if not sizes_ok or not 0 < rank.cache_address <= end < 2**64:
         raise PlanError(f"rank {rank.rank}: the cache's address or size is impossible")
