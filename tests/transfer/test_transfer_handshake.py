@@ -23,7 +23,7 @@ from protocol.handoff import KVTransferParams
 from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
 from protocol.steps import Connect, Connected, Disconnect
 from workers.transfer import handshake_server
-from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.transfer.errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
 from workers.transfer.handshake_fetch import MAX_ANSWER_BYTES, MAX_RANKS_AT_ONCE
 from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
 from workers.transfer.handshake_server import OncePerMinute, handshake_bytes, handshake_router
@@ -649,6 +649,49 @@ async def test_an_engine_that_a_rank_has_lost_is_met_anew() -> None:
         await ranks.pool.connect(params(engine.port))
         assert engine.num_asked == 2
         assert ranks.state().state is PeerState.CONNECTED
+
+
+@pytest.mark.parametrize("losing", [0, 1])
+async def test_an_engine_lost_while_the_handshake_ends_is_not_taken_for_connected(losing: int) -> None:
+    """Rank 1 is the last to answer, and before anybody has acted on that one of the two loses the engine."""
+    async with served(Engine()) as engine, pooled(Ranks(num_ranks=2, silent=True)) as ranks:
+        attempt = asyncio.create_task(reason_of(ranks, params(engine.port)))
+        await ranks.until_asked()
+        ranks.answer(rank=0)
+        ranks.answer(rank=1)
+        ranks.answer(rank=losing, error="gone")
+        assert await attempt is HandshakeReason.RANK
+        assert (ranks.state().state, ranks.state().error) == (PeerState.FAILED, f"rank: rank {losing}: gone")
+        assert ranks.sent[1:] == [Disconnect("e1")]
+        ranks.asked.clear()
+        ranks.now += 1.0
+        again = asyncio.create_task(ranks.pool.connect(params(engine.port)))
+        await ranks.until_asked()
+        ranks.answer(rank=0)
+        ranks.answer(rank=1)
+        await again
+        assert ranks.state().state is PeerState.CONNECTED
+
+
+async def test_a_loss_told_before_a_cancelled_read_ends_is_not_forgotten_with_it() -> None:
+    async with served(Engine()) as engine, pooled() as ranks:
+        await ranks.pool.connect(params(engine.port))
+        ranks.pool.read_started("e1", 1)
+        ranks.pool.read_given_up("e1", 1)
+        ranks.answer(error="PeerLostError: gone")
+        ranks.pool.read_ended("e1", 1, failed=False)
+        assert ranks.state().error == "lost: rank 0: PeerLostError: gone"
+        await ranks.pool.connect(params(engine.port))
+        assert engine.num_asked == 2
+
+
+async def test_what_a_rank_says_of_a_peer_becomes_one_short_line() -> None:
+    async with served(Engine()) as engine, pooled(Ranks(errors={0: "a\nb " + "x" * 2**20})) as ranks:
+        with pytest.raises(HandshakeError) as caught:
+            await ranks.pool.connect(params(engine.port))
+        assert str(caught.value).startswith("rank: rank 0: a b xxx")
+        assert str(caught.value).endswith("x...")
+        assert len(ranks.state().error) == len("rank: ") + MAX_MESSAGE_CHARS
 
 
 async def test_engines_that_hang_do_not_add_up_for_who_comes_after_them() -> None:

@@ -90,6 +90,8 @@ def test_a_read_ends_when_the_ranks_that_live_have_ended(
     rank.post(rank.engine_id, [9], [2], [0])
     assert "under another read" in rank.result().error
     alive.go_on()
+    # Cancelled or not, whoever takes the engine for connected is told, and before the read is over.
+    assert rank.lost().engine_id == alive.engine_id
     result = rank.result()
     assert (result.read_id, result.outcome) == (hanging, "cancelled" if cancelled else "failed")
     assert "PeerLost" in result.error
@@ -111,6 +113,7 @@ def test_dead_before_the_read_it_fails_and_another_engine_is_read(
     assert (result.outcome, "PeerLost" in result.error, result.stale_blocks) == ("failed", True, [])
     assert "not connected" in rank.read(alive, [4], [4]).error
     with PeerProcess() as whole:
+        assert rank.lost().engine_id == alive.engine_id
         assert rank.connect(whole.metadata) == ""
         assert rank.read(whole, [6], [4]).outcome == "done"
         assert rank.bytes_of(4) == [6]

@@ -152,6 +152,7 @@ class DecodeRank:
         self.events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
         self._received: list[ReadResult] = []
         self._sent: list[Sent] = []
+        self._lost: list[Connected] = []
         self._num_reads = 0
         memory = RankMemory(
             engine_id=self.engine_id,
@@ -181,6 +182,13 @@ class DecodeRank:
         event = self.events.get(timeout=PATIENCE_S)
         assert isinstance(event, Connected), event
         return event.error
+
+    def lost(self) -> Connected:
+        """The next peer that is told to be gone. Before the read that found out ends; wait for it before ``connect``,
+        whose answer looks the same."""
+        while not self._lost:
+            self._take_report()
+        return self._lost.pop(0)
 
     def post(
         self,
@@ -227,6 +235,10 @@ class DecodeRank:
 
     def _take_report(self) -> None:
         event = self.events.get(timeout=PATIENCE_S)
+        if isinstance(event, Connected):
+            assert event.error, "nobody has asked"
+            self._lost.append(event)
+            return
         assert isinstance(event, TransferReport), event
         assert event.sent or event.received, "a report of nothing"
         self._received += event.received

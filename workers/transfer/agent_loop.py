@@ -143,11 +143,13 @@ class AgentLoop:
         read, peer = ended.read, ended.peer
         del self._reads[read.read_id]
         self._busy_blocks.difference_update(read.local_block_ids)
-        self._received.append(ended.result(time.monotonic()))
+        result = ended.result(time.monotonic())
         if ended.machine.tells_peer:
             self._tell(peer, read)
-        if ended.peer_lost:
-            peer.leaving = True
+        if ended.lost is not None:
+            self._lose(peer, ended.lost)
+        # After the loss: who hears of this end and wants to read again must not take the engine for connected.
+        self._received.append(result)
         self._peers.end(peer)
 
     def _tell(self, peer: Peer, read: Read) -> None:
@@ -163,7 +165,8 @@ class AgentLoop:
                     self._lose(peer, error)
 
     def _lose(self, peer: Peer, error: PeerLostError) -> None:
-        """No read has failed that would tell the main process, which takes the engine for connected: say so."""
+        """No new reads over it. The main process takes the engine for connected: say so, once, however the read ended;
+        a cancelled one would not tell."""
         if not peer.leaving:
             self._say(Connected(peer.engine_id, f"{type(error).__name__}: {error}"))
         peer.leaving = True

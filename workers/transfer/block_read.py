@@ -31,8 +31,8 @@ class BlockRead:
     ) -> None:
         self.read = read
         self.peer = peer
-        #: The connection is gone: no other read over it can succeed.
-        self.peer_lost = False
+        #: Why the connection is gone, if it is: no other read over it can succeed.
+        self.lost: PeerLostError | None = None
         self._agent = agent
         self._memory = memory
         self._started = now
@@ -143,7 +143,8 @@ class BlockRead:
             logger.info("read %d of %s is stale: %d of %d blocks", self.read.read_id, name, len(stale), num_blocks)
 
     def _broke(self, error: NixlError) -> None:
-        self.peer_lost |= isinstance(error, PeerLostError)
+        if isinstance(error, PeerLostError):
+            self.lost = error
         self.machine.broke(f"{type(error).__name__}: {error}")
 
     def _release(self, transfer: Transfer) -> None:

@@ -18,6 +18,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+#: Characters of a HandshakeError's message. Peers have a say in it, and it goes into logs, answers and load reports.
+MAX_MESSAGE_CHARS = 500
+
 
 class TransferError(Exception):
     """Something about moving blocks."""
@@ -77,9 +80,12 @@ class HandshakeReason(StrEnum):
 
 
 class HandshakeError(TransferError):
-    """A remote engine could not be met. Another attempt may work."""
+    """A remote engine could not be met. Another attempt may work. ``message`` becomes one line of bounded length."""
 
     def __init__(self, reason: HandshakeReason, message: str) -> None:
+        message = " ".join(message[: 2 * MAX_MESSAGE_CHARS].split())
+        if len(message) > MAX_MESSAGE_CHARS:
+            message = message[: MAX_MESSAGE_CHARS - 3] + "..."
         super().__init__(f"{reason.value}: {message}")
         self.reason = reason
         self.message = message

@@ -22,17 +22,22 @@ class _Asked:
     def __init__(self, num_ranks: int) -> None:
         #: Those that have not answered.
         self.ranks = set(range(num_ranks))
-        self.outcome: asyncio.Future[HandshakeError | None] = asyncio.get_running_loop().create_future()
+        self._error: HandshakeError | None = None
+        self._over = asyncio.Event()
 
     def answer(self, rank: int, error: str) -> None:
-        """The first error decides, otherwise the last answer."""
+        """The first error decides, otherwise the last answer. A rank that has lost the engine since gives two."""
         self.ranks.discard(rank)
-        if self.outcome.done():
-            return
-        if error:
-            self.outcome.set_result(HandshakeError(HandshakeReason.RANK, f"rank {rank}: {error}"))
-        elif not self.ranks:
-            self.outcome.set_result(None)
+        if error and self._error is None:
+            self._error = HandshakeError(HandshakeReason.RANK, f"rank {rank}: {error}")
+        if error or not self.ranks:
+            self._over.set()
+
+    async def outcome(self) -> None:
+        """Raises HandshakeError, also for what was lost after the last answer and before we got to run."""
+        await self._over.wait()
+        if self._error is not None:
+            raise self._error
 
 
 class OurRanks:
@@ -57,9 +62,7 @@ class OurRanks:
             worked = False
             self._send(Connect(engine_id, list(remotes)))
             try:
-                error = await asked.outcome
-                if error is not None:
-                    raise error
+                await asked.outcome()
                 worked = True
             finally:
                 del self._asked[engine_id]
