@@ -55,6 +55,11 @@ class StepMerge:
         del self._parts[part.step_id]
         return _merge_step(parts)
 
+    def silent(self, step_id: int) -> list[int]:
+        """The ranks that have not answered a step that was sent and is not over."""
+        parts = self._parts.get(step_id, {})
+        return [rank for rank in range(self._num_ranks) if rank not in parts]
+
 
 def _merge_step(parts: dict[int, StepResult]) -> StepResult:
     """Tokens and logprobs are rank 0's, the time is the slowest one's."""

@@ -89,6 +89,10 @@ class RankTraffic:
             self._cancel(CancelRead(read_id))
             self._peers.read_given_up(read.engine_id, read_id)
 
+    def silent_ranks(self, step_id: int) -> list[int]:
+        """The ranks that have not answered a step that is under way."""
+        return self._steps.silent(step_id)
+
     # --- from the ranks -----------------------------------------------------------------------------------------
 
     def hear(self, rank: int, event: FromRank) -> None:

@@ -111,6 +111,18 @@ def test_an_answer_to_a_step_that_was_not_asked_or_is_answered_is_the_end(rank: 
     assert desk.heard == [RankFailed(f"rank {rank} answered step {step_id}, which it was not asked or has answered")]
 
 
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_who_has_not_answered_a_step_is_known(num_ranks: int) -> None:
+    desk, ranks = Desk(num_ranks), list(range(num_ranks))
+    desk.traffic.send(step())
+    desk.traffic.send(step(2))
+    while ranks:
+        assert desk.traffic.silent_ranks(1) == ranks
+        desk.traffic.hear(ranks.pop(len(ranks) // 2), result(1))
+    assert len(desk.take()) == 1
+    assert desk.traffic.silent_ranks(2) == list(range(num_ranks))
+
+
 # --- reads -------------------------------------------------------------------------------------------------------
 
 
