@@ -112,6 +112,11 @@ class HandshakePool:
                 raise HandshakeError(HandshakeReason.FORGOTTEN, "the engine was forgotten meanwhile") from None
             raise
 
+    def is_connected(self, engine_id: str) -> bool:
+        """A read from the engine may be sent now: our ranks are connected to it, and none of its reads is stuck."""
+        peer = self._peers.get(engine_id)
+        return peer is not None and peer.state is PeerState.CONNECTED and not self._reads.stuck(engine_id)
+
     def forget(self, engine_id: str) -> None:
         """Disconnect; requests that wait for the engine get a HandshakeError. Reads in flight go on to their end."""
         peer = self._peers.pop(engine_id, None)
