@@ -31,7 +31,11 @@ class Bench:
 
     def __init__(self, **changes: Any) -> None:
         lease_ids = iter(f"lease-{number}" for number in range(100))
-        self.scheduler = Scheduler(config(**changes), 0, lambda: next(lease_ids))
+        #: Engines that cannot be read from.
+        self.lost: set[str] = set()
+        self.scheduler = Scheduler(
+            config(**changes), 0, lambda: next(lease_ids), lambda engine_id: engine_id not in self.lost
+        )
         self.rank = FakeRank(self.scheduler.pool, VOCAB)
         self.outputs: dict[int, list[TokenOutput | EngineError]] = {}
 
@@ -521,7 +525,8 @@ def test_a_read_is_given_up_at_once_and_its_blocks_only_when_it_has_ended(why: s
     }
     assert str(error) == texts[why]
     load = bench.scheduler.load()
-    assert (load.reading, load.pinned_blocks, bench.scheduler.is_quiet) == (0, 3, False)
+    assert (load.reading, load.pinned_blocks) == (0, 3)
+    assert bench.scheduler.is_quiet == (why == "timeout"), "a read that only fails is about to end"
     assert bench.scheduler.abort("a") is None
     again = bench.add("a", [1], 1)
     assert rows(bench.step()) == [(again, 0, 1, True)]
@@ -571,6 +576,91 @@ def test_who_waits_for_the_blocks_of_a_cancelled_read_is_not_starved_by_leases()
     bench.read(PROMPT)
     bench.run()
     assert bench.tokens(waiting) == expected([1] * 9, 1)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_read_that_may_never_end_is_no_movement(is_wanted: bool) -> None:
+    bench = Bench(num_blocks=6)
+    bench.add("p", [7] * 5, 1, hand_off=True)
+    bench.step()
+    bench.add_remote("a", PROMPT)
+    bench.step()
+    if not is_wanted:
+        bench.scheduler.abort("a")
+    waiting = bench.add("b", [1] * 9, 1)
+    bench.step()
+    assert not bench.scheduler.is_starved
+    assert (bench.scheduler.time_out_read(1) is not None) == is_wanted
+    assert bench.scheduler.is_starved
+    bench.scheduler.end_lease("lease-0")
+    assert not bench.scheduler.is_starved and not bench.scheduler.is_quiet
+    bench.run()
+    assert bench.tokens(waiting) == expected([1] * 9, 1)
+    assert bench.scheduler.is_quiet
+    assert bench.scheduler.pool.stats().pinned == 3, "its blocks stay"
+    bench.read(PROMPT, "cancelled")
+    assert bench.scheduler.pool.stats().pinned == 0 and bench.scheduler.is_quiet
+
+
+def test_who_cannot_read_when_its_turn_comes_makes_way_with_nothing_taken() -> None:
+    bench = Bench(max_num_seqs=2)
+    first, second = bench.add_remote("a", PROMPT), bench.add_remote("b", [1] * 9)
+    third = bench.add("c", [2], 2)
+    bench.add_remote("d", [3] * 7, remote=params([3] * 7, remote_engine_id="q"))
+    bench.lost = {"p"}
+    step, read = sorted(bench.pump(), key=lambda command: isinstance(command, Read))
+    assert isinstance(step, Step) and rows(step) == [(third, 0, 1, True)]
+    assert isinstance(read, Read) and read.engine_id == "q"
+    assert [seq for seq, _ in bench.scheduler.drain_disconnected()] == [first, second]
+    assert bench.scheduler.drain_disconnected() == []
+    load = bench.scheduler.load()
+    assert (load.waiting, load.reading, load.running, load.pinned_blocks) == (2, 1, 1, 3)
+    assert bench.pump() == []
+    # Whoever is met again first reads in the old order all the same.
+    bench.lost = set()
+    bench.scheduler.connected(second)
+    bench.scheduler.connected(first)
+    bench.finish()
+    bench.run()
+    assert bench.tokens(third) == expected([2], 2)
+    assert sorted(bench.rank.reads) == [read.read_id, read.read_id + 1]
+    assert bench.rank.reads[read.read_id + 1].local_block_ids == bench.scheduler.board.roster.by_id[first].blocks[:3]
+
+
+def test_who_was_disconnected_can_fail_or_be_aborted() -> None:
+    bench = Bench()
+    bench.lost = {"p"}
+    first, second = bench.add_remote("a", PROMPT), bench.add_remote("b", PROMPT)
+    assert bench.pump() == []
+    assert [seq for seq, _ in bench.scheduler.drain_disconnected()] == [first, second]
+    bench.deliver(bench.scheduler.connect_failed(first, "stuck"))
+    (error,) = bench.outputs[first]
+    assert isinstance(error, ReadFailedError) and str(error) == "stuck"
+    assert bench.scheduler.abort("b") == second
+    assert bench.scheduler.is_quiet
+
+
+def test_who_has_no_seat_is_not_asked_for_its_connection() -> None:
+    bench = Bench(max_num_seqs=1)
+    bench.add("a", [1], 9)
+    bench.step()
+    bench.lost = {"p"}
+    bench.add_remote("b", PROMPT)
+    bench.step()
+    assert bench.scheduler.drain_disconnected() == []
+
+
+def test_who_needs_more_room_than_there_is_makes_way_if_it_cannot_read() -> None:
+    """The room may be held by the very read that hangs."""
+    bench = Bench(num_blocks=4)
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.add_remote("b", PROMPT)
+    other = bench.add("c", [1], 1)
+    assert bench.step() is None
+    bench.lost = {"p"}
+    bench.scheduler.time_out_read(1)
+    assert rows(bench.step()) == [(other, 0, 1, True)]
 
 
 def test_a_read_that_ended_before_its_cancel_was_sent_is_not_cancelled() -> None:
@@ -832,6 +922,8 @@ def test_a_budget_below_the_number_of_sequences_is_refused() -> None:
         config(max_num_seqs=8, max_num_batched_tokens=7)
     with pytest.raises(ValueError, match="read_timeout_s"):
         config(read_timeout_s=-1.0)
+    with pytest.raises(ValueError, match="step_timeout_s"):
+        config(step_timeout_s=-1.0)
     with pytest.raises(ValueError, match="num_blocks"):
         EngineConfig(num_blocks=0, block_size=1, max_model_len=1, vocab_size=1)
 

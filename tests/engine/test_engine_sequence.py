@@ -55,7 +55,7 @@ def test_every_state_leads_to_an_end_and_can_be_aborted() -> None:
 
 def test_every_state_but_the_first_ones_is_reached_by_an_event() -> None:
     reached = {after for events in TABLE.values() for after in events.values()}
-    assert set(State) - reached == {State.CONNECTING, State.PARKED}
+    assert set(State) - reached == {State.PARKED}
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=20))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from workers.engine.token_stream import QueuedTokens
 
 PROMPT = [1, 2, 3, 4, 5, 6]
+STEP_TIMEOUT_S = 77.0
 
 
 class HandRank:
@@ -45,6 +46,11 @@ class HandRank:
         self.rank: FakeRank
         self.error: Exception | None = None
         self.given_up: list[int] = []
+        self.silent = [0]
+
+    def silent_ranks(self, step_id: int) -> list[int]:
+        assert self.rank.step is not None and self.rank.step.step_id == step_id
+        return self.silent
 
     def give_up_read(self, read_id: int) -> None:
         self.given_up.append(read_id)
@@ -70,9 +76,21 @@ class HandConnector:
 
     def __init__(self) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
+        #: What is answered between handshakes.
+        self.connected = True
+        #: Handshakes work without a wait.
+        self.at_once = False
+        self.num_asked = 0
+
+    def is_connected(self, engine_id: str) -> bool:
+        assert engine_id == "p"
+        return self.connected
 
     async def connect(self, params: KVTransferParams) -> None:
         assert params.remote_engine_id == "p"
+        self.num_asked += 1
+        if self.at_once:
+            return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
         await future
@@ -112,16 +130,24 @@ class World:
 
     def __init__(self, hooks: EngineHooks | None = None, **changes: Any) -> None:
         self.link, self.connector = HandRank(), HandConnector()
+        #: Of reads, and of steps.
         self.timers: list[HandTimer] = []
+        self.step_timers: list[HandTimer] = []
         self.engine = AsyncEngine(
-            config(**changes), self.link, self.connector, hooks, version_base=0, call_later=self.call_later
+            config(**{"step_timeout_s": STEP_TIMEOUT_S, **changes}),
+            self.link,
+            self.connector,
+            hooks,
+            version_base=0,
+            call_later=self.call_later,
         )
         self.link.engine = self.engine
         self.link.rank = FakeRank(self.engine._scheduler.pool, VOCAB)
 
-    def call_later(self, delay_s: float, callback: Callable[[int], None], read_id: int, /) -> HandTimer:
-        self.timers.append(HandTimer(delay_s, lambda: callback(read_id)))
-        return self.timers[-1]
+    def call_later(self, delay_s: float, callback: Callable[[int], None], number: int, /) -> HandTimer:
+        timers = self.step_timers if delay_s == STEP_TIMEOUT_S else self.timers
+        timers.append(HandTimer(delay_s, lambda: callback(number)))
+        return timers[-1]
 
     def submit(self, wanted: EngineRequest) -> QueuedTokens:
         return self.engine.submit(wanted)
@@ -386,13 +412,93 @@ async def test_the_seat_of_a_read_that_was_given_up_is_used_before_its_caller_he
         await anext(stream)
 
 
+async def test_nobody_reads_from_where_a_read_was_given_up() -> None:
+    """They were connected long before it hung, and wait for the seat it gives up."""
+    world = World(max_num_seqs=1)
+    hung = await world.reading()
+    queued = [world.submit(remote_request(name, PROMPT)) for name in "bc"]
+    await turns()
+    for handshake in world.connector.waiting:
+        handshake.set_result(None)
+    world.connector.waiting.clear()
+    await turns()
+    local = world.submit(request("d", PROMPT, 1))
+    await turns()
+    sent = len(world.link.sent)
+    world.connector.connected = False
+    world.timers[0].fire()
+    assert len(await collect(local)) == 1, "it waits behind those that cannot read"
+    assert not any(isinstance(message, Read) for message in list(world.link.sent)[sent:])
+    assert len(world.connector.waiting) == 2
+    for handshake in world.connector.waiting:
+        handshake.set_exception(ConnectionError("1 reads have not ended"))
+    for stream, words in ((hung, "read_timeout"), (queued[0], "have not ended"), (queued[1], "have not ended")):
+        with pytest.raises(ReadFailedError, match=words):
+            await anext(stream)
+    assert world.pinned == 2, "only the read that hangs holds blocks"
+    assert world.engine.load().waiting == 0
+    world.engine.check()
+
+
+async def test_an_engine_that_was_lost_since_is_met_again() -> None:
+    world = World()
+    world.connector.connected = False
+    stream = world.submit(remote_request("a", PROMPT))
+    await turns()
+    world.connector.waiting.popleft().set_result(None)
+    await turns()
+    assert not world.link.sent and world.engine.load().waiting == 1
+    world.connector.connected = True
+    (again,) = world.connector.waiting
+    again.set_result(None)
+    await turns()
+    world.link.read()
+    assert [output.token for output in await collect(stream)] == expected(PROMPT, 4)[1:]
+
+
+async def test_who_is_connected_again_can_be_aborted_and_dies_with_the_engine() -> None:
+    world = World()
+    world.connector.connected = False
+    streams = [world.submit(remote_request(name, PROMPT)) for name in "ab"]
+    for _ in streams:
+        await turns()
+        world.connector.waiting.popleft().set_result(None)
+    await turns()
+    first, second = world.connector.waiting
+    assert world.engine.abort("a")
+    await turns()
+    assert first.cancelled() and not second.done()
+    world.engine.dead("gone")
+    await turns()
+    assert second.cancelled() and len(world.engine._handshakes) == 0
+    for stream, error in zip(streams, (AbortedError, EngineDeadError), strict=True):
+        with pytest.raises(error):
+            await anext(stream)
+
+
+async def test_one_turn_of_the_loop_begins_one_handshake_at_most() -> None:
+    """Even if it works at once, and what it made is gone at once: others have their turns."""
+    world = World()
+    world.connector.connected, world.connector.at_once = False, True
+    stream = world.submit(remote_request("a", PROMPT))
+    other = world.submit(request("b", PROMPT))
+    assert len(await collect(other)) == 4
+    num_asked = world.connector.num_asked
+    await turns(20)
+    assert num_asked < world.connector.num_asked <= num_asked + 20
+    world.connector.connected = True
+    await turns()
+    world.link.read()
+    assert len(await collect(stream)) == 3
+
+
 @pytest.mark.parametrize("outcome", ["done", "stale", "failed"])
 async def test_a_read_that_has_ended_in_time_has_no_timer_left(outcome: str) -> None:
     world = World()
     stream = await world.reading()
     world.link.read(outcome)
     (timer,) = world.timers
-    assert timer.is_cancelled and len(world.engine._timers) == 0
+    assert timer.is_cancelled and len(world.engine._read_timers) == 0
     await stream.aclose()
 
 
@@ -428,6 +534,70 @@ async def test_the_loop_measures_the_time() -> None:
     assert link.given_up == [1]
 
 
+# --- steps that do not end ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("silent", "words"), [([0], "rank 0"), ([2], "rank 2"), ([0, 1], "ranks 0 and 1"), ([0, 1, 3], "ranks 0, 1 and 3")]
+)
+async def test_ranks_that_do_not_end_a_step_are_the_end(silent: list[int], words: str) -> None:
+    ears = Ears()
+    world = World(ears.hooks)
+    world.link.auto, world.link.silent = False, silent
+    stream = world.submit(request("a", PROMPT))
+    await turns()
+    (timer,) = world.step_timers
+    assert timer.delay_s == STEP_TIMEOUT_S
+    timer.fire()
+    error = f"step 1 has not ended after 77 s (step_timeout_s): no answer from {words}"
+    assert ears.of("dead") == [error]
+    with pytest.raises(EngineDeadError) as caught:
+        await anext(stream)
+    assert str(caught.value) == error
+
+
+async def test_each_step_has_a_timer_of_its_own_until_it_has_ended() -> None:
+    world = World()
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT, 2))
+    await turns()
+    world.link.finish()
+    assert [timer.is_cancelled for timer in world.step_timers] == [True, False]
+    world.link.finish()
+    # The last one has no rows: it only tells the ranks to forget.
+    assert isinstance(world.link.sent[-1], Step) and not world.link.sent[-1].rows
+    assert [timer.is_cancelled for timer in world.step_timers] == [True, True, False]
+    world.link.finish()
+    assert all(timer.is_cancelled for timer in world.step_timers)
+    assert len(world.engine._step_timers) == 0
+    assert len(await collect(stream)) == 2
+
+
+async def test_a_step_without_rows_that_does_not_end_is_the_end_too() -> None:
+    ears = Ears()
+    world = World(ears.hooks)
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT, 1))
+    await turns()
+    world.link.finish()
+    world.step_timers[-1].fire()
+    assert len(await collect(stream)) == 1
+    assert len(ears.of("dead")) == 1
+
+
+@pytest.mark.parametrize("never", [None, 0, 0.0])
+async def test_steps_may_take_as_long_as_they_like(never: float | None) -> None:
+    world = World(step_timeout_s=never)
+    world.link.auto = False
+    world.submit(request("a", PROMPT))
+    await turns()
+    assert len(world.link.sent) == 1
+    assert world.step_timers == world.timers == []
+
+
+# --- reads that end badly ----------------------------------------------------------------------------------------
+
+
 async def test_a_read_that_is_failing_is_told_at_once_and_watched_until_it_has_ended() -> None:
     world = World()
     stream = await world.reading()
@@ -458,12 +628,15 @@ async def test_a_failing_read_that_was_aborted_changes_nothing() -> None:
 @pytest.mark.parametrize("end", ["close", "dead"])
 async def test_no_timer_outlives_the_engine(end: str) -> None:
     world = World()
+    world.link.auto = False
     await world.reading()
+    world.submit(request("b", PROMPT))
+    await turns()
     if end == "close":
         await world.engine.close()
     else:
         world.engine.dead("gone")
-    assert [timer.is_cancelled for timer in world.timers] == [True]
+    assert [timer.is_cancelled for timer in (*world.timers, *world.step_timers)] == [True, True]
 
 
 async def test_a_hand_off_is_known_by_its_request_before_the_caller_sees_it() -> None:
@@ -574,6 +747,39 @@ async def test_drain_waits_for_an_aborted_read() -> None:
     assert not draining.done()
     world.link.read("cancelled")
     await draining
+
+
+@pytest.mark.parametrize("first", ["abort", "failing", "drain"])
+async def test_drain_does_not_wait_for_a_read_that_may_never_end(first: str) -> None:
+    world = World()
+    stream = await world.reading()
+    if first == "abort":
+        world.engine.abort("a")
+    elif first == "failing":
+        world.engine.on_rank_event(ReadFailing(1, "no"))
+    draining = asyncio.create_task(world.engine.drain())
+    await turns()
+    assert not draining.done()
+    world.timers[0].fire()
+    await draining
+    assert world.pinned == 2
+    with pytest.raises(AbortedError if first == "abort" else ReadFailedError):
+        await anext(stream)
+
+
+async def test_a_read_that_may_never_end_does_not_hide_the_pressure() -> None:
+    ears = Ears()
+    world = World(ears.hooks, num_blocks=4)
+    lease = (await world.hand_off("a", [7] * 5)).lease_id
+    await (await world.reading("b")).aclose()
+    waiting = world.submit(request("c", [8], 1))
+    await turns()
+    assert ears.of("pressure") == [], "the read may end any moment"
+    world.timers[0].fire()
+    assert ears.of("pressure") == [None]
+    world.engine.end_lease(lease)
+    assert len(await collect(waiting)) == 1
+    world.engine.check()
 
 
 async def test_drain_ends_with_the_last_failed_handshake() -> None:

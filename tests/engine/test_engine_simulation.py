@@ -2,6 +2,9 @@
 
 There are one to three ranks. Each gets its messages and gives its answers when it likes, and its part of a read may end
 in any way, late, or be told again; what the scheduler hears is what ``RankTraffic`` makes of that.
+
+There are two P's. Each may be lost at any time, and is stuck while a read from it was given up and has not ended. No
+read is ever posted to one that is lost or stuck, and whoever wanted to is connected again.
 """
 
 from __future__ import annotations
@@ -97,6 +100,29 @@ def params(prompt: list[int], hand_off: HandOff, engine_id: str, first: int) -> 
     )
 
 
+class WatchedPeers(KeptPeers):
+    """Knows which engines can be read from, and lets nobody read from another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: set[str] = set()
+
+    def is_stuck(self, engine_id: str) -> bool:
+        return any(self.reading.get(read_id) == engine_id for read_id in self.given_up)
+
+    def is_connected(self, engine_id: str) -> bool:
+        return engine_id in self.known and not self.is_stuck(engine_id)
+
+    def read_started(self, engine_id: str, read_id: int, /) -> None:
+        assert self.is_connected(engine_id), f"read {read_id} was posted to {engine_id}, which is lost or stuck"
+        super().read_started(engine_id, read_id)
+
+    def read_ended(self, engine_id: str, read_id: int, /, *, failed: bool) -> None:
+        super().read_ended(engine_id, read_id, failed=failed)
+        if failed:
+            self.known.discard(engine_id)
+
+
 class Simulation(RuleBasedStateMachine):
     """Rules are what may happen to an engine, in any order."""
 
@@ -131,9 +157,11 @@ class Simulation(RuleBasedStateMachine):
             engine_id="us",
         )
         lease_ids = (f"lease-{number}" for number in itertools.count())
-        self.scheduler = Scheduler(self.config, version_base=2**64 - 20, new_lease_id=lambda: next(lease_ids))
+        self.peers = WatchedPeers()
+        self.scheduler = Scheduler(self.config, 2**64 - 20, lambda: next(lease_ids), self.peers.is_connected)
+        #: Sequences whose handshake is under way.
+        self.connecting: set[int] = set()
         self.group = FakeGroup([FakeRank(self.scheduler.pool, VOCAB) for _ in range(num_ranks)])
-        self.peers = KeptPeers()
         self.traffic = RankTraffic(self.group, self.peers, num_ranks)
         self.traffic.on_event = self.hear
         self.said: list[tuple[int, TransferReport]] = []
@@ -164,7 +192,10 @@ class Simulation(RuleBasedStateMachine):
             with pytest.raises(QueueFullError):
                 self.scheduler.add(request)
         else:
-            self.callers[self.scheduler.add(request)] = Caller(request, given)
+            seq_id = self.scheduler.add(request)
+            self.callers[seq_id] = Caller(request, given)
+            if request.remote is not None and request.remote.remote_engine_id != "us":
+                self.connecting.add(seq_id)
 
     @rule(
         prompt=prompts,
@@ -197,20 +228,28 @@ class Simulation(RuleBasedStateMachine):
         max_tokens=st.integers(2, 20),
         has_first=st.booleans(),
         priority=st.integers(0, 2),
+        engine_id=st.sampled_from("pq"),
         is_known=st.booleans(),
     )
     def submit_remote(
-        self, prompt: list[int], fits: bool, max_tokens: int, has_first: bool, priority: int, is_known: bool
+        self,
+        prompt: list[int],
+        fits: bool,
+        max_tokens: int,
+        has_first: bool,
+        priority: int,
+        engine_id: str,
+        is_known: bool,
     ) -> None:
-        """P's blocks are to be read; with ``is_known`` there was a handshake before."""
+        """P's blocks are to be read; with ``is_known`` all handshakes end now."""
         prompt = self.cut(prompt, fits)
         first = next_token(values(prompt)[-1], VOCAB) if has_first else -1
-        remote = params(prompt, HandOff("theirs", *remote_blocks(prompt, self.config.block_size)), "p", first)
+        remote = params(prompt, HandOff("theirs", *remote_blocks(prompt, self.config.block_size)), engine_id, first)
         request = self.request(prompt, max_tokens=max_tokens, remote=remote, priority=priority)
         self.submit(request, [first] if has_first else [])
         if is_known:
-            for seq_id in self.in_state(State.CONNECTING):
-                self.scheduler.connected(seq_id)
+            for seq_id in sorted(self.connecting):
+                self.meet(seq_id)
             self.pump()
 
     @precondition(lambda self: self.promises)
@@ -239,14 +278,30 @@ class Simulation(RuleBasedStateMachine):
     def in_state(self, state: State) -> list[int]:
         return [seq.id for seq in self.scheduler.board.roster.by_id.values() if seq.state is state]
 
-    @precondition(lambda self: self.in_state(State.CONNECTING))
+    @precondition(lambda self: self.connecting)
     @rule(data=st.data(), ok=st.sampled_from([True, True, True, False]))
     def end_handshake(self, data: st.DataObject, ok: bool) -> None:
-        seq_id = data.draw(st.sampled_from(self.in_state(State.CONNECTING)))
-        if ok:
-            self.scheduler.connected(seq_id)
-        else:
+        self.meet(data.draw(st.sampled_from(sorted(self.connecting))), ok)
+
+    def meet(self, seq_id: int, ok: bool = True) -> None:
+        """A handshake ends. With an engine whose read is stuck none does well."""
+        self.connecting.remove(seq_id)
+        engine_id = self.engine_of(seq_id)
+        if not ok or self.peers.is_stuck(engine_id):
             self.deliver(self.scheduler.connect_failed(seq_id, "refused"))
+        else:
+            self.peers.known.add(engine_id)
+            self.scheduler.connected(seq_id)
+
+    def engine_of(self, seq_id: int) -> str:
+        remote = self.callers[seq_id].request.remote
+        assert remote is not None
+        return remote.remote_engine_id
+
+    @rule(engine_id=st.sampled_from("pq"))
+    def lose(self, engine_id: str) -> None:
+        """A rank has lost the engine, or it was forgotten to make room for others."""
+        self.peers.known.discard(engine_id)
 
     @rule()
     def pump(self) -> None:
@@ -255,11 +310,21 @@ class Simulation(RuleBasedStateMachine):
             if isinstance(command, Step):
                 assert sum(row.num_tokens for row in command.rows) <= self.config.max_num_batched_tokens
                 assert len(command.rows) <= self.config.max_num_seqs
+        self.reconnect()
         for lease_id in self.scheduler.drain_read_leases():
             (promise,) = [promise for promise in self.promises if promise.hand_off.lease_id == lease_id]
             assert promise.held
             promise.held = False
             assert not self.scheduler.end_lease(lease_id)
+
+    def reconnect(self) -> None:
+        """Each handshake that has to be made again is begun once, for a sequence that holds nothing meanwhile."""
+        for seq_id, remote in self.scheduler.drain_disconnected():
+            assert seq_id not in self.connecting
+            assert not self.peers.is_connected(remote.remote_engine_id) and remote.remote_engine_id in "pq"
+            assert self.scheduler.board.roster.by_id[seq_id].blocks == []
+            self.connecting.add(seq_id)
+        assert self.scheduler.drain_disconnected() == []
 
     @rule(rank=st.integers(0, 2))
     def lag(self, rank: int) -> None:
@@ -382,6 +447,7 @@ class Simulation(RuleBasedStateMachine):
         caller.aborted = True
         assert self.scheduler.abort(caller.request.request_id) == seq_id
         assert self.scheduler.abort(caller.request.request_id) is None
+        self.connecting.discard(seq_id)
 
     # --- leases -------------------------------------------------------------------------------------------------
 
@@ -415,6 +481,24 @@ class Simulation(RuleBasedStateMachine):
     def ledger_balances(self) -> None:
         if hasattr(self, "scheduler"):
             self.scheduler.check()
+
+    @invariant()
+    def who_connects_has_a_handshake(self) -> None:
+        if hasattr(self, "scheduler"):
+            assert self.in_state(State.CONNECTING) == sorted(self.connecting)
+
+    @invariant()
+    def an_overdue_read_is_neither_work_nor_movement(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        roster = self.scheduler.board.roster
+        others = [
+            seq for seq in roster.by_id.values() if seq.read_id not in self.timed_out & roster.closing_reads.keys()
+        ]
+        leases = self.scheduler.load().leases
+        assert self.scheduler.is_quiet == (not others and not leases)
+        if self.scheduler._step is None and len(roster.queue) == len(others) > 0:
+            assert self.scheduler.is_starved == bool(leases)
 
     @invariant()
     def load_tells_who_has_a_seat(self) -> None:
@@ -458,8 +542,8 @@ class Simulation(RuleBasedStateMachine):
         self.pump()
         for rank in list(self.group.lagging):
             self.group.catch_up(rank)
-        for seq_id in self.in_state(State.CONNECTING):
-            self.scheduler.connected(seq_id)
+        for seq_id in sorted(self.connecting):
+            self.meet(seq_id)
             return True
         for rank, read_id in self.group.reading:
             self.end_part(rank, read_id, "done")

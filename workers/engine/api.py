@@ -9,7 +9,7 @@ EngineError                  the sequence cannot go on; its blocks are given bac
 │   └── DrainingError            this engine takes nothing new
 ├── AbortedError             somebody stopped it
 ├── ReadFailedError          P could not be reached or read
-└── EngineDeadError          a rank is gone
+└── EngineDeadError          a rank is gone, or hangs
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ReadFailedError(EngineError):
 
 
 class EngineDeadError(EngineError):
-    """A rank is gone; the worker is about to exit."""
+    """A rank is gone, or hangs; the worker is about to exit."""
 
     code = "engine_dead"
 

@@ -65,6 +65,12 @@ class BlockReads:
         self._board.roster.close_read(seq)
         return seq.id, ReadFailedError(reason)
 
+    def note_overdue(self, read_id: int) -> None:
+        """The read has not ended in time, wanted or not."""
+        seq = self._board.roster.read_of(read_id)
+        if seq is not None:
+            seq.is_overdue = True
+
     def settle(self, result: ReadResult) -> tuple[int, EngineError] | None:
         """Go on after a read; the error its caller gets if it failed. Raises RankProtocolError if it is unknown."""
         seq = self._board.roster.read_of(result.read_id)

@@ -12,11 +12,13 @@ class EngineConfig:
     ``num_blocks``: blocks in the cache (the least of all ranks). ``block_size``: tokens per block.
     ``max_model_len``: tokens of prompt and output together. ``vocab_size``: token ids are below it.
     ``max_num_seqs``: sequences that run or read at once; more wait, ``max_waiting`` of them at most.
-    Cancelled reads that have not ended take no seat.
+    Reads that were cancelled or given up and have not ended take no seat.
     ``max_num_batched_tokens``: tokens computed per step at most, decode rows first; what is left goes to prefill
     chunks, so it bounds how long a prefill may hold up running streams. Never below ``max_num_seqs``.
     ``prefix_cache``: reuse blocks by content. ``read_timeout_s``: seconds after which a read of P's blocks is given up:
     its caller hears at once, its blocks stay until it has ended. None or 0: never.
+    ``step_timeout_s``: seconds after which ranks that have not answered a step are taken for hung, and the engine for
+    dead. None or 0: never.
     ``engine_id``: ours, to know hand-offs whose P is this engine; empty if there can be none.
     """
 
@@ -29,14 +31,17 @@ class EngineConfig:
     max_waiting: int = 1024
     prefix_cache: bool = True
     read_timeout_s: float | None = 15.0
+    step_timeout_s: float | None = 120.0
     engine_id: str = ""
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_model_len", "vocab_size", "max_num_seqs", "max_waiting"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.read_timeout_s is not None and not self.read_timeout_s >= 0:
-            raise ValueError(f"read_timeout_s must not be negative, got {self.read_timeout_s}")
+        for name in ("read_timeout_s", "step_timeout_s"):
+            timeout_s = getattr(self, name)
+            if timeout_s is not None and not timeout_s >= 0:
+                raise ValueError(f"{name} must not be negative, got {timeout_s}")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must not be below max_num_seqs"

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from protocol.steps import RankFailed, Read, ReadResult, StepResult
+from protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
+from workers.engine.answer_timers import AnswerTimers
 from workers.engine.api import (
     AbortedError,
     DrainingError,
@@ -25,7 +26,6 @@ from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
 from workers.engine.handshakes import Handshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
-from workers.engine.read_timers import ReadTimers
 from workers.engine.scheduler import Scheduler
 from workers.engine.token_stream import QueuedTokens
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from protocol.worker import WorkerLoad
+    from workers.engine.answer_timers import CallLater
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
     from workers.engine.ports import Connector, EngineEvent, RankLink
-    from workers.engine.read_timers import CallLater
+    from workers.engine.scheduler import Command
     from workers.engine.step_outcome import Output
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class AsyncEngine:
     """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; nothing is sent before a request.
 
     ``version_base``: random per start unless given (63 bits), see ``BlockPool``. ``call_later``: the loop's unless
-    given; it measures ``read_timeout_s`` for every read until it has ended.
+    given; it measures ``step_timeout_s`` for every step and ``read_timeout_s`` for every read until they have ended.
     """
 
     def __init__(
@@ -59,12 +60,15 @@ class AsyncEngine:
         version_base: int | None = None,
         call_later: CallLater | None = None,
     ) -> None:
-        self._scheduler = Scheduler(config, secrets.randbits(63) if version_base is None else version_base)
+        first_version = secrets.randbits(63) if version_base is None else version_base
+        self._scheduler = Scheduler(config, first_version, is_connected=connector.is_connected)
         self._link = link
         self._handshakes = Handshakes(connector, self._on_handshake_end)
         self._hooks = hooks or EngineHooks()
         self._loop = asyncio.get_running_loop()
-        self._timers = ReadTimers(config.read_timeout_s, call_later or self._loop.call_later, self._on_read_timeout)
+        call_later = call_later or self._loop.call_later
+        self._step_timers = AnswerTimers(config.step_timeout_s, call_later, self._on_step_timeout)
+        self._read_timers = AnswerTimers(config.read_timeout_s, call_later, self._on_read_timeout)
         self._streams: dict[int, QueuedTokens] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False
@@ -145,13 +149,14 @@ class AsyncEngine:
     async def drain(self) -> None:
         """Take nothing new, and return when no sequence runs and no lease is held, or the engine is dead.
 
+        Reads that nobody waits for are waited for as long as ``read_timeout_s`` lets them take, and no longer.
         Cancelling it only stops the waiting; the engine keeps draining.
         """
         self.begin_drain()
         await self._quiet.wait()
 
     def dead(self, error: str) -> None:
-        """A rank is gone: every caller gets EngineDeadError, now and later. Safe to call again."""
+        """A rank is gone or hangs: every caller gets EngineDeadError, now and later. Safe to call again."""
         if self._error is not None:
             return
         _LOG.error("engine is dead: %s; %r", error, self._scheduler)
@@ -162,7 +167,8 @@ class AsyncEngine:
     def _end(self, error: str) -> None:
         self._error = self._error or error
         self._handshakes.cancel_all()
-        self._timers.stop_all()
+        self._step_timers.stop_all()
+        self._read_timers.stop_all()
         for seq_id in list(self._streams):
             self._put(seq_id, EngineDeadError(error))
         self._quiet.set()
@@ -191,7 +197,7 @@ class AsyncEngine:
         if isinstance(event, StepResult | ReadResult):
             self._take_result(event)
         elif isinstance(event, ReadFailing):
-            self._tell_given_up(self._scheduler.fail_read(event.read_id, event.error))
+            self._go_on_without(self._scheduler.fail_read(event.read_id, event.error))
         elif isinstance(event, PeerRead):
             self._tell_read(event.lease_id)
         elif isinstance(event, RankFailed):
@@ -203,7 +209,9 @@ class AsyncEngine:
     def _take_result(self, event: StepResult | ReadResult) -> None:
         """Apply and pump before anybody is told: the ranks get their next step first."""
         if isinstance(event, ReadResult):
-            self._timers.stop(event.read_id)
+            self._read_timers.stop(event.read_id)
+        else:
+            self._step_timers.stop(event.step_id)
         outputs: list[Output] = []
         num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
@@ -238,16 +246,22 @@ class AsyncEngine:
         elif self._hooks.on_step is not None and self._scheduler.counters.steps > num_steps_before:
             self._hooks.on_step(event)
 
+    def _on_step_timeout(self, step_id: int) -> None:
+        """It is the one under way, and without its end nothing computes: better a new engine than one that hangs."""
+        after = f"after {self._scheduler.config.step_timeout_s:g} s (step_timeout_s)"
+        silent = _ranks(self._link.silent_ranks(step_id))
+        self.dead(f"step {step_id} has not ended {after}: no answer from {silent}")
+
     def _on_read_timeout(self, read_id: int) -> None:
         """Also of a read that was cancelled or fails already: as long as it lasts, that P is not to be read from."""
         _LOG.warning("read %d has not ended after %g s", read_id, self._scheduler.config.read_timeout_s)
         self._link.give_up_read(read_id)
-        self._tell_given_up(self._scheduler.time_out_read(read_id))
+        self._go_on_without(self._scheduler.time_out_read(read_id))
 
-    def _tell_given_up(self, failure: Output | None) -> None:
-        """The seat is free at once, the blocks only when the read has ended."""
+    def _go_on_without(self, failure: Output | None) -> None:
+        """The seat is free at once, the blocks only when the read has ended. Maybe nobody has waited for it."""
+        self._pump()
         if failure is not None:
-            self._pump()
             self._put(*failure)
 
     def _put(self, seq_id: int, item: TokenOutput | EngineError) -> None:
@@ -278,21 +292,29 @@ class AsyncEngine:
             self._pump_handle = self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Send what the scheduler wants sent."""
+        """Send what the scheduler wants sent, and meet again whose engine could not be read from."""
         if self._pump_handle is not None:
             self._pump_handle.cancel()
             self._pump_handle = None
         if self._error is not None:
             return
         with self._faults_are_fatal():
-            for command in self._scheduler.schedule():
-                if isinstance(command, Read):
-                    self._timers.start(command.read_id)
-                self._link.send(command)
+            commands = self._scheduler.schedule()
+            for seq_id, params in self._scheduler.drain_disconnected():
+                self._handshakes.start(seq_id, params)
+            for command in commands:
+                self._send(command)
         for lease_id in self._scheduler.drain_read_leases():
             self._tell_read(lease_id)
         self._look_starved()
         self._look_quiet()
+
+    def _send(self, command: Command) -> None:
+        if isinstance(command, Step):
+            self._step_timers.start(command.step_id)
+        elif isinstance(command, Read):
+            self._read_timers.start(command.read_id)
+        self._link.send(command)
 
     def _look_starved(self) -> None:
         if not self._scheduler.is_starved:
@@ -307,6 +329,11 @@ class AsyncEngine:
     def _look_quiet(self) -> None:
         if self._draining and self._scheduler.is_quiet:
             self._quiet.set()
+
+
+def _ranks(numbers: list[int]) -> str:
+    *others, last = map(str, numbers)
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 
 
 if TYPE_CHECKING:

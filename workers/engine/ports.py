@@ -52,6 +52,12 @@ class RankLink(Protocol):
         Its ``ReadResult`` still comes, or never does. Nothing happens if it has ended.
         """
 
+    def silent_ranks(self, step_id: int) -> list[int]:
+        """The ranks that have not answered a step that is under way, in order.
+
+        One that hangs inside the forward pass keeps those silent that wait for it there.
+        """
+
 
 class Connector(Protocol):
     """Makes remote engines known to the ranks before their blocks are read."""
@@ -61,6 +67,13 @@ class Connector(Protocol):
 
         Requests to one engine share one handshake; cancelling one of them must not disturb the others. Whatever it
         raises fails the request as ReadFailedError with the exception's text.
+        """
+
+    def is_connected(self, engine_id: str) -> bool:
+        """A read from the engine may be sent now: every rank can read from it, and no read from it is stuck.
+
+        Asked right before each read, as what ``connect`` found may be long ago. After False the request is connected
+        again: ``connect`` then says why not, or meets the engine anew.
         """
 
 

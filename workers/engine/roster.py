@@ -76,6 +76,11 @@ class Roster:
         return self.reads.get(read_id) or self.closing_reads.get(read_id)
 
     @property
+    def has_closing_read_in_time(self) -> bool:
+        """A read that nobody waits for may be expected to end soon."""
+        return any(not seq.is_overdue for seq in self.closing_reads.values())
+
+    @property
     def num_seats_taken(self) -> int:
         """Sequences that run or read.
 
@@ -105,6 +110,8 @@ class Roster:
                 raise LedgerError(f"{seq} has a read that its state does not know of, or none")
             if seq.read_id in self.closing_reads and seq.state is not State.CLOSING:
                 raise LedgerError(f"{seq} still has a read that closes")
+            if seq.is_overdue and seq.read_id not in self.closing_reads:
+                raise LedgerError(f"{seq} is overdue, and its read does not close")
         listed_in = (self.running, self.queue, self.parked, self.reads, self.closing_reads)
         if sum(len(part) for part in listed_in) > len(self.by_id):
             raise LedgerError("somebody is listed who has ended")

@@ -25,6 +25,7 @@ from workers.engine.validation import check_request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from protocol.handoff import KVTransferParams
     from protocol.steps import ReadResult, StepResult
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
@@ -38,10 +39,14 @@ def random_lease_id() -> str:
 
 
 class Scheduler:
-    """The pure core of an engine. ``version_base``: see ``BlockPool``."""
+    """The pure core of an engine. ``version_base``: see ``BlockPool``; ``is_connected``: see ``ports.Connector``."""
 
     def __init__(
-        self, config: EngineConfig, version_base: int, new_lease_id: Callable[[], str] = random_lease_id
+        self,
+        config: EngineConfig,
+        version_base: int,
+        new_lease_id: Callable[[], str] = random_lease_id,
+        is_connected: Callable[[str], bool] = lambda engine_id: True,
     ) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks, config.block_size, version_base)
@@ -51,11 +56,13 @@ class Scheduler:
         self._reads = BlockReads(self.board)
         self._take_overs = TakeOvers(self.board)
         self._new_lease_id = new_lease_id
+        self._is_connected = is_connected
         self._next_seq_id = 1
         self._next_step_id = 1
         self._step: Step | None = None
         self._plan = StepPlan(0)
         self._cancels: dict[int, CancelRead] = {}
+        self._disconnected: list[tuple[int, KVTransferParams]] = []
 
     def __repr__(self) -> str:
         return f"<Scheduler {len(self._roster.by_id)} sequences, step={self._step is not None}, {self.pool.stats()}>"
@@ -79,7 +86,7 @@ class Scheduler:
         return seq.id
 
     def connected(self, seq_id: int) -> None:
-        """P is known now; the sequence may read. Nothing happens if it has been aborted."""
+        """P is known now; the sequence waits for its turn to read. Nothing happens if it has been aborted."""
         seq = self._roster.by_id.get(seq_id)
         if seq is not None:
             seq.advance(Event.CONNECT)
@@ -110,7 +117,7 @@ class Scheduler:
     # --- steps and reads ----------------------------------------------------------------------------------------
 
     def schedule(self) -> list[Command]:
-        """What to send to the ranks now, in order. Call it after anything has happened."""
+        """What to send to the ranks now, in order. Call it after anything has happened, then ``drain_disconnected``."""
         commands: list[Command] = [*self._cancels.values()]
         self._cancels.clear()
         is_free = self._step is None
@@ -138,6 +145,8 @@ class Scheduler:
             seq = queue.peek()
             if seq is None or (seq.state is not State.CONNECTED and plan.budget == 0):
                 return
+            if seq.state is State.CONNECTED and not self._can_read(seq):
+                continue
             fresh = self.board.place(seq)
             if fresh is None:
                 return
@@ -146,6 +155,25 @@ class Scheduler:
                 commands.append(self._reads.post(seq, fresh))
             else:
                 self._start(plan, seq, fresh)
+
+    def _can_read(self, seq: Sequence) -> bool:
+        """Otherwise it makes way, without having taken anything: whoever meets its P again hears the reason."""
+        remote = seq.request.remote
+        assert remote is not None  # only such sequences are CONNECTED
+        if self._is_connected(remote.remote_engine_id):
+            return True
+        seq.advance(Event.DISCONNECT)
+        self._roster.queue.pop()
+        self._disconnected.append((seq.id, remote))
+        return False
+
+    def drain_disconnected(self) -> list[tuple[int, KVTransferParams]]:
+        """Sequences that ``schedule`` has found without a connection since the last call, and where their P is.
+
+        Each is CONNECTING: try again, and tell ``connected`` or ``connect_failed``.
+        """
+        disconnected, self._disconnected = self._disconnected, []
+        return disconnected
 
     def _start(self, plan: StepPlan, seq: Sequence, fresh: list[int]) -> None:
         seq.advance(Event.ADMIT)
@@ -198,6 +226,7 @@ class Scheduler:
     def time_out_read(self, read_id: int) -> Output | None:
         """The read has not ended after ``read_timeout_s``; otherwise as ``fail_read``. Call it once per read."""
         self.counters.reads_timed_out += 1
+        self._reads.note_overdue(read_id)
         after = f"after {self.config.read_timeout_s:g} s (read_timeout)"
         return self._reads.give_up(read_id, f"the read of P's blocks has not ended {after}")
 
@@ -223,15 +252,19 @@ class Scheduler:
 
     @property
     def is_starved(self) -> bool:
-        """Somebody waits, nothing moves, and only the end of a lease can change that."""
+        """Somebody waits, nothing moves, and only the end of a lease is sure to change that.
+
+        A read that is overdue may never end, so it is no movement; what it holds is out of use.
+        """
         roster = self._roster
-        moves = roster.num_seats_taken or roster.closing_reads or self._step
-        return bool(len(roster.queue) and self.pool.num_leases) and not moves
+        if not (len(roster.queue) and self.pool.num_leases):
+            return False
+        return not (roster.num_seats_taken or self._step or roster.has_closing_read_in_time)
 
     @property
     def is_quiet(self) -> bool:
-        """No sequence and no lease is left."""
-        return not self._roster.by_id and not self.pool.num_leases
+        """No lease is left, and no sequence but those that only keep the blocks of a read that is overdue."""
+        return not self.pool.num_leases and all(seq.is_overdue for seq in self._roster.by_id.values())
 
     def load(self, *, draining: bool = False) -> WorkerLoad:
         """How busy it is now. Sequences that close take no seat, so they are counted by their blocks only."""

@@ -23,6 +23,7 @@ class Sequence:
         "blocks",
         "id",
         "is_given_up",
+        "is_overdue",
         "key",
         "max_num_tokens",
         "num_cached",
@@ -66,6 +67,8 @@ class Sequence:
         self.read_id = -1
         #: Its read was given up, and its caller told so; it closes.
         self.is_given_up = False
+        #: It closes, and its read has not ended after ``read_timeout_s``: nobody knows when, or whether, it will.
+        self.is_overdue = False
         self._block_size = block_size
         self._contents: list[bytes] = []
 

@@ -3,6 +3,8 @@
 Rules
 - A sequence waits without blocks, and gets all blocks for the tokens it has at once when it is admitted.
 - RUNNING and READING sequences take a seat each (``max_num_seqs``); CLOSING ones only keep their blocks.
+- A CONNECTED one whose P can no longer be read from when its turn comes leaves the queue and is CONNECTING again; it
+  keeps its place among the others, and holds up nobody meanwhile.
 - A PARKED one waits without blocks of its own: the lease holds those that it will take over.
 - A read that the fence refused leaves the sequence its blocks: it computes into them what it could not keep.
 - A preempted sequence gives up its blocks and computes prompt and outputs again.
@@ -24,7 +26,7 @@ class State(StrEnum):
     WAITING = "waiting"
     #: D: the handshake with P is under way.
     CONNECTING = "connecting"
-    #: D: P is known; waits for room to read into.
+    #: D: P was met; waits for room to read into.
     CONNECTED = "connected"
     #: D, and this engine was its P too: the blocks are here, under a lease. Waits for a seat.
     PARKED = "parked"
@@ -43,6 +45,8 @@ class Event(StrEnum):
     """What happens to a sequence."""
 
     CONNECT = "connect"
+    #: Its P is stuck, lost or forgotten since: it has to be met again.
+    DISCONNECT = "disconnect"
     ADMIT = "admit"
     POST_READ = "post_read"
     READ_DONE = "read_done"
@@ -71,7 +75,11 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.FAIL: State.FAILED,
         Event.ABORT: State.ABORTED,
     },
-    State.CONNECTED: {Event.POST_READ: State.READING, Event.ABORT: State.ABORTED},
+    State.CONNECTED: {
+        Event.POST_READ: State.READING,
+        Event.DISCONNECT: State.CONNECTING,
+        Event.ABORT: State.ABORTED,
+    },
     State.PARKED: {
         Event.TAKE_OVER: State.RUNNING,
         Event.LOSE: State.WAITING,

@@ -1,4 +1,4 @@
-"""One timer per read that has not ended: told once, when it has taken too long."""
+"""One timer for everything the ranks were asked and have not answered: told once, when that takes too long."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ class Timer(Protocol):
 class CallLater(Protocol):
     """What ``loop.call_later`` is."""
 
-    def __call__(self, delay_s: float, callback: Callable[[int], None], read_id: int, /) -> Timer:
-        """Call ``callback(read_id)`` after ``delay_s`` seconds."""
+    def __call__(self, delay_s: float, callback: Callable[[int], None], number: int, /) -> Timer:
+        """Call ``callback(number)`` after ``delay_s`` seconds."""
 
 
-class ReadTimers:
-    """``on_timeout(read_id)`` is called at most once for each ``start``. Without ``timeout_s`` (None, 0) never."""
+class AnswerTimers:
+    """For the steps, or for the reads, of one engine, by their ids.
+
+    ``on_timeout(number)`` is called at most once for each ``start``. Without ``timeout_s`` (None, 0) never.
+    """
 
     def __init__(self, timeout_s: float | None, call_later: CallLater, on_timeout: Callable[[int], None]) -> None:
         self._timeout_s = timeout_s
@@ -34,18 +37,18 @@ class ReadTimers:
     def __len__(self) -> int:
         return len(self._timers)
 
-    def start(self, read_id: int) -> None:
-        """The read was sent to the ranks."""
+    def start(self, number: int) -> None:
+        """It was sent to the ranks."""
         if self._timeout_s:
-            self._timers[read_id] = self._call_later(self._timeout_s, self._fire, read_id)
+            self._timers[number] = self._call_later(self._timeout_s, self._fire, number)
 
-    def _fire(self, read_id: int) -> None:
-        del self._timers[read_id]
-        self._on_timeout(read_id)
+    def _fire(self, number: int) -> None:
+        del self._timers[number]
+        self._on_timeout(number)
 
-    def stop(self, read_id: int) -> None:
-        """The read has ended; nothing happens if its timer has fired."""
-        timer = self._timers.pop(read_id, None)
+    def stop(self, number: int) -> None:
+        """It has ended; nothing happens if its timer has fired."""
+        timer = self._timers.pop(number, None)
         if timer is not None:
             timer.cancel()
 
