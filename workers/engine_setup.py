@@ -60,5 +60,6 @@ def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_waiting=settings.max_waiting,
         read_timeout_s=settings.read_timeout_s,
+        step_timeout_s=settings.step_timeout_s,
         engine_id=ready.metadata.engine_id,
     )

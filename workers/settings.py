@@ -101,6 +101,12 @@ class WorkerSettings(ProcessSettings):
         "its blocks stay out of use until the read has ended. With handshake_timeout_s, below the router's "
         "first_byte_timeout_s.",
     )
+    step_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        description="Seconds after which ranks that have not answered a forward pass are taken for hung: the engine is "
+        "dead, exits, and is started again by whoever runs it. Above what the longest one takes.",
+    )
     handshake_concurrency: int = Field(
         8, ge=1, le=256, description="Remote engines that the ranks of this one connect to at once."
     )
