@@ -24,7 +24,7 @@ from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
 from protocol.steps import Connect, Connected, Disconnect
 from workers.transfer import handshake_server
 from workers.transfer.errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
-from workers.transfer.handshake_fetch import MAX_ANSWER_BYTES, MAX_RANKS_AT_ONCE
+from workers.transfer.handshake_fetch import MAX_ANSWER_BYTES
 from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
 from workers.transfer.handshake_server import OncePerMinute, handshake_bytes, handshake_router
 from workers.transfer.handshake_view import MAX_TOLD_CHARS, MAX_TOLD_ERRORS, PeerState, PeerSummary, PeerView, summarize
@@ -236,34 +236,41 @@ async def test_every_rank_there_is_asked_and_every_rank_here_answers() -> None:
         assert ranks.sent == [Connect("e1", [metadata("e1", 0, 2), metadata("e1", 1, 2)])]
 
 
-async def test_ranks_there_are_asked_at_once() -> None:
-    """The server answers nobody before all have asked."""
+async def test_ranks_there_are_asked_at_once_when_the_first_has_answered() -> None:
+    """The server answers none of the others before all have been asked."""
     ranks_of_p = [metadata("e1", rank, 4) for rank in range(4)]
     together = asyncio.Event()
-    num_asked = 0
+    asked: list[int] = []
 
     async def handler(request: Request) -> Response:
-        nonlocal num_asked
-        num_asked += 1
-        if num_asked == len(ranks_of_p):
+        rank = request.path_params["rank"]
+        asked.append(rank)
+        if len(asked) == len(ranks_of_p):
             together.set()
-        await together.wait()
-        return Response(handshake_bytes(ranks_of_p[request.path_params["rank"]], HASH))
+        if rank:
+            await together.wait()
+        return Response(handshake_bytes(ranks_of_p[rank], HASH))
 
     app = Starlette(routes=[Route("/kv/handshake/{rank:int}", handler)])
     async with served_app(app) as port, pooled() as ranks:
         async with asyncio.timeout(5.0):
             await ranks.pool.connect(params(port, tp_size=2, pp_size=2))
+        assert asked[0] == 0
         assert ranks.sent == [Connect("e1", ranks_of_p)]
 
 
 async def test_a_rank_there_that_fails_ends_it_for_the_others() -> None:
-    """Rank 1 is refused while rank 0 hangs: the handshake fails now, not after its timeout."""
-    left = asyncio.Event()
+    """Rank 2 is refused while rank 1 hangs: the handshake fails now, not after its timeout."""
+    asked, left = asyncio.Event(), asyncio.Event()
 
     async def handler(request: Request) -> Response:
-        if request.path_params["rank"] == 1:
+        rank = request.path_params["rank"]
+        if rank == 0:
+            return Response(handshake_bytes(metadata("e1", 0, 3), HASH))
+        if rank == 2:
+            await asked.wait()
             return Response(status_code=404)
+        asked.set()
         try:
             await request.receive()  # the body, which is empty
             await request.receive()  # that the other end has gone
@@ -274,8 +281,8 @@ async def test_a_rank_there_that_fails_ends_it_for_the_others() -> None:
     app = Starlette(routes=[Route("/kv/handshake/{rank:int}", handler)])
     async with served_app(app) as port, pooled() as ranks:
         async with asyncio.timeout(5.0):
-            assert await reason_of(ranks, params(port, tp_size=2)) is HandshakeReason.REFUSED
-            assert "/kv/handshake/1 answers 404" in ranks.state().error
+            assert await reason_of(ranks, params(port, tp_size=3)) is HandshakeReason.REFUSED
+            assert "/kv/handshake/2 answers 404" in ranks.state().error
             await left.wait()
         assert ranks.sent == []
 
@@ -695,24 +702,25 @@ async def test_what_a_rank_says_of_a_peer_becomes_one_short_line() -> None:
 
 
 async def test_engines_that_hang_do_not_add_up_for_who_comes_after_them() -> None:
-    """Many more than take turns here, and more connections than HTTP clients keep by default."""
+    """Many more than take turns here."""
     options = HandshakeOptions(timeout_s=30.0, concurrency=1)
     async with served(Engine()) as engine, hanging() as hung, pooled(options=options) as ranks:
         others = [asyncio.create_task(reason_of(ranks, params(hung.port, f"h{i}", tp_size=8))) for i in range(32)]
-        await hung.until_asked(32 * 8)
+        await hung.until_asked(32)
         async with asyncio.timeout(5.0):
             await ranks.pool.connect(params(engine.port))
         assert not any(task.done() for task in others)
+        assert hung.num_asked == 32
         assert ranks.pool.summary() == PeerSummary(peers_connecting=32, peers_connected=1)
         for i in range(32):
             ranks.pool.forget(f"h{i}")
         assert set(await asyncio.gather(*others)) == {HandshakeReason.FORGOTTEN}
 
 
-async def test_an_engine_that_hangs_holds_few_connections() -> None:
+async def test_an_engine_that_hangs_holds_one_connection() -> None:
     async with hanging() as hung, pooled(options=HandshakeOptions(timeout_s=0.2)) as ranks:
         assert await reason_of(ranks, params(hung.port, tp_size=64)) is HandshakeReason.TIMEOUT
-        assert hung.num_asked == MAX_RANKS_AT_ONCE
+        assert hung.num_asked == 1
 
 
 async def test_no_more_engines_are_met_than_are_remembered() -> None:

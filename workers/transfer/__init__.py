@@ -16,5 +16,6 @@ In the main process, without NIXL:
 
 ``handshake_server``  answers for our own ranks
 ``plan``              can two engines be paired at all?
-``handshake_pool``    which remote engines are known; ``handshake_fetch`` asks them
+``handshake_pool``    which remote engines are known; ``handshake_fetch`` asks them,
+                      at the addresses that ``handshake_resolver`` finds
 """

@@ -8,21 +8,25 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from workers.limits import MAX_ID_CHARS, MAX_RANKS
 from workers.transfer.errors import HandshakeError, HandshakeReason
-from workers.transfer.handshake_http import Answer, BadAnswerError, get
+from workers.transfer.handshake_http import Answer, BadAnswerError, Place, get
 
 if TYPE_CHECKING:
     from protocol.handoff import KVTransferParams
+    from workers.transfer.handshake_resolver import Resolver
 
 T = TypeVar("T")
 
 #: A real answer has about 1 KB and grows by some for each network device.
 MAX_ANSWER_BYTES = 2**20
-#: Ranks of one engine asked at once: how many sockets an engine that hangs can hold.
+#: Ranks of one engine asked at once, and connections for that beside the one that each engine may have at any time.
+#: Engines that hang shall not use up what this process may open.
 MAX_RANKS_AT_ONCE = 8
+MAX_EXTRA_CONNECTIONS = 128
 #: Names as they occur in DNS and in compose files. Nothing that could end a URL's authority part.
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 
@@ -60,39 +64,68 @@ def _num_ranks(params: KVTransferParams) -> int:
 
 
 class HandshakeFetcher:
-    """Speaks to handshake servers. ``fetch`` has no timeout of its own: wrap it."""
+    """Speaks to handshake servers. ``fetch`` has no timeout of its own: wrap it.
 
-    def __init__(self, token: str | None, compatibility_hash: str) -> None:
+    ``try_s``: seconds to connect to an address before the host's next one is tried.
+    """
+
+    def __init__(self, token: str | None, compatibility_hash: str, *, resolver: Resolver, try_s: float) -> None:
         self._authorization = f"Bearer {token}".encode() if token else b""
         self._compatibility_hash = compatibility_hash
+        self._resolver = resolver
+        self._try_s = try_s
+        self._num_extra = 0
 
     async def fetch(self, target: Target) -> list[RankMetadata]:
-        """The metadata of all ranks, in order; they are asked at once. The first that fails ends it for all."""
-        turns = asyncio.Semaphore(MAX_RANKS_AT_ONCE)
+        """The metadata of all ranks, in order: of the first, and when that has answered, of the others at once.
+
+        An engine that hangs costs one connection. The first rank that fails ends it for all.
+        """
+        place = await self._find(target)
+        answer = await self._get(place, 0)
+        first = self._check(target, 0, answer.body)
+        return [first, *await self._fetch_others(target, replace(place, addresses=(answer.address,)))]
+
+    async def _find(self, target: Target) -> Place:
+        try:
+            addresses = await self._resolver.addresses(target.host)
+        except OSError as error:
+            raise HandshakeError(HandshakeReason.REFUSED, f"{target.host}: {error}") from error
+        return Place(target.host, target.port, addresses, self._try_s)
+
+    async def _fetch_others(self, target: Target, place: Place) -> list[RankMetadata]:
+        ranks, found = iter(range(1, target.num_ranks)), dict[int, RankMetadata]()
+
+        async def fetch_in_turn() -> None:
+            for rank in ranks:
+                answer = await self._get(place, rank)
+                found[rank] = self._check(target, rank, answer.body)
+
+        wanted = min(MAX_RANKS_AT_ONCE, target.num_ranks - 1) - 1
+        # When there are none left the ranks are asked one after the other, and still wait for nobody else.
+        num_extra = max(0, min(wanted, MAX_EXTRA_CONNECTIONS - self._num_extra))
+        self._num_extra += num_extra
         try:
             async with asyncio.TaskGroup() as group:
-                fetches = [
-                    group.create_task(self._fetch_in_turn(turns, target, rank)) for rank in range(target.num_ranks)
-                ]
+                for _ in range(1 + num_extra):
+                    group.create_task(fetch_in_turn())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return [fetch.result() for fetch in fetches]
+        finally:
+            self._num_extra -= num_extra
+        return [found[rank] for rank in range(1, target.num_ranks)]
 
-    async def _fetch_in_turn(self, turns: asyncio.Semaphore, target: Target, rank: int) -> RankMetadata:
-        async with turns:
-            return await self._fetch_rank(target, rank)
-
-    async def _fetch_rank(self, target: Target, rank: int) -> RankMetadata:
+    async def _get(self, place: Place, rank: int) -> Answer:
         path = f"/kv/handshake/{rank}"
-        where = f"{target.host} port {target.port}, {path}"
+        where = f"{place.host} port {place.port}, {path}"
         try:
-            answer = await get(target.host, target.port, path, self._authorization, MAX_ANSWER_BYTES)
+            answer = await get(place, path, self._authorization, MAX_ANSWER_BYTES)
         except BadAnswerError as error:
             raise HandshakeError(HandshakeReason.GARBAGE, f"{where}: {error}") from error
         except OSError as error:
             raise HandshakeError(HandshakeReason.REFUSED, f"{where}: {error}") from error
         _check_status(where, answer)
-        return self._check(target, rank, answer.body)
+        return answer
 
     def _check(self, target: Target, rank: int, answer: bytes) -> RankMetadata:
         handshake = _decode(answer, Handshake)

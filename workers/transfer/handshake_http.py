@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import httptools
+import msgspec
 
 #: Status line and headers of an answer may take this much beside the body.
 _MAX_HEAD_BYTES = 65536
@@ -19,10 +20,24 @@ class BadAnswerError(Exception):
     """What came is no HTTP answer, or too long, or cut off. The message is one line without anything of it."""
 
 
-class Answer:
-    """A status and a body; httptools calls the ``on_`` methods."""
+class Place(msgspec.Struct, frozen=True):
+    """Where to ask: ``host`` as people call it, and its ``addresses`` (one or more), of which the best comes first.
 
-    def __init__(self) -> None:
+    ``try_s``: seconds after which an address that has not let us connect is given up for the next one. The last has
+    all the time there is.
+    """
+
+    host: str
+    port: int
+    addresses: tuple[str, ...]
+    try_s: float
+
+
+class Answer:
+    """A status and a body, from ``address``; httptools calls the ``on_`` methods."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.status = 0
         self.body = b""
         self.is_complete = False
@@ -47,33 +62,42 @@ class Answer:
         self.is_complete = self.status >= 200
 
 
-async def get(host: str, port: int, path: str, authorization: bytes, max_body_bytes: int) -> Answer:
-    """Ask. No timeout, no redirect, no proxy; ``authorization`` may be empty.
+async def get(place: Place, path: str, authorization: bytes, max_body_bytes: int) -> Answer:
+    """Ask. No timeout, no redirect, no proxy, no name is looked up; ``authorization`` may be empty.
 
     Raises OSError when nobody can be reached and BadAnswerError. Cancelling it closes the connection at once.
     """
+    address, reader, writer = await _connect(place)
     try:
-        reader, writer = await asyncio.open_connection(host, port)
-    except UnicodeError as error:
-        raise OSError(f"{host!r} cannot be a host name") from error
-    try:
-        writer.write(_request(host, port, path, authorization))
-        return await _read(reader, max_body_bytes)
+        writer.write(_request(place, path, authorization))
+        return await _read(Answer(address), reader, max_body_bytes)
     finally:
         # Not ``close``, which first sends what a hanging peer has not taken.
         writer.transport.abort()
 
 
-def _request(host: str, port: int, path: str, authorization: bytes) -> bytes:
-    name = f"[{host}]" if ":" in host else host
-    head = f"GET {path} HTTP/1.1\r\nHost: {name}:{port}\r\nConnection: close\r\n".encode()
+async def _connect(place: Place) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
+    """One after the other, so that nobody costs more than one socket. Raises the OSError of the last."""
+    *others, last = place.addresses
+    for address in others:
+        try:
+            async with asyncio.timeout(place.try_s):
+                return address, *await asyncio.open_connection(address, place.port)
+        except OSError:  # TimeoutError is one
+            continue
+    return last, *await asyncio.open_connection(last, place.port)
+
+
+def _request(place: Place, path: str, authorization: bytes) -> bytes:
+    name = f"[{place.host}]" if ":" in place.host else place.host
+    head = f"GET {path} HTTP/1.1\r\nHost: {name}:{place.port}\r\nConnection: close\r\n".encode()
     if authorization:
         head += b"Authorization: " + authorization + b"\r\n"
     return head + b"\r\n"
 
 
-async def _read(reader: asyncio.StreamReader, max_body_bytes: int) -> Answer:
-    answer, num_bytes = Answer(), 0
+async def _read(answer: Answer, reader: asyncio.StreamReader, max_body_bytes: int) -> Answer:
+    num_bytes = 0
     while not answer.is_complete:
         data = await reader.read(_CHUNK_BYTES)
         if not data:

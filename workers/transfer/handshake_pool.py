@@ -3,11 +3,12 @@
 Lives in the main process's event loop. Handshakes run as tasks of their own; a request that waits for one can go away
 without ending it for the others.
 
-What is bounded, and why like this. Waiting for a peer's bytes costs a socket and a task, and a peer that hangs lets us
-wait for the whole timeout: so nobody queues for it, all engines are asked at once, and only ``max_engines`` bounds how
-many. What a handshake costs others here is the time of our ranks, which load the metadata between their reads: that
-part takes turns, ``concurrency`` at once, and begins only when all bytes have arrived. A peer can hold up nobody but
-its own requests, however it behaves.
+What is bounded, and why like this. Waiting for a peer costs a task, a socket, and a thread while its name is looked up;
+a peer or a name that hangs lets us wait for the whole timeout: so nobody queues for it, all engines are asked at once,
+and only ``max_engines`` bounds how many. A peer gets more sockets only when its first rank has answered. What a
+handshake costs others here is the time of our ranks, which load the metadata between their reads: that part takes
+turns, ``concurrency`` at once, and begins only when all bytes have arrived. A peer can hold up nobody but its own
+requests, however it behaves.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from workers.transfer.handshake_fetch import HandshakeFetcher, Target, target_of
 from workers.transfer.handshake_peer import Backoff, Peer
 from workers.transfer.handshake_ranks import OurRanks
 from workers.transfer.handshake_reads import PeerReads
+from workers.transfer.handshake_resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
 from workers.transfer.handshake_view import (
     HandshakeStats,
     PeerState,
@@ -59,7 +61,8 @@ class HandshakePool:
     """The engine's way to remote engines. All methods are called from one event loop.
 
     ``local`` are our own ranks. ``send`` passes a message on to every one of them; their answers come back through
-    ``on_connected``. ``clock`` is seconds.
+    ``on_connected``. ``clock`` is seconds; ``lookup`` says which addresses a host name has,
+    and is called from threads.
     """
 
     def __init__(
@@ -71,12 +74,18 @@ class HandshakePool:
         compatibility_hash: str,
         options: HandshakeOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
+        lookup: Lookup = look_up,
     ) -> None:
         self._send = send
         self._local = tuple(local)
         self._options = options or HandshakeOptions()
         self._backoff = Backoff(min_s=self._options.min_backoff_s, max_s=self._options.max_backoff_s)
-        self._fetcher = HandshakeFetcher(token, compatibility_hash)
+        self._fetcher = HandshakeFetcher(
+            token,
+            compatibility_hash,
+            resolver=Resolver(lookup, self._options.max_engines),
+            try_s=self._options.timeout_s / (MAX_ADDRESSES + 1),
+        )
         self._ranks = OurRanks(send, len(self._local), self._options.concurrency)
         self._clock = clock
         #: In order of last use.
