@@ -614,6 +614,34 @@ async def test_stuck_reads_are_not_forgotten_with_their_engine() -> None:
         await ranks.pool.connect(params(engine.port))
 
 
+async def test_a_read_may_be_sent_while_the_engine_is_connected_and_none_of_its_reads_is_stuck() -> None:
+    ranks = Ranks(silent=True)
+    async with served(Engine()) as engine, pooled(ranks):
+        pool = ranks.pool
+        assert not pool.is_connected("e1"), "never heard of"
+        meeting = asyncio.create_task(pool.connect(params(engine.port)))
+        await ranks.until_asked()
+        assert not pool.is_connected("e1"), "it is being met"
+        ranks.answer()
+        await meeting
+        assert pool.is_connected("e1") and not pool.is_connected("e2")
+        pool.read_started("e1", 1)
+        assert pool.is_connected("e1")
+        pool.read_given_up("e1", 1)
+        assert not pool.is_connected("e1"), "a read is stuck"
+        pool.read_ended("e1", 1, failed=False)
+        assert pool.is_connected("e1")
+        ranks.answer(error="it is gone")
+        assert not pool.is_connected("e1"), "a rank has lost it"
+
+
+async def test_an_engine_that_was_forgotten_cannot_be_read_from() -> None:
+    async with served(Engine()) as engine, pooled() as ranks:
+        await ranks.pool.connect(params(engine.port))
+        ranks.pool.forget("e1")
+        assert not ranks.pool.is_connected("e1")
+
+
 async def test_one_engine_that_is_stuck_is_no_reason_to_refuse_another() -> None:
     async with served(Engine()) as engine, pooled() as ranks:
         ranks.pool.read_started("e2", 1)

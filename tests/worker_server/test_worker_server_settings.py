@@ -105,12 +105,13 @@ def test_a_read_that_hangs_is_given_up_before_the_router_gives_up_the_worker() -
     assert worker.handshake_timeout_s + worker.read_timeout_s < RouterSettings().first_byte_timeout_s
 
 
-@pytest.mark.parametrize("read_timeout_s", [0, -1])
-def test_a_read_gets_some_time(read_timeout_s: float) -> None:
+@pytest.mark.parametrize("timeout_s", [0, -1])
+@pytest.mark.parametrize("name", ["read_timeout_s", "step_timeout_s"])
+def test_a_read_and_a_step_get_some_time(name: str, timeout_s: float) -> None:
     with pytest.raises(ValueError, match="greater than 0"):
-        WorkerSettings(model="m", read_timeout_s=read_timeout_s)
+        WorkerSettings(model="m", **{name: timeout_s})
 
 
-def test_the_engine_is_told_when_to_give_a_read_up() -> None:
-    settings = WorkerSettings(model="m", read_timeout_s=2.5)
-    assert engine_config(settings, READY).read_timeout_s == 2.5
+def test_the_engine_is_told_when_to_give_up_a_read_and_a_step() -> None:
+    config = engine_config(WorkerSettings(model="m", read_timeout_s=2.5, step_timeout_s=7.5), READY)
+    assert (config.read_timeout_s, config.step_timeout_s) == (2.5, 7.5)
