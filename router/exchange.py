@@ -49,6 +49,7 @@ class Exchange:
         "prefill_worker",
         "progress",
         "prompt",
+        "relayed_error",
         "reply",
         "request_id",
         "services",
@@ -90,6 +91,8 @@ class Exchange:
         self.num_prefills = 0
         self.failed_prefill: set[Worker] = set()
         self.last_error: ApiError | None = None
+        #: The error that D put into its stream, and that the client has seen.
+        self.relayed_error: ApiError | None = None
         self.stop_error: ApiError | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None

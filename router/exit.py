@@ -41,7 +41,7 @@ def settle(x: Exchange, error: ApiError | None) -> None:
     x.services.metrics.ended(x, state, error)
     x.vacate()  # last: it wakes others
     if x.services.settings.log_requests or x.progress.state is State.FAILED:
-        _log(x, state, error)
+        _log(x, state, error or x.relayed_error)
 
 
 def _log(x: Exchange, state: State, error: ApiError | None) -> None:

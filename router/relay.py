@@ -12,6 +12,7 @@ from router.upstream import LegError
 from router.worker_errors import LOOKS_FAILED, error_event
 
 if TYPE_CHECKING:
+    from protocol.errors import ApiError
     from router.exchange import Exchange
 
 #: The end of an event.
@@ -24,25 +25,26 @@ async def relay(x: Exchange, first: bytes) -> None:
     """Send ``first`` and all that follows. Raises UpstreamError when D fails or its stream ends without its end."""
     if not x.ask.stream:
         await x.reply.whole(200, b"application/json", first)
-    elif await _pump(x, first):
-        await x.reply.end()
-    else:
+        x.on(Event.FINISHED)
+        return
+    x.relayed_error = await _pump(x, first)
+    await x.reply.end()
+    if x.relayed_error is not None:
         x.services.metrics.relayed_errors += 1
-        await x.reply.end()
         x.on(Event.FAILED)
         return
     x.on(Event.FINISHED)
 
 
-async def _pump(x: Exchange, data: bytes) -> bool:
-    """Until the stream ends; False when there was an error in it, which the client has been sent."""
+async def _pump(x: Exchange, data: bytes) -> ApiError | None:
+    """Until the stream ends; the error that was in it, which the client has been sent."""
     answer, reply, itl = x.answer, x.reply, x.services.metrics.itl
     assert answer is not None
     clock = asyncio.get_running_loop().time
     # From the first token on: the wait for the second one is the hand-off, as a client feels it.
     last_s = reply.first_content_s
     last = partial = b""
-    failed = False
+    failed: ApiError | None = None
     try:
         while data:
             if partial or not data.endswith(END):
@@ -56,15 +58,15 @@ async def _pump(x: Exchange, data: bytes) -> bool:
                 if last_s is not None:
                     itl.observe(now_s - last_s)
                 last_s = now_s
-                if LOOKS_FAILED in data and error_event(data) is not None:
-                    failed = True
+                if failed is None and LOOKS_FAILED in data:
+                    failed = error_event(data)
                 await reply.write(data)
             data = await answer.chunk()
     except LegError as error:
-        if not failed:
+        if failed is None:
             raise UpstreamError(f"The decode worker failed: {error}.") from None
-    if failed or last.endswith(DONE_EVENT):
-        return not failed
+    if failed is not None or last.endswith(DONE_EVENT):
+        return failed
     raise UpstreamError("The decode worker's stream ended early.")
 
 

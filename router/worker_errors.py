@@ -13,6 +13,8 @@ _TRY_ANOTHER = frozenset({408, 425, 429})
 #: Between router and worker; the client's own key was fine.
 _NOT_THE_CLIENTS = frozenset({401, 403, 404, 405})
 
+_BAD_TOKEN = frozenset({401, 403})
+
 #: Only what contains this can be an error event. (In a text the quotes are escaped; as a whole text it is parsed.)
 LOOKS_FAILED = b'"error"'
 
@@ -38,6 +40,8 @@ class WorkerError(ApiError):
 def from_worker(status: int, body: bytes, retry_after: bytes = b"") -> ApiError:
     """The error a client is told when a worker answered ``status`` (not 200) with ``body``."""
     error = _error_object(body)
+    if status in _BAD_TOKEN:
+        return UpstreamError("A worker does not accept the router's internal token.")
     if status in _NOT_THE_CLIENTS and not (status == 404 and error.get("code") == "model_not_found"):
         return UpstreamError(f"A worker answered with status {status}.")
     if status < 400:

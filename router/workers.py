@@ -276,5 +276,8 @@ class WorkerPool:
         if not decode:
             raise UnavailableError("No decode worker is known.", retry_after_s=1)
         if not sources:
-            raise UnavailableError("No prefill worker is known that a decode worker can read from.", retry_after_s=1)
+            why = "their models, dtypes or block sizes differ" if prefill else "there is none"
+            raise UnavailableError(
+                f"No prefill worker is known that a decode worker can read from: {why}.", retry_after_s=1
+            )
         return Route(sources, decode, single=False)

@@ -67,13 +67,14 @@ def create_internal_app(
     access: Access,
     health: Health,
     drain: Callable[[], None],
+    load: Callable[[], WorkerLoad],
     peers: PeerLook = dict,
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
     """What routers and other workers talk to. ``peers``: the remote engines. ``routers``: more pages: the handshake."""
     app = FastAPI(title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
-    app.include_router(internal_pages(engine, leases, access, health, drain, peers))
+    app.include_router(internal_pages(engine, leases, access, health, drain, load, peers))
     for router in routers:
         app.include_router(router)
     return app

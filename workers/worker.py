@@ -219,6 +219,7 @@ class Worker:
             access=access,
             health=self._health,
             drain=self._begin_drain,
+            load=self._tell_load,
             peers=self._pool.states,
             routers=[self._handshakes(readies)],
         )

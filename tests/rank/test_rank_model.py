@@ -150,8 +150,8 @@ def test_ranks_spread_over_the_gpus(
 @pytest.mark.parametrize(
     ("model_type", "num_ranks", "reason"),
     [
-        ("qwen3", 5, "5 does not divide its 32 attention heads and 32 KV heads"),
-        ("mixtral", 16, "16 does not divide its 32 attention heads and 8 KV heads"),
+        ("qwen3", 5, "5 ranks do not divide its 32 attention heads and its 32 KV heads"),
+        ("mixtral", 16, "16 ranks do not divide its 8 KV heads"),
         ("gpt2", 2, "no tensor-parallel plan"),
         ("phi3", 2, "does not split q_proj, k_proj, v_proj by heads"),
         ("olmo2", 2, "does not split q_proj, k_proj, v_proj by heads"),

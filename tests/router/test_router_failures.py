@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -402,3 +403,25 @@ class TestLostLeases:
         assert (len(p.bodies), len(d.bodies)) == (2, 3)
         assert cluster.leases.released == ["leasep01"]
         cluster.check_idle()
+
+
+async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, d = await trio(cluster, "prefill", "decode")
+    broken = StreamThen(1, "error")
+    broken.go.set()
+    d.script.append(broken)
+    with caplog.at_level(logging.INFO, "baton.router"):
+        response = await cluster.post(chat(stream=True))
+    assert events(response.text)[-1]["error"]["message"] == "broke"
+    (line,) = [record.getMessage() for record in caplog.records if " failed after " in record.getMessage()]
+    assert line.endswith("'broke'")
+
+
+async def test_a_worker_with_another_internal_token_is_named_as_such(cluster: Cluster) -> None:
+    _, d = await trio(cluster, "prefill", "decode")
+    d.script.extend([Refuse(401, BROKEN)] * 3)
+    response = await cluster.post(chat())
+    assert response.status_code == 502
+    assert "internal token" in response.json()["error"]["message"]

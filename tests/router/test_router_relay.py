@@ -66,7 +66,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False) -> tuple[bool | None,
         num_chunks=0,
     )
     try:
-        return await relay._pump(x, chunks[0]), sent, x.num_tokens
+        return await relay._pump(x, chunks[0]) is None, sent, x.num_tokens
     except UpstreamError:
         return None, sent, x.num_tokens
 

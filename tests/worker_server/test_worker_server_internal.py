@@ -15,6 +15,12 @@ async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:
         assert (await worker.internal.get("/internal/state")).json()["peers"] == []
 
 
+async def test_the_state_and_the_load_page_say_the_same() -> None:
+    async with front() as worker:
+        state = (await worker.internal.get("/internal/state")).json()
+        assert state["load"] == (await worker.http.get("/load")).json()
+
+
 async def test_remote_engines_are_listed_with_everything_about_them() -> None:
     """Through JSON, as they are read."""
     failed = PeerView(
@@ -33,6 +39,7 @@ async def test_remote_engines_are_listed_with_everything_about_them() -> None:
             "failure_age_s": None,
             "reads": 0,
             "stuck": 0,
+            "refuses": False,
         },
         {
             "engine_id": "e2",
@@ -42,5 +49,6 @@ async def test_remote_engines_are_listed_with_everything_about_them() -> None:
             "failure_age_s": 1.5,
             "reads": 3,
             "stuck": 1,
+            "refuses": True,
         },
     ]

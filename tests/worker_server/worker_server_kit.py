@@ -273,7 +273,9 @@ async def front(
         load=engine.load,
         max_body_bytes=max_body_bytes,
     )
-    internal = create_internal_app(engine=engine, leases=leases, access=access, health=health, drain=engine.begin_drain)
+    internal = create_internal_app(
+        engine=engine, leases=leases, access=access, health=health, drain=engine.begin_drain, load=engine.load
+    )
     ports = [HttpPort(public, bound), HttpPort(internal, internal_bound)]
     for port in ports:
         await port.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -39,12 +40,19 @@ async def launch(
                 # Libraries print; our own standard output may be read by somebody.
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                # Ctrl-C reaches the whole process group, also while Python is still starting there.
+                preexec_fn=_ignore_interrupts,
                 env={**os.environ, **environ, "PYTHONPATH": path},
             )
         except BaseException:
             streams[1].close()
             raise
     return process, streams
+
+
+def _ignore_interrupts() -> None:
+    """What is ignored stays so when another program is executed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 async def _connect(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -48,7 +48,6 @@ def main(arguments: Sequence[str]) -> int:
     """Be a rank; the exit status. What goes wrong is one ``RankFailed`` on the socket, except the loss of a sibling."""
     descriptor, parent_pid, spec_json = arguments
     process.die_with_parent(int(parent_pid))
-    process.ignore_interrupts()
     process.be_quiet()
     spec = msgspec.json.decode(spec_json, type=RankSpec)
     with socket.socket(fileno=int(descriptor)) as sock:

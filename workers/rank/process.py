@@ -26,11 +26,6 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(0)
 
 
-def ignore_interrupts() -> None:
-    """Ctrl-C reaches the whole process group; the parent decides in which order we end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def be_quiet() -> None:
     """No progress bars, no warnings of the libraries: what matters comes as our own messages."""
     warnings.simplefilter("ignore")

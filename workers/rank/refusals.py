@@ -80,8 +80,13 @@ def _split(config: PretrainedConfig, num_ranks: int) -> Iterator[str]:
         yield f"its plan in transformers does not split {', '.join(whole)} by heads"
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    if heads % num_ranks or kv_heads % num_ranks:
-        yield f"{num_ranks} does not divide its {heads} attention heads and {kv_heads} KV heads"
+    uneven = [
+        f"{number} {what}"
+        for number, what in ((heads, "attention heads"), (kv_heads, "KV heads"))
+        if number % num_ranks
+    ]
+    if uneven:
+        yield f"{num_ranks} ranks do not divide its {' and its '.join(uneven)}"
 
 
 def _features(config: PretrainedConfig) -> Iterator[str]:

@@ -14,6 +14,7 @@ from workers.engine.errors import EngineFault
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from protocol.worker import WorkerLoad
     from workers.engine.counters import EngineStats
     from workers.server.access import Access
     from workers.server.pages import Health
@@ -30,6 +31,7 @@ def internal_pages(
     access: Access,
     health: Health,
     drain: Callable[[], None],
+    load: Callable[[], WorkerLoad],
     peers: PeerLook = dict,
 ) -> APIRouter:
     """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``POST /internal/drain``.
@@ -47,7 +49,8 @@ def internal_pages(
 
     @guarded.get("/state")
     async def state() -> Response:
-        return _json({"ledger": ledger(engine), **describe(engine.stats()), "peers": list_peers(peers())})
+        known = {"load": load(), "peers": list_peers(peers())}
+        return _json({"ledger": ledger(engine), **describe(engine.stats()), **known})
 
     @guarded.post("/abort/{request_id}")
     async def abort(request_id: str) -> Response:
@@ -83,13 +86,16 @@ def ledger(engine: FrontEngine) -> str:
 
 
 def describe(stats: EngineStats) -> dict[str, object]:
-    """Block counts by state, the load, and the counters."""
-    return {"blocks": asdict(stats.pool), "load": stats.load, "counters": asdict(stats.counters)}
+    """Block counts by state, and the counters."""
+    return {"blocks": asdict(stats.pool), "counters": asdict(stats.counters)}
 
 
 def list_peers(views: Mapping[str, PeerView]) -> list[dict[str, object]]:
     """Every remote engine with its id; the one used last comes last."""
-    return [{"engine_id": engine_id, **msgspec.structs.asdict(view)} for engine_id, view in views.items()]
+    return [
+        {"engine_id": engine_id, **msgspec.structs.asdict(view), "refuses": view.refuses}
+        for engine_id, view in views.items()
+    ]
 
 
 def _json(value: object) -> Response:
