@@ -414,7 +414,7 @@ async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
     d.script.append(broken)
     with caplog.at_level(logging.INFO, "baton.router"):
         response = await cluster.post(chat(stream=True))
-    assert events(response.text)[-1]["error"]["message"] == "broke"
+    assert '"broke"' in response.text
     (line,) = [record.getMessage() for record in caplog.records if " failed after " in record.getMessage()]
     assert line.endswith("'broke'")
 
