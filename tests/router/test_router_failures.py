@@ -409,12 +409,8 @@ async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, d = await trio(cluster, "prefill", "decode")
-    broken = StreamThen(1, "error")
-    broken.go.set()
-    d.script.append(broken)
     with caplog.at_level(logging.INFO, "baton.router"):
-        response = await cluster.post(chat(stream=True))
-    assert '"broke"' in response.text
+        assert '"broke"' in await break_off(cluster, d, "error")
     (line,) = [record.getMessage() for record in caplog.records if " failed after " in record.getMessage()]
     assert line.endswith("'broke'")
 

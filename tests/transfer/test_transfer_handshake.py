@@ -590,7 +590,7 @@ async def test_an_engine_with_a_read_that_does_not_end_is_refused_until_it_has()
         ranks.pool.read_given_up("e1", 1)
         ranks.pool.read_given_up("e1", 2)
         ranks.pool.read_given_up("e1", 99)
-        with pytest.raises(HandshakeError, match="engine e1 stopped answering: 2 reads have not ended") as caught:
+        with pytest.raises(HandshakeError, match="2 reads from engine e1 were given up and have not ended") as caught:
             await ranks.pool.connect(params(engine.port))
         assert caught.value.reason is HandshakeReason.STUCK
         assert (ranks.state().reads, ranks.state().stuck, ranks.pool.stats().stuck_reads) == (3, 2, 2)

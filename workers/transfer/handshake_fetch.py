@@ -133,14 +133,17 @@ class HandshakeFetcher:
             versions = f"wire version {handshake.wire_version} there, {WIRE_VERSION} here"
             raise HandshakeError(HandshakeReason.INCOMPATIBLE, versions)
         if handshake.engine_id != target.engine_id:
-            raise HandshakeError(HandshakeReason.WRONG_ENGINE, f"engine {target.engine_id} is not there any more")
+            raise HandshakeError(HandshakeReason.WRONG_ENGINE, f"another engine than {target.engine_id} is there now")
         if handshake.compatibility_hash != self._compatibility_hash:
             hashes = (
                 f"compatibility hash {handshake.compatibility_hash[:64]!r} there, {self._compatibility_hash!r} here"
             )
             raise HandshakeError(HandshakeReason.INCOMPATIBLE, hashes)
         metadata = _decode(handshake.metadata, RankMetadata)
-        if (metadata.engine_id, metadata.rank, metadata.num_ranks) != (target.engine_id, rank, target.num_ranks):
+        if metadata.num_ranks != target.num_ranks:
+            sizes = f"the hand-off speaks of {target.num_ranks} ranks, the engine has {metadata.num_ranks}"
+            raise HandshakeError(HandshakeReason.INCOMPATIBLE, sizes)
+        if (metadata.engine_id, metadata.rank) != (target.engine_id, rank):
             raise HandshakeError(HandshakeReason.GARBAGE, "the metadata is that of another rank")
         return metadata
 

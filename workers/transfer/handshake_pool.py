@@ -188,7 +188,7 @@ class HandshakePool:
     def _refuse_stuck(self, engine_id: str) -> None:
         num_stuck = self._reads.stuck(engine_id)
         if num_stuck:
-            what = f"engine {engine_id} stopped answering: {num_stuck} reads have not ended"
+            what = f"{num_stuck} reads from engine {engine_id} were given up and have not ended"
             raise HandshakeError(HandshakeReason.STUCK, what)
 
     def _peer(self, engine_id: str) -> Peer:
