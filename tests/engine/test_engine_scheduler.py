@@ -553,6 +553,29 @@ def test_who_has_left_is_not_told_that_the_read_is_given_up() -> None:
     assert (counters.ended["aborted"], counters.ended["failed"], counters.reads_timed_out) == (1, 0, 1)
 
 
+def test_when_a_read_takes_too_long_the_ranks_have_to_show_that_they_answer() -> None:
+    bench = Bench()
+    bench.add_remote("a", PROMPT)
+    bench.pump()
+    bench.scheduler.time_out_read(1)
+    assert bench.step() == Step(1, [], [], [], [])
+    assert bench.step() is None
+    assert bench.scheduler.counters.steps == 0
+
+
+def test_a_step_that_is_under_way_shows_that_already() -> None:
+    bench = Bench()
+    bench.add_remote("a", PROMPT)
+    bench.add("b", [1], 1)
+    bench.pump()
+    bench.scheduler.time_out_read(1)
+    assert bench.pump() == []
+    bench.finish()
+    assert [step.dropped for step in bench.pump() if isinstance(step, Step)] == [[2]]
+    bench.finish()
+    assert bench.pump() == []
+
+
 def test_a_read_is_given_up_once() -> None:
     bench = Bench()
     bench.add_remote("a", PROMPT)

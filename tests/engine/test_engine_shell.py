@@ -585,6 +585,20 @@ async def test_a_step_without_rows_that_does_not_end_is_the_end_too() -> None:
     assert len(ears.of("dead")) == 1
 
 
+async def test_a_rank_that_hangs_while_it_reads_is_found_too() -> None:
+    ears = Ears()
+    world = World(ears.hooks)
+    world.link.auto = False
+    stream = await world.reading()
+    assert world.step_timers == []
+    world.timers[0].fire()
+    with pytest.raises(ReadFailedError):
+        await anext(stream)
+    (timer,) = world.step_timers
+    timer.fire()
+    assert len(ears.of("dead")) == 1
+
+
 @pytest.mark.parametrize("never", [None, 0, 0.0])
 async def test_steps_may_take_as_long_as_they_like(never: float | None) -> None:
     world = World(step_timeout_s=never)
@@ -776,6 +790,7 @@ async def test_a_read_that_may_never_end_does_not_hide_the_pressure() -> None:
     await turns()
     assert ears.of("pressure") == [], "the read may end any moment"
     world.timers[0].fire()
+    await turns()
     assert ears.of("pressure") == [None]
     world.engine.end_lease(lease)
     assert len(await collect(waiting)) == 1

@@ -61,6 +61,8 @@ class Scheduler:
         self._next_step_id = 1
         self._step: Step | None = None
         self._plan = StepPlan(0)
+        #: The ranks shall answer something, if only that they can.
+        self._is_probe_due = False
         self._cancels: dict[int, CancelRead] = {}
         self._disconnected: list[tuple[int, KVTransferParams]] = []
 
@@ -185,9 +187,10 @@ class Scheduler:
         plan.add_row(seq, [])
 
     def _close(self, plan: StepPlan, commands: list[Command]) -> None:
-        step = plan.to_step(self._next_step_id, list(self.board.forgotten))
+        step = plan.to_step(self._next_step_id, list(self.board.forgotten), even_empty=self._is_probe_due)
         if step is None:
             return
+        self._is_probe_due = False
         self.board.forgotten.clear()
         self._next_step_id += 1
         self._step, self._plan = step, plan
@@ -224,9 +227,14 @@ class Scheduler:
         return self._reads.give_up(read_id, error)
 
     def time_out_read(self, read_id: int) -> Output | None:
-        """The read has not ended after ``read_timeout_s``; otherwise as ``fail_read``. Call it once per read."""
+        """The read has not ended after ``read_timeout_s``; otherwise as ``fail_read``. Call it once per read.
+
+        A rank of ours that hangs looks the same as a P that does. While no step is under way that would show it, the
+        next one is sent even if it is empty.
+        """
         self.counters.reads_timed_out += 1
         self._reads.note_overdue(read_id)
+        self._is_probe_due = self._step is None
         after = f"after {self.config.read_timeout_s:g} s (read_timeout)"
         return self._reads.give_up(read_id, f"the read of P's blocks has not ended {after}")
 

@@ -40,9 +40,9 @@ class StepPlan:
         row = Row(seq.id, seq.num_computed, num_tokens, new_blocks, num_tokens == remaining)
         self.entries.append((seq, row))
 
-    def to_step(self, step_id: int, dropped: list[int]) -> Step | None:
-        """The message, or None if there is nothing to tell."""
-        if not (self.entries or dropped or self._fresh):
+    def to_step(self, step_id: int, dropped: list[int], *, even_empty: bool = False) -> Step | None:
+        """The message, or None if there is nothing to tell; ``even_empty`` asks for an answer all the same."""
+        if not (self.entries or dropped or self._fresh or even_empty):
             return None
         rows = [row for _, row in self.entries]
         return Step(step_id, list(self._fresh.items()), dropped, self._started, rows)
