@@ -143,7 +143,7 @@ class Worker:
             text.cancel()
             await asyncio.gather(ranks, text, return_exceptions=True)
             if not ranks.cancelled() and ranks.exception() is None:
-                self._parts.push_async_callback(ranks.result().stop)
+                self._parts.push_async_callback(self._stop_ranks, ranks.result())
         for task in (text, ranks):
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
@@ -151,6 +151,12 @@ class Worker:
             raise RankStartError(f"the model was not loaded after start_timeout_s = {settings.start_timeout_s:g} s")
         self._parts.callback(text.result().close)
         return ranks.result(), text.result()
+
+    async def _stop_ranks(self, ranks: RankGroup) -> None:
+        """Those of a dead engine may stand still, and would leave when they are killed and not before."""
+        if self.failed.done():
+            ranks.kill()
+        await ranks.stop()
 
     def _build_engine(self, ranks: RankGroup) -> AsyncEngine:
         settings, token = self._settings, self._settings.internal_token

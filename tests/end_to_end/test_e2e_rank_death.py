@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import reference
-from stack import MODEL, Stack
+from stack import MODEL, Stack, stopped
 
 from registry.redis_registry import RedisRegistry
 
@@ -73,3 +73,23 @@ async def test_a_dead_rank_ends_its_engine_and_nobody_waits(tmp_path: Path, vict
         assert await registered(stack) == {stack.workers["other"].url}
         prompt = reference.prompt_of(30, seed=3)
         assert await stack.tokens(prompt, max_tokens=8) == reference.greedy(tuple(prompt), 8)
+
+
+async def test_a_rank_that_hangs_in_a_forward_pass_is_taken_for_dead(tmp_path: Path) -> None:
+    named = {"pair": {"role": "both", "tp": 2, "step-timeout-s": 2, **FLAGS}}
+    async with Stack(tmp_path, prefill=0, decode=0, named=named, with_router=False) as stack:
+        pair = stack.workers["pair"]
+        ranks = stack.ranks("pair")
+        stream = Streaming(stack, pair.url)
+        running = asyncio.create_task(stream.run())
+        await asyncio.wait_for(stream.begun.wait(), 30)
+        began = time.monotonic()
+        with stopped(ranks[1]):
+            await asyncio.wait_for(running, 20)
+            why = await asyncio.wait_for(pair.child.ended(), 20)
+        print(f"\nrank 1 stands still: the worker had left after {time.monotonic() - began:.2f} s: {why}")
+        assert stream.events[-1]["error"]["code"] == "engine_dead"
+        assert "step_timeout_s" in why
+        assert "no answer from ranks 0 and 1" in why, "one hangs, the other waits for it"
+        assert [pid for pid in ranks if is_alive(pid)] == []
+        assert await registered(stack) == set()

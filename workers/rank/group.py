@@ -105,6 +105,11 @@ class RankGroup:
         self._end.close()
         await asyncio.gather(*(self._stop(link) for link in self._links.values()))
 
+    def kill(self) -> None:
+        """End the ranks now, without ``on_death``: nothing they could still do matters. ``stop`` is to be awaited."""
+        self._end.close()
+        self._kill_all_but(None)
+
     async def _stop(self, link: RankLink) -> None:
         await link.stop()
         if link.exit_status != 0:
