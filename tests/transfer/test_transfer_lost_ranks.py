@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from transfer_helpers import PATIENCE_S, DecodeRank, PeerProcess
 
 from protocol.steps import CancelRead
-from workers.transfer.errors import PeerLostError
+from workers.transfer.errors import NixlError
 from workers.transfer.nixl_port import NixlAgent, PieceList, Transfer, TransferState
 
 
 class Watching(NixlAgent):
-    """NIXL, and whether it has told us that a peer died."""
+    """NIXL, and whether it has told us that a transfer failed, in whatever words."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -34,10 +34,13 @@ class Watching(NixlAgent):
 
     def state(self, transfer: Transfer) -> TransferState:
         try:
-            return super().state(transfer)
-        except PeerLostError:
+            state = super().state(transfer)
+        except NixlError:
             self.lost.set()
             raise
+        if state is TransferState.FAILED:
+            self.lost.set()
+        return state
 
 
 class Reader(DecodeRank):
@@ -94,7 +97,7 @@ def test_a_read_ends_when_the_ranks_that_live_have_ended(
     assert rank.lost().engine_id == alive.engine_id
     result = rank.result()
     assert (result.read_id, result.outcome) == (hanging, "cancelled" if cancelled else "failed")
-    assert "PeerLost" in result.error
+    assert result.error
     rank.cache[2:4] = 0
     rank.post(rank.engine_id, [9], [5], [0])
     assert rank.result().outcome == "done"
@@ -118,3 +121,38 @@ def test_dead_before_the_read_it_fails_and_another_engine_is_read(
         assert rank.read(whole, [6], [4]).outcome == "done"
         assert rank.bytes_of(4) == [6]
     assert alive.event("sent")["lease_id"] == "both"
+
+
+class Breaking(NixlAgent):
+    """NIXL, whose next transfer to be over ends with an error that names nobody."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.breaks = False
+
+    def state(self, transfer: Transfer) -> TransferState:
+        state = super().state(transfer)
+        if self.breaks and state is TransferState.DONE:
+            self.breaks = False
+            return TransferState.FAILED
+        return state
+
+
+def test_after_an_error_without_a_name_the_peer_is_met_anew() -> None:
+    agents: list[Breaking] = []
+
+    def make(name: str) -> Breaking:
+        agents.append(Breaking(name))
+        return agents[-1]
+
+    with DecodeRank(make_agent=make) as rank, PeerProcess() as peer:
+        assert rank.connect(peer.metadata) == ""
+        assert rank.read(peer, [1], [1]).outcome == "done"
+        agents[0].breaks = True
+        result = rank.read(peer, [2], [2])
+        assert (result.outcome, "NIXL reports an error" in result.error) == ("failed", True)
+        assert rank.lost().engine_id == peer.engine_id
+        assert "not connected" in rank.read(peer, [2], [2]).error
+        assert rank.connect(peer.metadata) == ""
+        assert rank.read(peer, [3], [2]).outcome == "done"
+        assert rank.bytes_of(2) == [3]

@@ -164,7 +164,7 @@ class AgentLoop:
                 if isinstance(error, PeerLostError):
                     self._lose(peer, error)
 
-    def _lose(self, peer: Peer, error: PeerLostError) -> None:
+    def _lose(self, peer: Peer, error: NixlError) -> None:
         """No new reads over it. The main process takes the engine for connected: say so, once, however the read ended;
         a cancelled one would not tell."""
         if not peer.leaving:

@@ -32,7 +32,7 @@ class BlockRead:
         self.read = read
         self.peer = peer
         #: Why the connection is gone, if it is: no other read over it can succeed.
-        self.lost: PeerLostError | None = None
+        self.lost: NixlError | None = None
         self._agent = agent
         self._memory = memory
         self._started = now
@@ -122,7 +122,7 @@ class BlockRead:
             return False
         self._release(transfer)
         if state is TransferState.FAILED:
-            self.machine.broke("NIXL reports an error")
+            self._broke(BackendFailedError("NIXL reports an error"))
         elif post.kind is PostKind.VERSIONS:
             self._compare(post.number)
         else:
@@ -143,8 +143,9 @@ class BlockRead:
             logger.info("read %d of %s is stale: %d of %d blocks", self.read.read_id, name, len(stale), num_blocks)
 
     def _broke(self, error: NixlError) -> None:
-        if isinstance(error, PeerLostError):
-            self.lost = error
+        """After either of these nobody knows what the connection is still good for: the peer is to be met anew."""
+        if isinstance(error, PeerLostError | BackendFailedError):
+            self.lost = self.lost or error
         self.machine.broke(f"{type(error).__name__}: {error}")
 
     def _release(self, transfer: Transfer) -> None:
