@@ -47,6 +47,10 @@ class Worker:
     internal_url: str = ""
     #: Ranks of its engine.
     tp: int = 1
+    #: Its KV cache; 0: not told.
+    num_blocks: int = 0
+    #: Tokens in a block; 0: not told.
+    block_size: int = 0
     load: WorkerLoad = field(default_factory=WorkerLoad)
     #: Requests sent from here and not finished.
     in_flight: int = 0
@@ -240,6 +244,8 @@ class WorkerPool:
                 compatibility_hash=record.compatibility_hash,
                 internal_url=record.internal_url,
                 tp=record.tp,
+                num_blocks=record.num_blocks,
+                block_size=record.block_size,
             )
             self._routes.clear()
         if status.load is not worker.load:  # the list repeats what it told before
