@@ -67,6 +67,7 @@ def create_internal_app(
     access: Access,
     health: Health,
     drain: Callable[[], None],
+    resume: Callable[[], bool],
     load: Callable[[], WorkerLoad],
     peers: PeerLook = dict,
     routers: Iterable[APIRouter] = (),
@@ -74,7 +75,7 @@ def create_internal_app(
     """What routers and other workers talk to. ``peers``: the remote engines. ``routers``: more pages: the handshake."""
     app = FastAPI(title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
-    app.include_router(internal_pages(engine, leases, access, health, drain, load, peers))
+    app.include_router(internal_pages(engine, leases, access, health, drain, resume, load, peers))
     for router in routers:
         app.include_router(router)
     return app

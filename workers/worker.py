@@ -77,6 +77,7 @@ class Worker:
         self._stores = stores
         self._tell = tell
         self._engine_id = new_id()
+        self._leaving = False
         self._parts = AsyncExitStack()
         # Built by ``start``; who hears of a rank that dies before looks for these two.
         self._traffic: RankTraffic | None = None
@@ -117,7 +118,11 @@ class Worker:
         self._parts.push_async_callback(self._announcer.stop)
 
     async def drain(self) -> None:
-        """Take nothing new; return when nothing runs and nothing is leased. Cancelling it goes on refusing."""
+        """Take nothing new; return when nothing runs and nothing is leased. Cancelling it goes on refusing.
+
+        It is the way out of the process: from here on nobody can make the worker take work again.
+        """
+        self._leaving = True
         self._begin_drain()
         await self._engine.drain()
 
@@ -128,6 +133,14 @@ class Worker:
     def _begin_drain(self) -> None:
         self._engine.begin_drain()
         self._announcer.changed()
+
+    def _end_drain(self) -> bool:
+        """Take work again, and tell; False if this worker is about to leave."""
+        if self._leaving:
+            return False
+        self._engine.end_drain()
+        self._announcer.changed()
+        return True
 
     async def _load(self) -> tuple[RankGroup, Tokenizer]:
         """The ranks' model and our tokenizer, at once; what fails first ends the other."""
@@ -225,6 +238,7 @@ class Worker:
             access=access,
             health=self._health,
             drain=self._begin_drain,
+            resume=self._end_drain,
             load=self._tell_load,
             peers=self._pool.states,
             routers=[self._handshakes(readies)],

@@ -752,6 +752,19 @@ async def test_drain_takes_nothing_new_and_waits_for_work_and_leases() -> None:
     await draining
 
 
+async def test_draining_can_be_ended_and_begun_again() -> None:
+    world = World()
+    world.engine.begin_drain()
+    world.engine.end_drain()
+    assert not world.engine.load().draining
+    running = world.submit(request("a", PROMPT))
+    draining = asyncio.create_task(world.engine.drain())
+    await turns(1)
+    assert not draining.done(), "what was quiet in the first draining is not quiet in the second"
+    assert len(await collect(running)) == 4
+    await draining
+
+
 async def test_drain_waits_for_an_aborted_read() -> None:
     world = World()
     stream = await world.reading()

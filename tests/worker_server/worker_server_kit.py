@@ -93,7 +93,7 @@ class ScriptedEngine:
         #: As many tokens fit into the context, prompt included.
         self.max_total_tokens = MAX_MODEL_LEN
         self.aborted: list[str] = []
-        self.draining = False
+        self.draining = self.leaving = False
         self.changed = asyncio.Event()
         self._streams: dict[str, QueuedTokens] = {}
 
@@ -179,6 +179,13 @@ class ScriptedEngine:
 
     def begin_drain(self) -> None:
         self.draining = True
+
+    def resume(self) -> bool:
+        """As a whole worker does it."""
+        if self.leaving:
+            return False
+        self.draining = False
+        return True
 
     async def until_idle(self) -> None:
         """Nothing runs and nothing is leased."""
@@ -274,7 +281,13 @@ async def front(
         max_body_bytes=max_body_bytes,
     )
     internal = create_internal_app(
-        engine=engine, leases=leases, access=access, health=health, drain=engine.begin_drain, load=engine.load
+        engine=engine,
+        leases=leases,
+        access=access,
+        health=health,
+        drain=engine.begin_drain,
+        resume=engine.resume,
+        load=engine.load,
     )
     ports = [HttpPort(public, bound), HttpPort(internal, internal_bound)]
     for port in ports:

@@ -146,6 +146,12 @@ class AsyncEngine:
         self._draining = True
         self._look_quiet()
 
+    def end_drain(self) -> None:
+        """Take work again. Not while somebody waits in ``drain``: it would wait for the end of the next draining."""
+        self._draining = False
+        if self._error is None:
+            self._quiet.clear()
+
     async def drain(self) -> None:
         """Take nothing new, and return when no sequence runs and no lease is held, or the engine is dead.
 

@@ -9,6 +9,7 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
 
+from protocol.errors import ApiError
 from workers.engine.errors import EngineFault
 
 if TYPE_CHECKING:
@@ -25,20 +26,30 @@ if TYPE_CHECKING:
     PeerLook = Callable[[], Mapping[str, PeerView]]
 
 
+class LeavingError(ApiError):
+    """Resuming a worker that stops."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "worker_leaving"
+
+
 def internal_pages(
     engine: FrontEngine,
     leases: Leases,
     access: Access,
     health: Health,
     drain: Callable[[], None],
+    resume: Callable[[], bool],
     load: Callable[[], WorkerLoad],
     peers: PeerLook = dict,
 ) -> APIRouter:
-    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``POST /internal/drain``.
+    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../drain``, ``.../resume``.
 
     An abort ends the request's sequence wherever it is, and the leases of what was handed off already: whoever asks
     has not read the answer that names them. ``{"aborted": false}`` when there is nothing (any more).
-    ``drain`` begins draining; the process stays until it is told to leave. ``peers`` are the remote engines.
+    ``drain`` begins draining; the process stays until it is told to leave. ``resume`` takes work again; False when the
+    process has been told to leave: 409. Both may be repeated. ``peers`` are the remote engines.
     """
     router = APIRouter()
     guarded = APIRouter(prefix="/internal", dependencies=[Depends(guard(access))])
@@ -62,6 +73,12 @@ def internal_pages(
     async def begin_drain() -> Response:
         drain()
         return _json({"draining": True})
+
+    @guarded.post("/resume")
+    async def end_drain() -> Response:
+        if not resume():
+            raise LeavingError("The worker has been told to leave and takes no work any more.")
+        return _json({"draining": False})
 
     router.include_router(guarded)
     return router
