@@ -70,7 +70,9 @@ class RedisLeaseStore:
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
         answers: list[LeaseStatus] = []
-        for batch, done_batch in zip_longest(batches(lease_ids), batches(done), fillvalue=()):
+        # Also with nothing to ask about: the script drops what the owner has forgotten.
+        pairs = list(zip_longest(batches(lease_ids), batches(done), fillvalue=())) or [((), ())]
+        for batch, done_batch in pairs:
             answers += self._reap_batch(engine_id, batch, done_batch)
         return answers
 
