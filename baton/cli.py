@@ -1,4 +1,4 @@
-"""``baton up | router | worker | settings | version``.
+"""``baton up | router | worker``, the operator's commands, ``settings`` and ``version``.
 
 Only what a command needs is imported: ``baton --help`` starts without a model library, a web framework or Redis.
 Exit codes: 0 done, 1 something failed while running, 2 the command line or a setting is wrong.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from protocol.settings import Settings
+
+EXIT_FAILED = 1
 EXIT_WRONG_SETTINGS = 2
 
 #: Command, the section it takes its settings from, its module with ``run(settings) -> int``, a line of help.
@@ -23,22 +27,33 @@ PROCESSES = {
     "router": ("router", "router.main", "Run a router: the OpenAI API in front of the workers."),
     "worker": ("worker", "workers.main", "Run a worker: one engine that prefills, decodes, or both."),
 }
+#: Command of an operator, which asks a router: its module, with a function of the command's name, a line of help.
+OPERATOR = {
+    "requests": ("baton.requests_command", "List the live requests of a router."),
+    "workers": ("baton.requests_command", "List the workers that a router knows."),
+    "abort": ("baton.abort_command", "Abort requests by id, all of them, or those that match."),
+    "drain": ("baton.drain_command", "Give a worker no new requests."),
+    "resume": ("baton.drain_command", "Give a drained worker requests again."),
+}
 
 
 class Commands(click.Group):
     """Builds a command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*PROCESSES, "settings", "version"]
+        return [*PROCESSES, *OPERATOR, "settings", "version"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in PROCESSES:
             return _process_command(cmd_name, with_options=not ctx.resilient_parsing)
+        if cmd_name in OPERATOR:
+            return _operator_command(cmd_name, with_options=not ctx.resilient_parsing)
         return {"settings": _settings, "version": _version}.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in ``baton --help``, without importing what the commands import."""
         rows = [(name, line) for name, (_, _, line) in PROCESSES.items()]
+        rows += [(name, line) for name, (_, line) in OPERATOR.items()]
         rows += [(name, command.short_help or "") for name, command in (("settings", _settings), ("version", _version))]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -86,19 +101,16 @@ def _config_option() -> click.Option:
     return click.Option(
         ["--config"],
         metavar="FILE",
-        help="YAML file with the sections shared, router, worker and up.  [env: BATON_CONFIG]",
+        help="YAML file with the sections shared, router, worker, up and admin.  [env: BATON_CONFIG]",
     )
 
 
 def _runner(section: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **flags: Any) -> int:
-        from baton.configuration import CONFIG_VARIABLE, ConfigurationError, load
-        from baton.sections import settings_model
-        from baton.sources import read_document, read_secret_files
+        from baton.configuration import CONFIG_VARIABLE, ConfigurationError
 
         try:
-            document = read_document(config or os.environ.get(CONFIG_VARIABLE) or None)
-            settings = load(settings_model(section), flags, read_secret_files(os.environ), document)
+            settings = _load(section, config, flags)
         except ConfigurationError as error:
             return _complain(error.problems)
         if config is not None:
@@ -106,6 +118,53 @@ def _runner(section: str, module: str) -> Callable[..., int]:
         return int(importlib.import_module(module).run(settings))
 
     return run
+
+
+def _operator_command(name: str, with_options: bool) -> click.Command:
+    module, line = OPERATOR[name]
+    parameters: list[click.Parameter] = []
+    if with_options:
+        from baton.options import options
+        from baton.sections import settings_model
+
+        own = importlib.import_module(module).parameters()
+        parameters = [*own, _config_option(), *options(settings_model("admin"))]
+    return click.Command(
+        name,
+        params=parameters,
+        callback=_operator_runner(name, module),
+        help=f"{line}\n\nIds may be shortened to a beginning that no other has.",
+        short_help=line,
+        context_settings={"max_content_width": 110},
+    )
+
+
+def _operator_runner(name: str, module: str) -> Callable[..., int]:
+    def run(config: str | None, **given: Any) -> int:
+        from baton.admin_client import AdminError
+        from baton.configuration import ConfigurationError
+        from baton.sections import settings_model
+
+        flags = {key: given.pop(key) for key in settings_model("admin").model_fields}
+        try:
+            return int(getattr(importlib.import_module(module), name)(_load("admin", config, flags), **given))
+        except ConfigurationError as error:
+            return _complain(error.problems)
+        except AdminError as error:
+            _complain([str(error)])
+            return EXIT_FAILED
+
+    return run
+
+
+def _load(section: str, config: str | None, flags: Mapping[str, Any]) -> Settings:
+    """Raises ConfigurationError."""
+    from baton.configuration import CONFIG_VARIABLE, load
+    from baton.sections import settings_model
+    from baton.sources import read_document, read_secret_files
+
+    document = read_document(config or os.environ.get(CONFIG_VARIABLE) or None)
+    return load(settings_model(section), flags, read_secret_files(os.environ), document)
 
 
 @click.command("settings", short_help="Print every setting as a Markdown table.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from baton.configuration import flag, variable
 from baton.options import default_text
-from baton.sections import MODELS, settings_model
+from baton.sections import COMMANDS, MODELS, settings_model
 from protocol.settings import HIDDEN, Settings
 
 HEADER = """# Settings
@@ -20,8 +20,13 @@ be given as a file: `BATON_INTERNAL_TOKEN_FILE` and the like name one. Lists are
 
 def markdown() -> str:
     """The whole page: one table per section."""
-    tables = (f"## `baton {section}`\n\n{_table(settings_model(section))}" for section in MODELS)
+    tables = (f"## {_title(section)}\n\n{_table(settings_model(section))}" for section in MODELS)
     return "\n\n".join([HEADER.strip(), *tables])
+
+
+def _title(section: str) -> str:
+    commands = ", ".join(f"`baton {command}`" for command in COMMANDS.get(section, (section,)))
+    return f"{commands} (section `{section}`)" if section in COMMANDS else commands
 
 
 def _table(model: type[Settings]) -> str:

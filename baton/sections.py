@@ -11,7 +11,10 @@ MODELS = {
     "router": "router.settings:RouterSettings",
     "worker": "workers.settings:WorkerSettings",
     "up": "baton.settings:UpSettings",
+    "admin": "baton.settings:AdminSettings",
 }
+#: The commands that take their settings from a section, where it is not one command of the same name.
+COMMANDS = {"admin": ("requests", "workers", "abort", "drain", "resume")}
 
 
 def settings_model(section: str) -> type[Settings]:

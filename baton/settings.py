@@ -1,12 +1,13 @@
-"""Settings of ``baton up``."""
+"""Settings of ``baton up`` and of the commands that ask a router."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
+from protocol.addresses import worker_url
 from protocol.settings import Settings
 from workers.limits import MAX_RANKS
 
@@ -60,3 +61,21 @@ class UpSettings(Settings):
     stop_timeout_s: float = Field(
         10.0, gt=0, description="How long a process may take to stop by itself before it is killed, in seconds."
     )
+
+
+class AdminSettings(Settings):
+    """How the operator's commands (``baton requests``, ``baton abort``, ...) reach a router."""
+
+    section: ClassVar[str] = "admin"
+
+    url: str = Field("http://127.0.0.1:8000", description="Base URL of the router to ask: http(s)://host:port.")
+    admin_token: SecretStr | None = Field(None, description="The router's admin token, where it asks for one.")
+    timeout_s: float = Field(10.0, gt=0, description="Longest wait for an answer of the router, seconds.")
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_usable(cls, url: str) -> str:
+        try:
+            return worker_url(url)
+        except ValueError:
+            raise ValueError("the router's address is http(s)://host:port") from None

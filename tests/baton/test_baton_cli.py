@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli import main
-from baton.sections import MODELS, settings_model
+from baton.cli import OPERATOR, PROCESSES, main
+from baton.sections import COMMANDS, MODELS, settings_model
 from protocol.settings import HIDDEN
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,11 @@ ROOT = Path(__file__).parents[2]
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("up", "router", "worker", "settings", "version"))
+    assert all(command in shown for command in (*PROCESSES, *OPERATOR, "settings", "version"))
+
+
+def test_every_operator_command_has_its_place_in_the_reference() -> None:
+    assert COMMANDS["admin"] == tuple(OPERATOR)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,9 +31,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == version("baton-serve")
 
 
-@pytest.mark.parametrize("section", MODELS)
-def test_help_shows_every_setting_with_variable_and_default(section: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([section, "--help"]) == 0
+@pytest.mark.parametrize(
+    ("command", "section"), [*((name, name) for name in PROCESSES), *((name, "admin") for name in OPERATOR)]
+)
+def test_help_shows_every_setting_with_variable_and_default(
+    command: str, section: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for name, info in settings_model(section).model_fields.items():
         flag = "--" + name.replace("_", "-")
@@ -39,7 +47,7 @@ def test_help_shows_every_setting_with_variable_and_default(section: str, capsys
         assert f"{flag} " in shown
         assert info.description, f"{section}.{name} has no description"
         assert " ".join(info.description.split()) in shown
-    assert "env: BATON_REDIS_URL" in shown
+    assert "env: BATON_ADMIN_TOKEN" in shown if section == "admin" else "env: BATON_REDIS_URL" in shown
 
 
 def test_help_repeats_no_secret(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

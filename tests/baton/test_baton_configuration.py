@@ -175,7 +175,7 @@ def test_secrets_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("routr:\n  port: 1\n", "unknown key 'routr'; the sections are shared, router, worker, up"),
+        ("routr:\n  port: 1\n", "unknown key 'routr'; the sections are shared, router, worker, up, admin"),
         ("shared:\n  port: 1\n", "unknown key 'shared.port'"),
         ("shared:\n  redis: 1\n", "unknown key 'shared.redis'; did you mean 'redis_url'?"),
         ("- a\n", "must be a mapping of sections"),

@@ -1,0 +1,56 @@
+"""``baton abort``: end requests, by id or by what they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from baton.admin_client import AdminClient, AdminError
+from baton.short_ids import resolve
+
+if TYPE_CHECKING:
+    from baton.settings import AdminSettings
+
+LIVE_STATES = ("queued", "prefilling", "held", "reading", "decoding")
+
+
+def parameters() -> list[click.Parameter]:
+    """What the command takes beside the settings."""
+    return [
+        click.Argument(["ids"], nargs=-1, metavar="[ID]..."),
+        click.Option(["--all", "everything"], is_flag=True, help="Every live request of this router."),
+        click.Option(["--state"], type=click.Choice(LIVE_STATES), help="Only requests in this state."),
+        click.Option(["--worker"], help="Only requests on this prefill or decode worker."),
+        click.Option(["--model"], help="Only requests for this model."),
+        click.Option(["--user"], help="Only requests of this user."),
+        click.Option(["--older-than-s"], type=click.FloatRange(min=0), help="Only requests older than this, seconds."),
+    ]
+
+
+def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **given: Any) -> int:
+    """Abort and print the ids; 0 when something was aborted, else 1. Raises UsageError when it is unclear what."""
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if sum((bool(ids), everything, bool(wanted))) != 1:
+        raise click.UsageError("give ids, or --all, or what the requests have in common (--state, --user, ...)")
+    client = AdminClient(settings)
+    aborted = _by_id(client, ids) if ids else _matching(client, wanted or {"all": True})
+    for request_id in aborted:
+        click.echo(request_id)
+    if not aborted:
+        raise AdminError("nothing was aborted: no live request matches")
+    return 0
+
+
+def _by_id(client: AdminClient, ids: tuple[str, ...]) -> list[str]:
+    """All ids are understood before the first request is ended."""
+    live = [str(request["id"]) for request in client.requests()]
+    chosen = dict.fromkeys(resolve(given, live, "live request") for given in ids)
+    return [request_id for each in chosen for request_id in client.abort(each)]
+
+
+def _matching(client: AdminClient, wanted: dict[str, Any]) -> list[str]:
+    if "worker" in wanted:
+        known = [str(worker["id"]) for worker in client.workers()]
+        wanted = {**wanted, "worker": resolve(wanted["worker"], known, "worker")}
+    return client.abort_matching(wanted)

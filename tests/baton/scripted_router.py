@@ -1,0 +1,161 @@
+"""A router's ``/admin`` as the operator's commands meet it: real HTTP, answers made with the router's own models."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from protocol.errors import ApiError, AuthenticationError, NotFoundError
+from protocol.worker import Role
+from router.admin import HandshakesView, RequestView, WorkerView
+from router.request import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOKEN = "sesame"
+
+
+def request(request_id: str, state: State = State.DECODING, **changes: Any) -> dict[str, Any]:
+    """One live request, as the router shows it."""
+    given: dict[str, Any] = {
+        "id": request_id,
+        "state": state,
+        "age_ms": 2500.0,
+        "endpoint": "/v1/chat/completions",
+        "model": "demo",
+        "user": "",
+        "stream": True,
+        "priority": 0,
+        "prefill_worker": "prefill-worker-1",
+        "decode_worker": None,
+        "lease_id": None,
+        "lease_remaining_ms": None,
+        "num_tokens": 3,
+        "phases_ms": {"queued": 1.0, "prefilling": 20.0},
+    }
+    return _view(RequestView, {**given, **changes})
+
+
+def worker(worker_id: str, role: Role = Role.PREFILL, **changes: Any) -> dict[str, Any]:
+    """One worker, as the router shows it."""
+    given: dict[str, Any] = {
+        "id": worker_id,
+        "url": "http://127.0.0.1:1",
+        "role": role,
+        "engine_id": "engine",
+        "models": ["demo"],
+        "tp": 1,
+        "compatibility_hash": "hash",
+        "healthy": True,
+        "draining": False,
+        "num_failures": 0,
+        "in_flight": 2,
+        "occupied": 2,
+        "limit": 8,
+        "running": 1,
+        "waiting": 1,
+        "reading": 0,
+        "free_blocks": 60,
+        "cached_blocks": 20,
+        "pinned_blocks": 15,
+        "leased_blocks": 5,
+        "leases": 1,
+        "handshakes": HandshakesView(connecting=0, connected=1, failed=0, errors={}),
+    }
+    return _view(WorkerView, {**given, **changes})
+
+
+def _view(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields that the router has beside these are left out: the commands must not need them."""
+    unknown = fields.keys() - model.model_fields.keys()
+    if unknown:
+        raise ValueError(f"the router no longer shows {', '.join(sorted(unknown))}")
+    return model.model_construct(**fields).model_dump(mode="json")
+
+
+class ScriptedRouter:
+    """Answers what it is told to and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.workers: list[dict[str, Any]] = []
+        self.metrics = ""
+        self.can_drain = True
+        #: (path, body) of every POST.
+        self.posts: list[tuple[str, Any]] = []
+        self.url = ""
+
+    def get(self, path: str) -> Any:
+        answers: dict[str, Any] = {
+            "/admin/requests": {"requests": self.requests},
+            "/admin/workers": {"workers": self.workers},
+        }
+        if path not in answers:
+            raise NotFoundError(f"Unknown path: GET {path}", code="unknown_url")
+        return answers[path]
+
+    def post(self, path: str, body: Any) -> Any:
+        self.posts.append((path, body))
+        parts = path.strip("/").split("/")
+        if path == "/admin/abort":
+            return {"aborted": [row["id"] for row in self.requests if row["state"] == body.get("state", row["state"])]}
+        if parts[:2] == ["admin", "requests"] and parts[3:] == ["abort"]:
+            if parts[2] not in {row["id"] for row in self.requests}:
+                raise NotFoundError("No live request has that id.", code="request_not_found")
+            return {"aborted": [parts[2]]}
+        if self.can_drain and parts[:2] == ["admin", "workers"] and parts[3:] in (["drain"], ["resume"]):
+            return {"id": parts[2]}
+        raise NotFoundError(f"Unknown path: POST {path}", code="unknown_url")
+
+
+@contextlib.contextmanager
+def serving(router: ScriptedRouter) -> Iterator[ScriptedRouter]:
+    """Serve it on a loopback port until the end of the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(router))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    router.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield router
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _handler(router: ScriptedRouter) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._send(200, router.metrics.encode())
+            else:
+                self._answer(lambda: router.get(self.path))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"null")
+            self._answer(lambda: router.post(self.path, body))
+
+        def _answer(self, make: Any) -> None:
+            try:
+                if self.headers.get("authorization") != f"Bearer {TOKEN}":
+                    raise AuthenticationError("Incorrect API key provided.")
+                self._send(200, json.dumps(make()).encode())
+            except ApiError as error:
+                self._send(error.status, error.to_json())
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Tests are quiet."""
+
+    return Handler

@@ -1,0 +1,166 @@
+"""The operator's commands against a router that answers as the real one does."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_router import TOKEN, ScriptedRouter, request, serving, worker
+
+from baton.admin_client import AdminError
+from baton.cli import main
+from baton.short_ids import resolve, shorten
+from baton.tables import request_rows, worker_rows
+from protocol.worker import Role
+from router.request import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def router(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedRouter]:
+    scripted = ScriptedRouter()
+    scripted.requests = [request("aaaa000011112222"), request("aaaa999911112222", State.HELD, user="ann")]
+    scripted.workers = [worker("prefill-worker-1"), worker("decode-worker-1", Role.DECODE)]
+    with serving(scripted):
+        monkeypatch.setenv("BATON_ADMIN_URL", scripted.url)
+        monkeypatch.setenv("BATON_ADMIN_TOKEN", TOKEN)
+        yield scripted
+
+
+def complaint(arguments: list[str], capsys: Capture, code: int = 1) -> str:
+    """What a command that fails says, which is one line."""
+    assert main(arguments) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("baton: ")
+    assert shown.err.count("\n") == 1
+    assert TOKEN not in shown.err
+    return shown.err
+
+
+def test_requests_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
+    assert main(["requests"]) == 0
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["ID", "STATE", "AGE"]
+    assert first.split()[:4] == ["aaaa0000", "decoding", "2.5", "s"]
+    assert second.split()[:2] == ["aaaa9999", "held"]
+    assert second.rstrip().endswith("ann")
+
+
+@pytest.mark.parametrize("what", ["requests", "workers"])
+def test_json_is_what_the_router_said(what: str, router: ScriptedRouter, capsys: Capture) -> None:
+    assert main([what, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {what: getattr(router, what)}
+
+
+@pytest.mark.parametrize("what", ["requests", "workers"])
+def test_nothing_is_said_in_words(what: str, router: ScriptedRouter, capsys: Capture) -> None:
+    setattr(router, what, [])
+    assert main([what]) == 0
+    assert capsys.readouterr().out.startswith("no ")
+
+
+def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
+    router.workers[1]["draining"] = True
+    assert main(["workers"]) == 0
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.split()[1:4] == ["prefill", "up", "2/8"]
+    assert "60 free 20 cached 15 pinned 5 leased" in first
+    assert second.split()[1:3] == ["decode", "draining"]
+
+
+def test_abort_takes_a_prefix_and_prints_the_id(router: ScriptedRouter, capsys: Capture) -> None:
+    assert main(["abort", "aaaa9"]) == 0
+    assert capsys.readouterr().out == "aaaa999911112222\n"
+    assert router.posts == [("/admin/requests/aaaa999911112222/abort", None)]
+
+
+def test_nothing_is_aborted_when_one_id_is_unclear(router: ScriptedRouter, capsys: Capture) -> None:
+    assert "'aaaa' is the beginning of 2 live requests' ids" in complaint(["abort", "aaaa9", "aaaa"], capsys)
+    assert "no live request has an id that begins with 'b'" in complaint(["abort", "b"], capsys)
+    assert router.posts == []
+
+
+def test_abort_by_filter(router: ScriptedRouter, capsys: Capture) -> None:
+    assert main(["abort", "--state", "held", "--worker", "prefill", "--older-than-s", "1"]) == 0
+    assert capsys.readouterr().out == "aaaa999911112222\n"
+    assert router.posts == [("/admin/abort", {"state": "held", "worker": "prefill-worker-1", "older_than_s": 1.0})]
+    assert "nothing was aborted" in complaint(["abort", "--state", "queued"], capsys)
+
+
+def test_abort_all(router: ScriptedRouter, capsys: Capture) -> None:
+    assert main(["abort", "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert router.posts == [("/admin/abort", {"all": True})]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["abort"], ["abort", "--all", "--state", "held"], ["abort", "a", "--all"], ["abort", "--state", "x"], ["drain"]],
+)
+def test_wrong_usage_ends_nothing(arguments: list[str], router: ScriptedRouter, capsys: Capture) -> None:
+    complaint(arguments, capsys, code=2)
+    assert router.posts == []
+
+
+@pytest.mark.parametrize("what", ["drain", "resume"])
+def test_drain_and_resume(what: str, router: ScriptedRouter, capsys: Capture) -> None:
+    assert main([what, "dec"]) == 0
+    assert capsys.readouterr().out.startswith("decode-worker-1 ")
+    assert router.posts == [("/admin/workers/decode-worker-1/" + what, None)]
+
+
+def test_a_router_that_cannot_drain(router: ScriptedRouter, capsys: Capture) -> None:
+    router.can_drain = False
+    assert "has no /admin/workers/decode-worker-1/drain" in complaint(["drain", "dec"], capsys)
+
+
+def test_a_wrong_token(router: ScriptedRouter, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATON_ADMIN_TOKEN", "wrong")
+    assert "refuses the admin token" in complaint(["requests"], capsys)
+
+
+def test_nobody_there(capsys: Capture) -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody else gets the port meanwhile
+        taken.bind(("127.0.0.1", 0))
+        shown = complaint(["requests", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}"], capsys)
+    assert shown.endswith("Connection refused\n")
+
+
+def test_somebody_else_there(capsys: Capture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert "did not answer in time" in complaint(["workers", "--url", url, "--timeout-s", "0.05"], capsys)
+
+
+def test_a_wrong_address_is_wrong_usage(capsys: Capture) -> None:
+    shown = complaint(["requests", "--url", "ftp://x"], capsys, code=2)
+    assert "--url: the router's address is http(s)://host:port" in shown
+
+
+def test_clients_cannot_steer_the_terminal() -> None:
+    row = request_rows([request("id", user="\x1b[2J[red]\n", model="m\r")])[0]
+    assert row[-2:] == ["m?", "?[2J[red]?"]
+
+
+def test_a_worker_that_is_down_is_down_first() -> None:
+    assert worker_rows([worker("w", healthy=False, draining=True)])[0][2] == "down"
+
+
+@given(st.sets(st.text("ab", min_size=1, max_size=14), min_size=1))
+def test_what_is_shown_of_an_id_is_understood(ids: set[str]) -> None:
+    for full, shown in shorten(ids).items():
+        assert resolve(shown, ids, "request") == full
+
+
+def test_an_empty_id_is_nobodys() -> None:
+    with pytest.raises(AdminError, match="no worker"):
+        resolve("", ["only"], "worker")
