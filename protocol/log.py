@@ -1,28 +1,36 @@
-"""Log lines as text or JSON: the same shape from every process, so that one reader understands all of them."""
+"""Log lines as text or JSON: the same shape from every process, so that one reader understands all of them.
+
+A record made with ``extra={FACTS: {...}}`` has these as fields of its JSON line; its text is to say the same.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: The attribute of a record that has its fields for programs: names to numbers, strings, booleans or None.
+FACTS = "facts"
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record with time, level, logger and message."""
-        line = {
+        """The record with time, level, logger and message, which no fact replaces, and its facts."""
+        line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        for name, value in getattr(record, FACTS, {}).items():
+            line.setdefault(name, value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line).decode()

@@ -14,7 +14,7 @@ from router import decode_leg, prefill_leg
 from router.attempt import LeaseLost
 from router.placement import Prompt
 from router.relay import relay
-from router.request import Event, Progress, State
+from router.request import RETRIES, Event, Progress, State
 
 if TYPE_CHECKING:
     from router.ask import Ask
@@ -43,6 +43,7 @@ class Exchange:
         "lost",
         "num_chunks",
         "num_prefills",
+        "num_retries",
         "num_tokens",
         "number",
         "on_worker",
@@ -68,7 +69,7 @@ class Exchange:
         self.ask = ask
         self.bodies = bodies
         self.reply = reply
-        self.prompt = Prompt(ask.model, num_bytes, ask.user)
+        self.prompt = Prompt(ask.model, num_bytes, ask.user, ask.max_new_tokens, bodies.prompt)
         self.number = services.active.next_number()
         self.progress = Progress(asyncio.get_running_loop().time())
         #: The last workers that prefilled and decoded, for people.
@@ -89,6 +90,8 @@ class Exchange:
         self.num_tokens = 0
         self.num_chunks = 0
         self.num_prefills = 0
+        #: Legs tried again, of either kind.
+        self.num_retries = 0
         self.failed_prefill: set[Worker] = set()
         self.last_error: ApiError | None = None
         #: The error that D put into its stream, and that the client has seen.
@@ -184,6 +187,8 @@ class Exchange:
     def on(self, event: Event) -> None:
         """Note what happened."""
         self.progress.on(event, asyncio.get_running_loop().time())
+        if event in RETRIES:
+            self.num_retries += 1
 
     def occupy(self, worker: Worker) -> None:
         """A place on the worker, already reserved in the pool, is this request's."""

@@ -11,7 +11,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError
-from router.request import Event, State
+from protocol.log import FACTS
+from router.request import LIVE, Event, State
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
@@ -45,12 +46,50 @@ def settle(x: Exchange, error: ApiError | None) -> None:
 
 
 def _log(x: Exchange, state: State, error: ApiError | None) -> None:
-    log.info(
-        "request %s %s after %.1f ms on %s and %s%s",
+    """One line for people, and the same as fields for programs. ``!r``: what others sent stays on the line."""
+    facts = _facts(x, state, error)
+    spent = "".join(f", {phase} {facts[f'{phase}_ms']} ms" for phase in LIVE if facts[f"{phase}_ms"] is not None)
+    log.log(
+        logging.WARNING if x.progress.state is State.FAILED else logging.INFO,
+        "request %s %s after %.1f ms on %s and %s, %s%s model %r%s%s%s%s%s",
         x.request_id,
         x.progress.state,
-        x.age_s() * 1e3,
-        x.prefill_worker.worker_id if x.prefill_worker else "-",
-        x.decode_worker.worker_id if x.decode_worker else "-",
-        f", {state}: {error.code or error.type}: {error.message!r}" if error else "",
+        facts["total_ms"],
+        facts["prefill_worker"] or "-",
+        facts["decode_worker"] or "-",
+        x.ask.path,
+        " streamed," if x.ask.stream else "",
+        x.ask.model,
+        "" if facts["tokens"] is None else f", {x.num_tokens} tokens",
+        "" if facts["ttft_ms"] is None else f", first after {facts['ttft_ms']} ms",
+        spent,
+        f", tried again {x.num_retries} times" if x.num_retries else "",
+        f", {state}: {facts['reason']}: {facts['error']!r}" if error else "",
+        extra={FACTS: facts},
     )
+
+
+def _facts(x: Exchange, state: State, error: ApiError | None) -> dict[str, object]:
+    """All fields, always: None is a phase the request was never in, or what is not known."""
+    first_s = x.reply.first_content_s if x.ask.stream else None
+    return {
+        "request_id": x.request_id,
+        "state": x.progress.state,
+        "ended_in": state if state in LIVE else None,
+        "reason": (error.code or error.type) if error else None,
+        "error": error.message if error else None,
+        "endpoint": x.ask.path,
+        "model": x.ask.model,
+        "stream": x.ask.stream,
+        "prefill_worker": x.prefill_worker.worker_id if x.prefill_worker else None,
+        "decode_worker": x.decode_worker.worker_id if x.decode_worker else None,
+        "tokens": x.num_tokens if x.ask.stream else None,  # a whole answer is passed on uncounted
+        "ttft_ms": None if first_s is None else _ms(first_s - x.progress.started_s),
+        "total_ms": _ms(x.age_s()),
+        **{f"{phase}_ms": _ms(x.progress.spent_s.get(phase)) for phase in LIVE},
+        "retries": x.num_retries,
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 1)

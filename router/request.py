@@ -81,6 +81,9 @@ TABLE: dict[State, dict[Event, State]] = {
     State.ABORTED: {},
 }
 
+#: A leg failed, or P's blocks are gone, and it is tried again.
+RETRIES = frozenset({Event.PREFILL_AGAIN, Event.DECODE_AGAIN})
+
 LIVE = tuple(state for state, events in TABLE.items() if events)
 
 
