@@ -114,7 +114,7 @@ async def test_an_interrupted_request_leaves_nothing_on_any_rank(splits: Stack) 
     await splits.until_idle("two", "four")
 
 
-@pytest.mark.parametrize(("prefill_tp", "decode_tp"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("prefill_tp", "decode_tp"), [(2, 1), (2, 2)])
 async def test_the_router_pairs_workers_of_different_sizes(tmp_path: Path, prefill_tp: int, decode_tp: int) -> None:
     """Another architecture; the router needs not know how many ranks there are."""
     model = tiny_models.build(tmp_path / "model", "qwen3", num_key_value_heads=4, num_attention_heads=8)
