@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
-from router_stubs import Raw, Reset
+from router_stubs import Raw, Refuse, Reset
 
 from protocol.log import JsonFormatter, TextFormatter
 from router.settings import RouterSettings
@@ -62,6 +62,7 @@ class TestAll:
 
     async def test_what_is_not_known_is_null(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
         await cluster.add("prefill")
+        await cluster.add("decode")
         with caplog.at_level(logging.INFO, "baton.router"):
             await cluster.post({"model": "m", "prompt": "x", "max_tokens": 1}, "/v1/completions")
             line = as_json(await only_record(cluster, caplog))
@@ -85,17 +86,15 @@ async def test_a_failed_request_is_logged_in_any_case(cluster: Cluster, caplog: 
 
 
 async def test_what_others_send_stays_on_its_line(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    for role in ("prefill", "decode"):
-        worker = await cluster.add(role)
-        worker.model = "m\n2026 E forged \x1b[2J"
-        if role == "decode":
-            worker.script.append(Raw([EVENT], "die"))
-    cluster.announce()
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    d.script.append(Refuse(400, {"error": {"message": "broke\n2026 E forged \x1b[2J"}}))
     with caplog.at_level(logging.INFO, "baton.router"):
-        await cluster.post(chat(stream=True, model="m\n2026 E forged \x1b[2J"))
+        await cluster.post(chat(stream=True))
         record = await only_record(cluster, caplog)
-    assert as_json(record)["model"] == "m\n2026 E forged \x1b[2J"
+    assert as_json(record)["error"] == "broke\n2026 E forged \x1b[2J"
     text = TextFormatter().format(record)
+    assert "forged" in text
     assert "\n" not in text
     assert "\x1b" not in text
 
