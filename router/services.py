@@ -56,6 +56,12 @@ class Services:
     active: ActiveRequests = field(default_factory=ActiveRequests)
     metrics: Metrics = field(default_factory=Metrics)
 
+    @property
+    def internal_headers(self) -> tuple[tuple[str, str], ...]:
+        """What opens the internal port of a worker, where there is a token."""
+        token = self.settings.internal_token
+        return () if token is None else (("authorization", f"Bearer {token.get_secret_value()}"),)
+
     def headers_for(self, worker: Worker) -> tuple[tuple[str, str], ...]:
         """What shows the worker that a request comes from a router of its own.
 

@@ -60,6 +60,10 @@ class Worker:
     heard_s: float = 0.0
     load_is_old: bool = False
     healthy: bool = True
+    #: Somebody drained it through this router, and it has not announced yet that it drains.
+    left_out: bool = False
+    #: It has been told so itself: its next announcement of it is what counts, also when others resume it.
+    drain_told: bool = False
     #: Connections that failed since the last one that worked.
     num_failures: int = 0
 
@@ -79,8 +83,13 @@ class Worker:
 
     @property
     def takes_work(self) -> bool:
-        """It can be reached and is not leaving."""
-        return self.healthy and not self.load.draining
+        """It can be reached and does not drain."""
+        return self.healthy and not self.draining
+
+    @property
+    def draining(self) -> bool:
+        """It is given nothing new: it says so itself, or somebody said so here."""
+        return self.left_out or self.load.draining
 
     def serves(self, model: str) -> bool:
         """It has the model, or has not said which it has."""
@@ -89,6 +98,8 @@ class Worker:
     def report(self, load: WorkerLoad, now_s: float) -> None:
         """Take over a new load report."""
         self.load = load
+        if load.draining and self.drain_told:
+            self.left_out = self.drain_told = False
         self.in_flight_at_load = self.in_flight
         self.heard_s = now_s
         self.load_is_old = False
@@ -216,6 +227,25 @@ class WorkerPool:
         worker.healthy = True
         worker.num_failures = 0
         self.room_changed()
+
+    def leave_out(self, worker: Worker) -> None:
+        """Send it nothing new; see ``take_back`` and ``drain_told``."""
+        worker.left_out, worker.drain_told = True, False
+        self.room_changed()  # who waits for it may now go where it would not have gone
+
+    def drain_told(self, worker: Worker) -> None:
+        """The worker knows that it drains: as soon as it announces it, only its own word counts."""
+        if worker.left_out:
+            worker.left_out, worker.drain_told = not worker.load.draining, not worker.load.draining
+
+    def take_back(self, worker: Worker) -> None:
+        """Send it work again, once it announces that it takes some."""
+        worker.left_out = worker.drain_told = False
+        self.room_changed()
+
+    def get(self, worker_id: str) -> Worker | None:
+        """The worker of that id, if it is known."""
+        return self._workers.get(worker_id)
 
     def knows(self, worker: Worker) -> bool:
         """It is still the current entry of its id."""

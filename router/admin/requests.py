@@ -1,22 +1,17 @@
-"""The admin REST: what runs, abort it, who the workers are, which leases are kept. On a token of its own."""
+"""``/admin/requests`` and ``/admin/abort``: what runs, and ending it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.errors import BadRequestError, CancelledByAdminError, NotFoundError
-from protocol.worker import Role
-from router.lease_view import LeaseView, view_leases
 from router.request import State
-from router.workers import Worker
 
 if TYPE_CHECKING:
-    from router.auth import AdminKeys
     from router.exchange import Exchange
-    from router.lease_view import LeaseListing
     from router.services import Services
 
 
@@ -64,57 +59,9 @@ class Aborted(BaseModel):
     aborted: list[str]
 
 
-class HandshakesView(BaseModel):
-    """How far a worker has come with the engines it reads from."""
-
-    connecting: int
-    connected: int
-    failed: int = Field(description="Not met, lost since, or not answering reads.")
-    errors: dict[str, str] = Field(description="Why, by engine id; the newest few.")
-
-
-class WorkerView(BaseModel):
-    """One known worker."""
-
-    id: str
-    url: str
-    role: Role
-    engine_id: str
-    models: list[str] | None = Field(description="null: not told yet.")
-    tp: int = Field(description="Ranks of its engine.")
-    compatibility_hash: str = Field(description="Only workers with equal hashes are paired.")
-    healthy: bool
-    draining: bool
-    num_failures: int
-    in_flight: int = Field(description="Requests sent by this router and not over.")
-    occupied: int = Field(description="Requests on the worker as far as this router knows.")
-    limit: int = Field(description="Requests at once that this router allows.")
-    running: int
-    waiting: int
-    reading: int
-    free_blocks: int
-    cached_blocks: int
-    pinned_blocks: int
-    leased_blocks: int
-    leases: int
-    handshakes: HandshakesView
-
-
-class WorkerList(BaseModel):
-    """Known workers."""
-
-    workers: list[WorkerView]
-
-
-class LeaseList(BaseModel):
-    """Leases."""
-
-    leases: list[LeaseView]
-
-
-def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> APIRouter:
-    """All of ``/admin``."""
-    api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
+def request_routes(services: Services) -> APIRouter:
+    """Listing, aborting one, aborting all that match."""
+    api = APIRouter()
 
     @api.get("/requests")
     async def requests() -> RequestList:
@@ -135,17 +82,6 @@ def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> 
         if wanted == AbortFilter():
             raise BadRequestError('An empty filter must be explicit: {"all": true}.', code="empty_filter")
         return Aborted(aborted=[x.request_id for x in services.active if _matches(x, wanted) and x.stop(_cancelled())])
-
-    @api.get("/workers")
-    async def workers() -> WorkerList:
-        """Workers, their load and their health."""
-        return WorkerList(workers=[_view_worker(worker) for worker in services.pool])
-
-    @api.get("/leases")
-    async def leases(engine: Annotated[str | None, Field(description="Only of this engine.")] = None) -> LeaseList:
-        """Every lease of the known engines, and which request of this router keeps it."""
-        engines = [engine] if engine else sorted({worker.engine_id for worker in services.pool if worker.engine_id})
-        return LeaseList(leases=await view_leases(services.active, listing, engines))
 
     def _view_request(x: Exchange) -> RequestView:
         remaining_ms = services.leases.remaining_ms(x.engine_id, x.lease_id) if x.lease_id else None
@@ -186,37 +122,4 @@ def view_request(x: Exchange, remaining_ms: int | None) -> RequestView:
         lease_remaining_ms=remaining_ms,
         num_tokens=x.num_tokens,
         phases_ms={str(state): round(seconds * 1e3, 2) for state, seconds in x.progress.spent_s.items()},
-    )
-
-
-def _view_worker(worker: Worker) -> WorkerView:
-    load = worker.load
-    return WorkerView(
-        id=worker.worker_id,
-        url=worker.url,
-        role=worker.role,
-        engine_id=worker.engine_id,
-        models=None if worker.models is None else list(worker.models),
-        tp=worker.tp,
-        compatibility_hash=worker.compatibility_hash,
-        healthy=worker.healthy,
-        draining=load.draining,
-        num_failures=worker.num_failures,
-        in_flight=worker.in_flight,
-        occupied=worker.occupied,
-        limit=worker.limit,
-        running=load.running,
-        waiting=load.waiting,
-        reading=load.reading,
-        free_blocks=load.free_blocks,
-        cached_blocks=load.cached_blocks,
-        pinned_blocks=load.pinned_blocks,
-        leased_blocks=load.leased_blocks,
-        leases=load.leases,
-        handshakes=HandshakesView(
-            connecting=load.peers_connecting,
-            connected=load.peers_connected,
-            failed=load.peers_failed,
-            errors=load.peer_errors,
-        ),
     )

@@ -1,0 +1,27 @@
+"""The admin REST: what runs, abort it, who the workers are, which leases are kept. On a token of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Depends
+
+from router.admin.leases import lease_routes
+from router.admin.requests import RequestView, request_routes, view_request
+from router.admin.worker_view import HandshakesView, WorkerView, view_worker
+from router.admin.workers import worker_routes
+
+if TYPE_CHECKING:
+    from router.auth import AdminKeys
+    from router.lease_view import LeaseListing
+    from router.services import Services
+
+__all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_request", "view_worker"]
+
+
+def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> APIRouter:
+    """All of ``/admin``."""
+    api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
+    for routes in (request_routes(services), worker_routes(services), lease_routes(services, listing)):
+        api.include_router(routes)
+    return api

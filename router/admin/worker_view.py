@@ -1,0 +1,82 @@
+"""One worker as ``/admin/workers`` shows it."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from protocol.worker import Role
+from router.workers import Worker
+
+
+class HandshakesView(BaseModel):
+    """How far a worker has come with the engines it reads from."""
+
+    connecting: int
+    connected: int
+    failed: int = Field(description="Not met, lost since, or not answering reads.")
+    errors: dict[str, str] = Field(description="Why, by engine id; the newest few.")
+
+
+class WorkerView(BaseModel):
+    """One known worker."""
+
+    id: str
+    url: str
+    role: Role
+    engine_id: str
+    models: list[str] | None = Field(description="null: not told yet.")
+    tp: int = Field(description="Ranks of its engine.")
+    compatibility_hash: str = Field(description="Only workers with equal hashes are paired.")
+    healthy: bool
+    draining: bool = Field(description="It is given nothing new.")
+    left_out: bool = Field(description="So far only in this router: it has not announced it.")
+    takes_work: bool = Field(description="It can be reached and does not drain.")
+    num_failures: int
+    in_flight: int = Field(description="Requests sent by this router and not over.")
+    occupied: int = Field(description="Requests on the worker as far as this router knows.")
+    limit: int = Field(description="Requests at once that this router allows.")
+    running: int
+    waiting: int
+    reading: int
+    free_blocks: int
+    cached_blocks: int
+    pinned_blocks: int
+    leased_blocks: int
+    leases: int
+    handshakes: HandshakesView
+
+
+def view_worker(worker: Worker) -> WorkerView:
+    """One worker for people."""
+    load = worker.load
+    return WorkerView(
+        id=worker.worker_id,
+        url=worker.url,
+        role=worker.role,
+        engine_id=worker.engine_id,
+        models=None if worker.models is None else list(worker.models),
+        tp=worker.tp,
+        compatibility_hash=worker.compatibility_hash,
+        healthy=worker.healthy,
+        draining=worker.draining,
+        left_out=worker.left_out,
+        takes_work=worker.takes_work,
+        num_failures=worker.num_failures,
+        in_flight=worker.in_flight,
+        occupied=worker.occupied,
+        limit=worker.limit,
+        running=load.running,
+        waiting=load.waiting,
+        reading=load.reading,
+        free_blocks=load.free_blocks,
+        cached_blocks=load.cached_blocks,
+        pinned_blocks=load.pinned_blocks,
+        leased_blocks=load.leased_blocks,
+        leases=load.leases,
+        handshakes=HandshakesView(
+            connecting=load.peers_connecting,
+            connected=load.peers_connected,
+            failed=load.peers_failed,
+            errors=load.peer_errors,
+        ),
+    )
