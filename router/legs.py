@@ -64,6 +64,12 @@ class LegBodies:
             tail = b"".join((tail[:-1], comma, b'"kv_transfer_params":', kv_transfer_params, b"}"))
         return self._join(tail)
 
+    def prompt(self) -> bytes:
+        """The prompt as bytes: of two prompts that begin the same, the bytes do. Not what a model sees."""
+        body = self._body
+        prompt = body.get("messages") or body.get("prompt")
+        return prompt.encode() if isinstance(prompt, str) else orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS)
+
     def _join(self, tail: bytes) -> bytes:
         if tail == b"{}":
             return self._common + b"}"

@@ -80,8 +80,12 @@ class RouterSettings(ProcessSettings):
     )
     max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
     max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
-    pick_prefill: Literal["least_loaded"] = Field("least_loaded", description="Which prefill worker is next.")
-    pick_decode: Literal["least_loaded"] = Field("least_loaded", description="Which decode worker is next.")
+    pick_prefill: Literal["least_loaded", "round_robin", "two_choices"] = Field(
+        "least_loaded", description="Which prefill worker is next: least_loaded, round_robin or two_choices."
+    )
+    pick_decode: Literal["least_loaded", "round_robin", "two_choices"] = Field(
+        "least_loaded", description="Which decode worker is next: least_loaded, round_robin or two_choices."
+    )
 
     log_requests: bool = Field(False, description="One log line at the end of every request; costs 20 to 30 % of CPU.")
 

@@ -15,7 +15,8 @@ from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.ask import Ask
 from router.legs import LegBodies
 from router.metrics import Buckets
-from router.placement import LeastLoaded, Prompt, available
+from router.placement import Prompt, available
+from router.placement.least_loaded import LeastLoaded
 from router.prefill_answer import PrefillAnswer
 from router.room_queue import RoomQueue
 from router.settings import RouterSettings

@@ -1,0 +1,21 @@
+"""Which worker is next: one policy per file, by name in ``policies``; ``ports`` says what a policy is.
+
+``available``   who may be picked at all
+``prompt``      what a policy may know about a request; ``chunks`` are the hashes of its prompt
+"""
+
+from router.placement.available import available
+from router.placement.policies import DECODE_POLICIES, PREFILL_POLICIES
+from router.placement.ports import OnGone, PickDecode, PickPrefill
+from router.placement.prompt import Prefilled, Prompt
+
+__all__ = [
+    "DECODE_POLICIES",
+    "PREFILL_POLICIES",
+    "OnGone",
+    "PickDecode",
+    "PickPrefill",
+    "Prefilled",
+    "Prompt",
+    "available",
+]

@@ -1,0 +1,32 @@
+"""The worker with the smallest share of its room in use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.placement.prompt import Prefilled, Prompt
+    from router.workers import Worker
+
+
+class LeastLoaded:
+    """Equal ones take turns. For prefill and for decode."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def pick(self, workers: Sequence[Worker], _about: Prompt | Prefilled) -> Worker:
+        """See ``PickPrefill`` and ``PickDecode``."""
+        if len(workers) == 1:
+            return workers[0]
+        self._turn += 1
+        shift = self._turn % len(workers)
+        order = (*workers[shift:], *workers[:shift])
+        return min(order, key=share)
+
+
+def share(worker: Worker) -> float:
+    """Of its room in use."""
+    return worker.occupied / worker.limit

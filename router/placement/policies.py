@@ -1,0 +1,25 @@
+"""The policies by the names they have in the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.placement.least_loaded import LeastLoaded
+from router.placement.round_robin import RoundRobin
+from router.placement.two_choices import TwoChoices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from router.placement.ports import OnGone, PickDecode, PickPrefill
+
+PREFILL_POLICIES: dict[str, Callable[[OnGone], PickPrefill]] = {
+    "least_loaded": lambda _on_gone: LeastLoaded(),
+    "round_robin": lambda _on_gone: RoundRobin(),
+    "two_choices": lambda _on_gone: TwoChoices(),
+}
+DECODE_POLICIES: dict[str, Callable[[OnGone], PickDecode]] = {
+    "least_loaded": lambda _on_gone: LeastLoaded(),
+    "round_robin": lambda _on_gone: RoundRobin(),
+    "two_choices": lambda _on_gone: TwoChoices(),
+}

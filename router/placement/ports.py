@@ -1,0 +1,34 @@
+"""What a policy is: an object with one method. The pool has already left out who must not be picked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.placement.prompt import Prefilled, Prompt
+    from router.workers import Worker
+
+#: Listeners that are called with the engine id of a worker that went: where a policy with state says it wants to know.
+OnGone = list[Callable[[str], None]]
+
+
+class PickPrefill(Protocol):
+    """Chooses the worker that prefills. The one it returns is sent the request, so it may take note."""
+
+    def pick(self, workers: Sequence[Worker], prompt: Prompt) -> Worker:
+        """One of ``workers``: at least one, all reachable and with room."""
+
+
+class PickDecode(Protocol):
+    """Chooses the worker that decodes, after the prompt's blocks exist."""
+
+    def pick(self, workers: Sequence[Worker], prefilled: Prefilled) -> Worker:
+        """One of ``workers``: at least one, all reachable, with room, and able to read the blocks."""
+
+
+def key_of(worker: Worker) -> str:
+    """What a policy files its knowledge of a worker under: what it knew is void when the engine is another."""
+    return worker.engine_id or worker.worker_id

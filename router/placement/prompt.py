@@ -1,0 +1,54 @@
+"""What a policy may know about a request, before and after prefill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from router.placement.chunks import chunk_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from router.workers import Worker
+
+#: Bytes of text in a token, roughly, in English and with today's vocabularies.
+BYTES_PER_TOKEN = 4
+
+
+def _nothing() -> bytes:
+    return b""
+
+
+class Prompt(msgspec.Struct):
+    """What a policy may know about a request before prefill. ``num_bytes``: of the whole body."""
+
+    model: str
+    num_bytes: int
+    user: str
+    max_new_tokens: int | None = None
+    #: Makes the canonical bytes of the prompt: two prompts that begin the same have bytes that do.
+    text: Callable[[], bytes] = _nothing
+    _chunks: tuple[int, ...] | None = None
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """See ``chunk_hashes``. Computed when first asked for, so that only policies that use it pay for it."""
+        if self._chunks is None:
+            self._chunks = chunk_hashes(self.text(), self.model)
+        return self._chunks
+
+    @property
+    def num_tokens(self) -> int:
+        """An estimate."""
+        return self.num_bytes // BYTES_PER_TOKEN
+
+
+class Prefilled(msgspec.Struct, frozen=True):
+    """What a policy may know about a request after prefill: ``source`` holds its blocks, None if nobody does."""
+
+    prompt: Prompt
+    source: Worker | None
+    #: Of the prompt; 0: P did not say, or there was none.
+    num_tokens: int

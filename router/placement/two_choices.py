@@ -1,0 +1,32 @@
+"""Two at random, and of these the less loaded: nearly as even as asking all, and routers do not flock."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from router.placement.least_loaded import share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.placement.prompt import Prefilled, Prompt
+    from router.workers import Worker
+
+
+class TwoChoices:
+    """For prefill and for decode.
+
+    Several routers that all see the same load report would all send to the same least loaded worker until the next
+    one; of two random ones they choose differently (Mitzenmacher, "The Power of Two Choices in Randomized Load
+    Balancing", 2001).
+    """
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.Random()
+
+    def pick(self, workers: Sequence[Worker], _about: Prompt | Prefilled) -> Worker:
+        """See ``PickPrefill`` and ``PickDecode``."""
+        if len(workers) == 1:
+            return workers[0]
+        return min(self._rng.sample(workers, 2), key=share)
