@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_router import TOKEN, ScriptedRouter, request, serving, worker
@@ -16,6 +17,8 @@ from baton.cli import main
 from baton.short_ids import resolve, shorten
 from baton.tables import request_rows, worker_rows
 from protocol.worker import Role
+from router.admin import admin_router
+from router.auth import AdminKeys
 from router.request import State
 
 if TYPE_CHECKING:
@@ -33,6 +36,21 @@ def router(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedRouter]:
         monkeypatch.setenv("BATON_ADMIN_URL", scripted.url)
         monkeypatch.setenv("BATON_ADMIN_TOKEN", TOKEN)
         yield scripted
+
+
+class Anything:
+    """Has every attribute; routes are built on it and never called."""
+
+    def __getattr__(self, name: str) -> Anything:
+        return self
+
+
+@pytest.mark.parametrize(("view", "row"), [("RequestView", request("id")), ("WorkerView", worker("id"))])
+def test_the_real_router_has_the_fields_that_are_shown(view: str, row: dict[str, Any]) -> None:
+    api = FastAPI()
+    parts: Any = Anything()
+    api.include_router(admin_router(parts, parts, AdminKeys(None, reachable=True)))
+    assert row.keys() <= api.openapi()["components"]["schemas"][view]["properties"].keys()
 
 
 def complaint(arguments: list[str], capsys: Capture, code: int = 1) -> str:
