@@ -14,8 +14,6 @@ import msgspec
 from router.upstream import LegError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from router.upstream import Upstream
     from router.workers import Worker, WorkerPool
 
@@ -47,11 +45,7 @@ class HealthProbes:
         self._pool = pool
         self._tasks: dict[Worker, asyncio.Task[None]] = {}
         pool.on_unreachable.append(self._start)
-
-    def learn_models(self, workers: Iterable[Worker]) -> None:
-        """Ask static workers what they serve."""
-        for worker in workers:
-            self._spawn(worker, 0.0)
+        pool.on_static.append(self._learn_models)
 
     async def close(self) -> None:
         """Stop probing."""
@@ -59,6 +53,9 @@ class HealthProbes:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _learn_models(self, worker: Worker) -> None:
+        self._spawn(worker, 0.0)
 
     def _start(self, worker: Worker) -> None:
         log.warning("worker %s cannot be reached", worker.worker_id)

@@ -62,7 +62,7 @@ async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -
     leases = LeaseClient(stores.leases, settings)
     services = build_services(settings, leases)
     probes = HealthProbes(services.upstream, services.pool)
-    probes.learn_models(services.pool.add_static(settings.prefill, settings.decode))
+    services.pool.add_static(settings.prefill, settings.decode)
     watch = asyncio.get_running_loop().create_task(discover(stores.registry, services.pool))
     front = create_app(services, LeaseListing(stores.leases))
     url = _url(settings.host, sock)

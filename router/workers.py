@@ -140,6 +140,8 @@ class WorkerPool:
         self._routes: dict[str, Route] = {}
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
+        #: Called with each worker that was added by URL.
+        self.on_static: list[Callable[[Worker], None]] = []
         self.on_unreachable: list[Callable[[Worker], None]] = []
 
     def __iter__(self) -> Iterator[Worker]:
@@ -158,7 +160,20 @@ class WorkerPool:
             self._workers[worker.worker_id] = worker
             self._static.add(worker.worker_id)
         self._changed()
+        for worker in added:
+            for listener in self.on_static:
+                listener(worker)
         return added
+
+    def remove_static(self, worker: Worker) -> None:
+        """Forget a worker that was added by URL; what runs on it goes on."""
+        self._static.remove(worker.worker_id)
+        self._remove(worker.worker_id)
+        self.room_changed()
+
+    def is_static(self, worker: Worker) -> bool:
+        """It was added by URL: the registry says nothing about it."""
+        return worker.worker_id in self._static
 
     def apply(self, statuses: Iterable[WorkerStatus]) -> None:
         """Take over the registry's list: new workers come, missing ones go, loads are noted. Needs a running loop."""

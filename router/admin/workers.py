@@ -1,13 +1,15 @@
-"""``/admin/workers``: who there is, and taking one out of the rotation and back."""
+"""``/admin/workers``: who there is, taking one out of the rotation and back, and workers that are added by URL."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from protocol.errors import NotFoundError
+from protocol.addresses import worker_url
+from protocol.errors import ApiError, NotFoundError
+from protocol.worker import Role
 from router.admin.worker_view import WorkerView, view_worker
 from router.worker_calls import tell_worker
 
@@ -17,6 +19,30 @@ if TYPE_CHECKING:
 
 #: Ids of static workers are their URLs, so they may contain slashes.
 _ONE = "/workers/{worker_id:path}"
+
+
+class ConflictError(ApiError):
+    """The worker is not one with which that can be done."""
+
+    status = 409
+    type = "invalid_request_error"
+
+
+class NewWorker(BaseModel):
+    """A worker that is not in the registry, until this router ends or it is deleted.
+
+    It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(description="host:port or base URL.")
+    role: Role
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        return worker_url(url)
 
 
 class WorkerList(BaseModel):
@@ -36,7 +62,7 @@ class DrainAnswer(BaseModel):
 
 
 def worker_routes(services: Services) -> APIRouter:
-    """Listing, draining, resuming."""
+    """Listing, draining, resuming, adding, deleting."""
     api = APIRouter()
     pool = services.pool
 
@@ -62,6 +88,28 @@ def worker_routes(services: Services) -> APIRouter:
         told = await tell_worker(services, worker, "resume")
         pool.take_back(worker)
         return DrainAnswer(id=worker_id, draining=False, told=told)
+
+    @api.post("/workers", status_code=201)
+    async def add(new: NewWorker) -> WorkerView:
+        """Add a worker by URL. It is asked for its models; until it has answered, any model is tried there."""
+        if any(worker.url == new.url for worker in pool):
+            raise ConflictError("There is a worker with that URL already.", code="worker_exists", param="url")
+        prefill = [new.url] if new.role is not Role.DECODE else []
+        decode = [new.url] if new.role is not Role.PREFILL else []
+        (worker,) = pool.add_static(prefill, decode)
+        return view_worker(worker)
+
+    @api.delete(_ONE)
+    async def delete(worker_id: str) -> WorkerView:
+        """Forget a worker that was added by URL. Nothing new is sent to it; what runs on it is finished."""
+        worker = _known(services, worker_id)
+        if not pool.is_static(worker):
+            raise ConflictError(
+                "The worker announces itself in the registry, so it would come back: drain it, or stop its process.",
+                code="worker_announced",
+            )
+        pool.remove_static(worker)
+        return view_worker(worker)
 
     return api
 

@@ -152,9 +152,9 @@ async def test_a_static_worker_is_drained_in_this_router_only(cluster: Cluster) 
     (worker,) = cluster.services.pool.add_static([], [url])
     for address in (url, "http:%2F%2F127.0.0.1:9"):
         assert await tell(cluster, address, "drain") == (200, {"id": url, "draining": True, "told": False})
-        assert not worker.takes_work
+        assert worker.left_out
         assert (await tell(cluster, address, "resume"))[0] == 200
-        assert worker.takes_work
+        assert not worker.left_out
 
 
 async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: InternalPort) -> None:

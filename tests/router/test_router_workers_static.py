@@ -1,0 +1,98 @@
+"""Workers that an administrator adds by URL and deletes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from router_cluster import Cluster, chat, eventually, make_settings
+from router_stubs import Hang, StubWorker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from router.settings import RouterSettings
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    return make_settings(internal_token="s3cret-internal")
+
+
+@pytest_asyncio.fixture
+async def pair() -> AsyncIterator[tuple[StubWorker, StubWorker]]:
+    """A P and a D of another kind, which nobody has announced."""
+    made = StubWorker("prefill", ours=False, name="p"), StubWorker("decode", ours=False, name="d")
+    for worker in made:
+        await worker.start()
+    yield made
+    for worker in made:
+        await worker.stop()
+
+
+async def add(cluster: Cluster, url: str, role: str) -> tuple[int, Any]:
+    answer = await cluster.client.post("/admin/workers", json={"url": url, "role": role})
+    return answer.status_code, answer.json()
+
+
+async def test_added_workers_are_asked_for_their_models_and_serve(
+    cluster: Cluster, pair: tuple[StubWorker, StubWorker]
+) -> None:
+    for worker in pair:
+        status, view = await add(cluster, worker.url.removeprefix("http://") + "/", worker.role)
+        assert (status, view["id"], view["role"], view["models"]) == (201, worker.url, worker.role, None)
+    await eventually(lambda: [worker.models for worker in cluster.services.pool] == [("m",), ("m",)])
+    assert (await cluster.post(chat())).status_code == 200
+    for worker in pair:
+        assert len(worker.bodies) == 1
+        assert not any("s3cret-internal" in value for sent in worker.headers for value in sent.values())
+
+
+async def test_the_same_worker_is_not_added_twice(cluster: Cluster) -> None:
+    announced = await cluster.add("prefill")
+    assert (await add(cluster, "http://127.0.0.1:9", "both"))[0] == 201
+    for url in (announced.url, "127.0.0.1:9"):
+        status, body = await add(cluster, url, "decode")
+        assert (status, body["error"]["code"]) == (409, "worker_exists")
+    assert len(cluster.services.pool) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "role"),
+    [("ftp://h:1", "decode"), ("http://u:p@h:1", "decode"), ("h:0", "both"), ("", "both"), ("h:1", "router")],
+)
+async def test_what_is_no_worker_is_refused(cluster: Cluster, url: str, role: str) -> None:
+    status, body = await add(cluster, url, role)
+    assert (status, body["error"]["param"]) == (400, "role" if role == "router" else "url")
+    assert not len(cluster.services.pool)
+
+
+async def test_what_runs_on_a_deleted_worker_is_finished(cluster: Cluster, pair: tuple[StubWorker, StubWorker]) -> None:
+    p, d = pair
+    for worker in pair:
+        await add(cluster, worker.url, worker.role)
+    await eventually(lambda: all(worker.models for worker in cluster.services.pool))
+    hang = Hang()
+    d.script.append(hang)
+    running = asyncio.create_task(cluster.post(chat()))
+    await cluster.until_state("reading")
+    for worker in pair:
+        assert (await cluster.client.delete(f"/admin/workers/{worker.url}")).json()["id"] == worker.url
+    assert (await cluster.client.get("/admin/workers")).json() == {"workers": []}
+    cluster.announce()
+    assert (await cluster.post(chat())).status_code == 503
+    hang.release.set()
+    assert (await running).status_code == 200
+    assert (len(p.bodies), len(d.bodies)) == (1, 1)
+    cluster.check_idle()
+
+
+async def test_a_worker_of_the_registry_is_not_deleted(cluster: Cluster) -> None:
+    await cluster.add("both")
+    answer = await cluster.client.delete("/admin/workers/b0")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "worker_announced")
+    assert "drain it" in answer.json()["error"]["message"]
+    assert (await cluster.client.delete("/admin/workers/nobody")).status_code == 404
+    assert len(cluster.services.pool) == 1
