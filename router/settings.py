@@ -80,11 +80,19 @@ class RouterSettings(ProcessSettings):
     )
     max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
     max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
-    pick_prefill: Literal["least_loaded", "round_robin", "two_choices"] = Field(
-        "least_loaded", description="Which prefill worker is next: least_loaded, round_robin or two_choices."
+    pick_prefill: Literal["least_loaded", "round_robin", "two_choices", "prefix"] = Field(
+        "least_loaded",
+        description=(
+            "Which prefill worker is next: least_loaded, round_robin, two_choices (the less loaded of two random ones) "
+            "or prefix (who was sent the prompt's beginning before, unless it is much busier than others)."
+        ),
     )
-    pick_decode: Literal["least_loaded", "round_robin", "two_choices"] = Field(
-        "least_loaded", description="Which decode worker is next: least_loaded, round_robin or two_choices."
+    pick_decode: Literal["least_loaded", "round_robin", "two_choices", "kv_room", "affinity"] = Field(
+        "least_loaded",
+        description=(
+            "Which decode worker is next: least_loaded, round_robin, two_choices, kv_room (most free cache) or "
+            "affinity (who decoded the conversation's earlier turn, unless it is much busier than others)."
+        ),
     )
 
     log_requests: bool = Field(False, description="One log line at the end of every request; costs 20 to 30 % of CPU.")

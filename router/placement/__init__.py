@@ -1,7 +1,8 @@
 """Which worker is next: one policy per file, by name in ``policies``; ``ports`` says what a policy is.
 
-``available``   who may be picked at all
-``prompt``      what a policy may know about a request; ``chunks`` are the hashes of its prompt
+``available``     who may be picked at all
+``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
+``prefix_index``  which beginnings of prompts each worker was sent
 """
 
 from router.placement.available import available

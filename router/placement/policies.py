@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.placement.affinity import Affinity
+from router.placement.kv_room import KvRoom
 from router.placement.least_loaded import LeastLoaded
+from router.placement.prefix import Prefix
 from router.placement.round_robin import RoundRobin
 from router.placement.two_choices import TwoChoices
 
@@ -17,9 +20,12 @@ PREFILL_POLICIES: dict[str, Callable[[OnGone], PickPrefill]] = {
     "least_loaded": lambda _on_gone: LeastLoaded(),
     "round_robin": lambda _on_gone: RoundRobin(),
     "two_choices": lambda _on_gone: TwoChoices(),
+    "prefix": Prefix,
 }
 DECODE_POLICIES: dict[str, Callable[[OnGone], PickDecode]] = {
     "least_loaded": lambda _on_gone: LeastLoaded(),
     "round_robin": lambda _on_gone: RoundRobin(),
     "two_choices": lambda _on_gone: TwoChoices(),
+    "kv_room": KvRoom,
+    "affinity": Affinity,
 }

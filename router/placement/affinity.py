@@ -1,0 +1,25 @@
+"""The worker that decoded the conversation's earlier turn: it need not read what it still has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.placement.prefix import Prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.placement.ports import OnGone
+    from router.placement.prompt import Prefilled
+    from router.workers import Worker
+
+
+class Affinity:
+    """A later turn begins with the earlier one, so this is ``Prefix`` over what was sent to decode workers."""
+
+    def __init__(self, on_gone: OnGone) -> None:
+        self._prefix = Prefix(on_gone)
+
+    def pick(self, workers: Sequence[Worker], prefilled: Prefilled) -> Worker:
+        """See ``PickDecode``."""
+        return self._prefix.pick(workers, prefilled.prompt)

@@ -1,0 +1,68 @@
+"""The worker that most likely has the prompt's beginning in its cache, unless it is much busier than another one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.placement.chunks import CHUNK_BYTES
+from router.placement.least_loaded import LeastLoaded, share
+from router.placement.ports import key_of
+from router.placement.prefix_index import PrefixIndex
+from router.placement.prompt import BYTES_PER_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.placement.ports import OnGone
+    from router.placement.prompt import Prompt
+    from router.workers import Worker
+
+# SGLang's router has the same rule; these are the defaults of its ``RouterArgs`` (sglang_router/router_args.py):
+# cache_threshold 0.3, balance_rel_threshold 1.5, balance_abs_threshold 64 requests. Its 64 are for engines of any
+# size; ours know their limit, so it is a share here: 64 of the 256 sequences that vLLM runs by default (max_num_seqs).
+#: Share of a prompt that must have been sent to a worker before; a shorter beginning soon is everywhere anyway.
+LEAST_MATCH = 0.3
+#: A worker is too busy whose share of room in use is more than this above the lowest,
+MAX_GAP = 0.25
+#: and more than this many times the lowest.
+MAX_RATIO = 1.5
+#: Chunks remembered of one worker: 8 MiB of text, about two million tokens.
+MAX_ENTRIES = 16384
+
+
+class Prefix:
+    """Goes by what this router sent, not by what workers say: it costs them nothing, and is right if caches are LRU."""
+
+    def __init__(self, on_gone: OnGone, max_entries: int = MAX_ENTRIES) -> None:
+        self.index = PrefixIndex(max_entries)
+        self._least_loaded = LeastLoaded()
+        on_gone.append(self.index.forget)
+
+    def pick(self, workers: Sequence[Worker], prompt: Prompt) -> Worker:
+        """See ``PickPrefill``."""
+        chunks = prompt.chunks
+        worker = self._least_loaded.pick(self._best(workers, chunks), prompt)
+        self.index.note(key_of(worker), chunks, _capacity(worker))
+        return worker
+
+    def _best(self, workers: Sequence[Worker], chunks: Sequence[int]) -> Sequence[Worker]:
+        """Those with most of the prompt among those not too busy; all, if nobody has enough of it."""
+        if not chunks or len(workers) == 1:
+            return workers
+        lowest = min(share(worker) for worker in workers)
+        matches = [
+            0 if _too_busy(share(worker), lowest) else self.index.longest(key_of(worker), chunks) for worker in workers
+        ]
+        most = max(matches)
+        if most < LEAST_MATCH * len(chunks):
+            return workers
+        return [worker for worker, match in zip(workers, matches, strict=True) if match == most]
+
+
+def _too_busy(used: float, lowest: float) -> bool:
+    return used - lowest > MAX_GAP and used > MAX_RATIO * lowest
+
+
+def _capacity(worker: Worker) -> int | None:
+    """Chunks that fit into its cache; what came before them it has surely thrown away. None: not known."""
+    return worker.num_blocks * worker.block_size * BYTES_PER_TOKEN // CHUNK_BYTES or None
