@@ -63,6 +63,13 @@ class AdminClient:
         """``what`` is ``drain`` or ``resume``."""
         self._call("POST", f"/admin/workers/{quote(worker_id, safe='')}/{what}")
 
+    def live(self) -> Iterator[dict[str, Any]]:
+        """The snapshots of ``GET /admin/live``, as they come; AdminError also when none comes for ``timeout_s``."""
+        with self._open("GET", "/admin/live", None) as response:
+            for line in response:
+                if line.startswith(b"data:"):
+                    yield _snapshot(line[len(b"data:") :])
+
     def metrics(self) -> str:
         """The Prometheus text of the router."""
         with self._open("GET", "/metrics", None) as response:
@@ -129,6 +136,14 @@ def _error_of(body: bytes) -> tuple[str, str | None]:
         error = json.loads(body)["error"]
         return " ".join(str(error["message"]).split()), error.get("code")
     return "", None
+
+
+def _snapshot(data: bytes) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        answer = json.loads(data)
+        if isinstance(answer, dict) and "requests" in answer and "workers" in answer:
+            return answer
+    raise NotSupportedError("the router's live view is of another version")
 
 
 def _ids(answer: Any) -> list[str]:

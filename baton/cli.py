@@ -31,6 +31,7 @@ PROCESSES = {
 OPERATOR = {
     "requests": ("baton.requests_command", "List the live requests of a router."),
     "workers": ("baton.requests_command", "List the workers that a router knows."),
+    "top": ("baton.top.command", "Watch a router in the terminal; q ends it."),
     "abort": ("baton.abort_command", "Abort requests by id, all of them, or those that match."),
     "drain": ("baton.drain_command", "Give a worker no new requests."),
     "resume": ("baton.drain_command", "Give a drained worker requests again."),

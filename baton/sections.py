@@ -14,7 +14,7 @@ MODELS = {
     "admin": "baton.settings:AdminSettings",
 }
 #: The commands that take their settings from a section, where it is not one command of the same name.
-COMMANDS = {"admin": ("requests", "workers", "abort", "drain", "resume")}
+COMMANDS = {"admin": ("requests", "workers", "top", "abort", "drain", "resume")}
 
 
 def settings_model(section: str) -> type[Settings]:

@@ -76,6 +76,8 @@ class ScriptedRouter:
         self.workers: list[dict[str, Any]] = []
         self.metrics = ""
         self.can_drain = True
+        #: Events of ``/admin/live``; None: this router has no such call.
+        self.live: list[str] | None = None
         #: (path, body) of every POST.
         self.posts: list[tuple[str, Any]] = []
         self.url = ""
@@ -121,7 +123,9 @@ def serving(router: ScriptedRouter) -> Iterator[ScriptedRouter]:
 def _handler(router: ScriptedRouter) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/metrics":
+            if self.path == "/admin/live" and router.live is not None:
+                self._send(200, "".join(router.live).encode())
+            elif self.path == "/metrics":
                 self._send(200, router.metrics.encode())
             else:
                 self._answer(lambda: router.get(self.path))

@@ -1,0 +1,1 @@
+"""``baton top``: a router, live, in a terminal."""

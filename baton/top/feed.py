@@ -1,0 +1,57 @@
+"""Looks at a router, one after the other, in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from baton.admin_client import AdminError, NotSupportedError
+from baton.top.look import Look, look_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from baton.admin_client import AdminClient
+
+#: Seconds between two questions to a router that does not tell by itself, and before one that failed is asked again.
+PERIOD_S = 1.0
+
+#: Told each look, or why there is none.
+Tell = Callable[[Look | AdminError], None]
+
+
+def ask(client: AdminClient) -> Look:
+    """One look without the stream. Raises AdminError."""
+    return look_at({"requests": client.requests(), "workers": client.workers()})
+
+
+def watch(client: AdminClient, tell: Tell, stop: threading.Event) -> None:
+    """Tell every look until ``stop``; from the router's own stream where it has one, else asked for every second."""
+    streams = True
+    while not stop.is_set():
+        try:
+            if streams:
+                _pass_on(client.live(), tell, stop)
+            else:
+                tell(ask(client))
+        except AdminError as error:
+            if streams and isinstance(error, NotSupportedError):
+                streams = False
+                continue
+            tell(error)
+        stop.wait(PERIOD_S)
+
+
+def _pass_on(snapshots: Iterator[dict[str, object]], tell: Tell, stop: threading.Event) -> None:
+    """Until the stream ends. One that fell silent ended too: the next connection says whether the router is there."""
+    num_seen = 0
+    try:
+        for snapshot in snapshots:
+            num_seen += 1
+            tell(look_at(snapshot))
+            if stop.is_set():
+                return
+    except AdminError:
+        if num_seen == 0:
+            raise
