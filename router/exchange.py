@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from router.reply import Reply
     from router.room_queue import Waiter
     from router.services import Services
+    from router.tracing.spans import RequestTrace
     from router.upstream import Answer
     from router.workers import Worker
 
@@ -57,6 +58,7 @@ class Exchange:
         "stop_error",
         "task",
         "timer",
+        "trace",
         "unread_prefill",
         "waiter",
     )
@@ -99,6 +101,7 @@ class Exchange:
         self.stop_error: ApiError | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.trace: RequestTrace | None = None
 
     # --- from outside
 
@@ -186,9 +189,12 @@ class Exchange:
 
     def on(self, event: Event) -> None:
         """Note what happened."""
-        self.progress.on(event, asyncio.get_running_loop().time())
+        state, now_s = self.progress.state, asyncio.get_running_loop().time()
+        self.progress.on(event, now_s)
         if event in RETRIES:
             self.num_retries += 1
+        if self.trace is not None:
+            self.trace.left(self, state, event, now_s)
 
     def occupy(self, worker: Worker) -> None:
         """A place on the worker, already reserved in the pool, is this request's."""

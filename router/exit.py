@@ -41,8 +41,11 @@ def settle(x: Exchange, error: ApiError | None) -> None:
     x.services.active.remove(x)
     x.services.metrics.ended(x, state, error)
     x.vacate()  # last: it wakes others
+    error = error or x.relayed_error
     if x.services.settings.log_requests or x.progress.state is State.FAILED:
-        _log(x, state, error or x.relayed_error)
+        _log(x, state, error)
+    if x.trace is not None:
+        x.trace.end(x, error)
 
 
 def _log(x: Exchange, state: State, error: ApiError | None) -> None:
@@ -88,6 +91,7 @@ def _facts(x: Exchange, state: State, error: ApiError | None) -> dict[str, objec
         "total_ms": _ms(x.age_s()),
         **{f"{phase}_ms": _ms(x.progress.spent_s.get(phase)) for phase in LIVE},
         "retries": x.num_retries,
+        "trace_id": x.trace.trace_id if x.trace else None,
     }
 
 

@@ -27,12 +27,15 @@ from router.exchange import Exchange
 from router.exit import ClientGone, settle
 from router.legs import LegBodies
 from router.reply import DROP, Reply
+from router.tracing.setup import set_up
+from router.tracing.upstream import CURRENT, TracedUpstream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from router.auth import AdminKeys, BearerKeys
     from router.services import Services
+    from router.tracing.spans import Tracing
 
 log = logging.getLogger("baton.router")
 
@@ -55,6 +58,15 @@ class Front:
         self._app = app
         self._bodies = BodyReader(services.settings.max_body_bytes)
         self.closing = False
+        self._tracing: Tracing | None = None
+        tracing = set_up(os.environ)
+        if tracing is not None:
+            self.trace_with(tracing)
+
+    def trace_with(self, tracing: Tracing) -> None:
+        """Trace every request from now on, and tell the workers."""
+        self._tracing = tracing
+        self._services.upstream = TracedUpstream(self._services.upstream)
 
     def close(self) -> None:
         """Take no new request; those whose body is still coming are new."""
@@ -111,6 +123,9 @@ class Front:
         if b"x-request-id" in headers:
             log.debug("request %s is the client's %r", request_id, headers[b"x-request-id"][:128])
         exchange = Exchange(self._services, request_id, ask, LegBodies(body), reply, len(raw))
+        if self._tracing is not None:
+            exchange.trace = self._tracing.begin(exchange, headers, came_s)
+            CURRENT.set(exchange.trace)
         await self._run(exchange, receive, came_s + timeout_s)
 
     async def _refuse(self, reply: Reply, error: ApiError) -> None:

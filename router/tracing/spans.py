@@ -1,0 +1,229 @@
+"""The spans of a request, made when it is over from the times its phases took.
+
+Until then a request only notes five or so times. The ids of its spans are drawn beforehand, because workers are told
+them: a worker's spans hang below the phase in which it was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from router.request import RETRIES, Event, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.util.types import AttributeValue
+
+    from protocol.errors import ApiError
+    from router.exchange import Exchange
+
+#: What is not exported by then is lost when the process ends, seconds.
+FLUSH_S = 3.0
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+#: The phases in which a worker is asked; the others are the router's own.
+_ASKING = {State.PREFILLING: SpanKind.CLIENT, State.READING: SpanKind.CLIENT}
+_WITH_D = frozenset({State.READING, State.DECODING})
+
+
+class PlannedIds(RandomIdGenerator):
+    """Random ids, but the next span's is ``planned`` if that is not 0. Only the loop's thread makes spans."""
+
+    planned = 0
+
+    def generate_span_id(self) -> int:
+        """The planned one, once."""
+        planned, self.planned = self.planned, 0
+        return planned or super().generate_span_id()
+
+
+def batches(exporter: str) -> SpanProcessor:
+    """Exports in a thread of its own, as the environment says. Raises ImportError, ValueError."""
+    if exporter == "console":
+        return BatchSpanProcessor(ConsoleSpanExporter())
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return BatchSpanProcessor(OTLPSpanExporter())
+
+
+class Tracing:
+    """Begins traces. Everything else is in the environment: sampler, resource, limits."""
+
+    def __init__(self, processors: Iterable[SpanProcessor], environ: Mapping[str, str]) -> None:
+        named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        self._ids = PlannedIds()
+        self._provider = TracerProvider(
+            resource=Resource.create({} if named else {SERVICE_NAME: "baton-router"}),
+            id_generator=self._ids,
+            shutdown_on_exit=False,
+        )
+        for processor in processors:
+            self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("baton.router")
+        # Started now: while the interpreter ends, none can be.
+        self._told = threading.Event()
+        self._closer = threading.Thread(target=self._close_when_told, name="tracing-close", daemon=True)
+        self._closer.start()
+
+    def begin(self, x: Exchange, headers: Mapping[bytes, bytes], came_s: float) -> RequestTrace:
+        """The trace of a request that came at ``came_s`` of the loop's clock, below the client's span if it has one."""
+        names = ("traceparent", "tracestate")
+        carrier = {name: headers[name.encode()].decode("latin-1") for name in names if name.encode() in headers}
+        offset_ns = time.time_ns() - round(asyncio.get_running_loop().time() * 1e9)
+        attributes: dict[str, AttributeValue] = {
+            "http.request.method": "POST",
+            "http.route": x.ask.path,
+            "url.path": x.ask.path,
+            "url.scheme": "http",
+            "gen_ai.operation.name": "chat" if x.ask.chat else "text_completion",
+            "gen_ai.provider.name": "baton",
+            "gen_ai.request.model": x.ask.model,
+            "baton.request.id": x.request_id,
+            "baton.stream": x.ask.stream,
+        }
+        if x.ask.max_new_tokens is not None:
+            attributes["gen_ai.request.max_tokens"] = x.ask.max_new_tokens
+        root = self._tracer.start_span(
+            f"POST {x.ask.path}",
+            context=_PROPAGATOR.extract(carrier),
+            kind=SpanKind.SERVER,
+            attributes=attributes,
+            start_time=offset_ns + round(came_s * 1e9),
+        )
+        return RequestTrace(self._tracer, self._ids, root, offset_ns, x.progress.started_s)
+
+    def close(self) -> None:
+        """Export what is left, for at most ``FLUSH_S``."""
+        self._told.set()
+        self._closer.join(FLUSH_S)
+
+    def _close_when_told(self) -> None:
+        self._told.wait()
+        self._provider.shutdown()
+
+
+class _Phase(NamedTuple):
+    state: State
+    since_s: float
+    until_s: float
+    span_id: int
+    worker_id: str
+    #: Why something was tried again after it; empty when nothing was.
+    retry_reason: str
+
+
+class RequestTrace:
+    """What one request notes on its way. Times are seconds of the loop's clock."""
+
+    __slots__ = ("_ids", "_offset_ns", "_phases", "_root", "_since_s", "_span_id", "_tracer")
+
+    def __init__(self, tracer: Tracer, ids: PlannedIds, root: Span, offset_ns: int, now_s: float) -> None:
+        self._tracer = tracer
+        self._ids = ids
+        self._root = root
+        self._offset_ns = offset_ns
+        self._since_s = now_s
+        self._span_id = ids.generate_span_id()
+        self._phases: list[_Phase] = []
+
+    @property
+    def trace_id(self) -> str:
+        """As logs have it."""
+        return f"{self._root.get_span_context().trace_id:032x}"
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """W3C Trace Context for a worker that is asked now: its parent is the present phase."""
+        context = self._root.get_span_context()
+        parent = ("traceparent", f"00-{context.trace_id:032x}-{self._span_id:016x}-{int(context.trace_flags) & 1:02x}")
+        state = context.trace_state.to_header()
+        return (parent, ("tracestate", state)) if state else (parent,)
+
+    def left(self, x: Exchange, state: State, event: Event, now_s: float) -> None:
+        """The request has left a phase."""
+        worker = x.prefill_worker if state is State.PREFILLING else x.decode_worker if state in _WITH_D else None
+        self._phases.append(
+            _Phase(
+                state,
+                self._since_s,
+                now_s,
+                self._span_id,
+                "" if worker is None else worker.worker_id,
+                # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
+                "" if event not in RETRIES else "lease_lost" if state is State.HELD else _code(x.last_error),
+            )
+        )
+        self._since_s = now_s
+        self._span_id = self._ids.generate_span_id()
+
+    def end(self, x: Exchange, error: ApiError | None) -> None:
+        """The request is over: make its spans. ``error``: why, if not as the client wished."""
+        root = self._root
+        if root.is_recording():
+            # As HTTP's conventions have it: what the client did, or did wrong, is no error of a server's span.
+            broken = x.progress.state is State.FAILED and x.reply.started
+            failure = error if error is not None and (error.status >= 500 or broken) else None
+            for phase in self._phases:
+                self._make(phase, failure if phase is self._phases[-1] else None)
+            root.set_attributes(_outcome(x, error))
+            if failure is not None:
+                root.set_attribute("error.type", _code(failure))
+                root.set_status(StatusCode.ERROR, failure.message)
+        root.end(self._ns(self._since_s))
+
+    def _make(self, phase: _Phase, failure: ApiError | None) -> None:
+        reason = phase.retry_reason or _code(failure)
+        attributes: dict[str, AttributeValue] = {}
+        if phase.worker_id:
+            attributes["baton.worker.id"] = phase.worker_id
+        if reason:
+            attributes["error.type"] = reason
+        if phase.retry_reason:
+            about = {"baton.phase": str(phase.state), **attributes}
+            self._root.add_event("baton.retry", about, timestamp=self._ns(phase.until_s))
+        self._ids.planned = phase.span_id
+        span = self._tracer.start_span(
+            str(phase.state),
+            context=set_span_in_context(self._root),
+            kind=_ASKING.get(phase.state, SpanKind.INTERNAL),
+            attributes=attributes,
+            start_time=self._ns(phase.since_s),
+        )
+        if reason:
+            span.set_status(StatusCode.ERROR, None if failure is None else failure.message)
+        span.end(self._ns(phase.until_s))
+
+    def _ns(self, loop_s: float) -> int:
+        return self._offset_ns + round(loop_s * 1e9)
+
+
+def _outcome(x: Exchange, error: ApiError | None) -> dict[str, AttributeValue]:
+    found: dict[str, AttributeValue | None] = {
+        "http.response.status_code": 200 if error is None or x.reply.started else error.status,
+        "baton.outcome": str(x.progress.state),
+        "baton.reason": _code(error) or None,
+        "baton.retries": x.num_retries,
+        "baton.prefill.worker.id": x.prefill_worker.worker_id if x.prefill_worker else None,
+        "baton.decode.worker.id": x.decode_worker.worker_id if x.decode_worker else None,
+    }
+    if x.ask.stream:
+        found["baton.tokens"] = x.num_tokens
+        if x.reply.first_content_s is not None:
+            found["baton.ttft_ms"] = round((x.reply.first_content_s - x.progress.started_s) * 1e3, 3)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _code(error: ApiError | None) -> str:
+    return "" if error is None else error.code or error.type
