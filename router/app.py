@@ -17,6 +17,7 @@ from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundEr
 from protocol.openai import ChatRequest, CompletionRequest
 from router.admin import admin_router
 from router.auth import AdminKeys, BearerKeys
+from router.dashboard.routes import dashboard_router
 from router.front import Front
 from router.metrics import RouterCollector
 from router.worker_errors import WorkerError
@@ -64,7 +65,9 @@ def create_app(services: Services, listing: LeaseListing) -> Front:
     _add_public(app, services, keys)
     _document_hot_routes(app)
     app.include_router(admin_router(services, listing, admin_keys))
-    return Front(services, keys, admin_keys, app)
+    front = Front(services, keys, admin_keys, app)
+    app.include_router(dashboard_router(services, admin_keys, lambda: front.closing))
+    return front
 
 
 def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:

@@ -1,0 +1,112 @@
+"""``GET /admin/live``: the newest snapshot, again whenever it differs, as server-sent events.
+
+The state is looked at twice a second while somebody watches; to tell of every change of every request would cost the
+hot path more than that. All who watch share one snapshot. A reader that is slow holds one event: while it does not
+read nothing is made for it, then it gets the newest. One that does not read at all is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from router.dashboard.history import History
+from router.dashboard.snapshot import read_totals, take_snapshot
+from router.reply import DROP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from router.services import Services
+
+#: Seconds between looks, and so the least time between two events.
+PERIOD_S = 0.5
+#: A reader that takes nothing for so long is dropped, seconds.
+STUCK_S = 10.0
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Board:
+    """The history, kept always, and the newest snapshot, made only when somebody asks. Needs a running loop."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self._history = History(self._loop.time(), read_totals(services.metrics))
+        self._made_s = -PERIOD_S
+        self._body = b""
+        #: The newest snapshot as an event, and how many differing ones there were.
+        self._event = b""
+        self._number = 0
+        self._wake()
+
+    def newest(self) -> tuple[int, bytes]:
+        """The number and the event of the newest snapshot, not older than ``PERIOD_S``."""
+        now_s = self._loop.time()
+        if now_s - self._made_s >= PERIOD_S * 0.9:  # who comes a little early does not wait for another period
+            self._made_s = now_s
+            self._make()
+        return self._number, self._event
+
+    def _make(self) -> None:
+        snapshot = take_snapshot(self._services, self._history, time.time())
+        body = msgspec.json.encode(msgspec.structs.replace(snapshot, time=0.0))
+        if body != self._body:
+            self._body = body
+            self._number += 1
+            self._event = b"event: snapshot\ndata: " + msgspec.json.encode(snapshot) + b"\n\n"
+
+    def _wake(self) -> None:
+        """Close the steps that are over; ends with the loop."""
+        self._history.sample(self._loop.time(), read_totals(self._services.metrics))
+        self._loop.call_at(self._history.next_s, self._wake)
+
+
+class LiveStream(Response):
+    """One watcher's stream, until it leaves or ``closing`` says that the router ends."""
+
+    def __init__(self, board: Board, closing: Callable[[], bool]) -> None:
+        super().__init__()
+        self._board = board
+        self._closing = closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.get_running_loop().create_task(_until_gone(receive))
+        try:
+            await self._run(send, gone)
+        except TimeoutError:
+            scope["state"][DROP]()
+        finally:
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+
+    async def _run(self, send: Send, gone: asyncio.Task[None]) -> None:
+        """Raises TimeoutError when the client does not read."""
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        sent = 0
+        while not (gone.done() or self._closing()):
+            number, event = self._board.newest()
+            if number != sent:
+                async with asyncio.timeout(STUCK_S):
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                sent = number
+            await asyncio.wait([gone], timeout=PERIOD_S)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

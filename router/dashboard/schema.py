@@ -1,0 +1,111 @@
+"""What ``GET /admin/live`` sends; docs/dashboard.md explains each field, and a test compares the two."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """A worker's KV blocks by state, as it last reported."""
+
+    free: int
+    cached: int
+    pinned: int
+    leased: int
+    total: int
+
+
+class Handshakes(msgspec.Struct, frozen=True):
+    """How far a worker has come with the engines it reads from."""
+
+    connecting: int
+    connected: int
+    failed: int
+
+
+class LiveWorker(msgspec.Struct, frozen=True):
+    """One known worker."""
+
+    id: str
+    role: str
+    tp: int
+    #: None: not told yet.
+    models: tuple[str, ...] | None
+    healthy: bool
+    draining: bool
+    occupied: int
+    limit: int
+    #: None: the worker has told of none (static workers never do).
+    blocks: Blocks | None
+    leases: int
+    handshakes: Handshakes
+
+
+class LiveRequest(msgspec.Struct, frozen=True):
+    """One request that is not over."""
+
+    id: str
+    state: str
+    model: str
+    user: str
+    stream: bool
+    age_ms: float
+    #: In ``state``, so far.
+    in_state_ms: float
+    #: In the states that it has left.
+    phases_ms: dict[str, float]
+    prefill_worker: str | None
+    decode_worker: str | None
+    lease_remaining_ms: int | None
+    num_tokens: int
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """One of the two queues."""
+
+    length: int
+    #: How long the one that waits longest has waited; None: nobody waits.
+    oldest_ms: float | None
+
+
+class Queues(msgspec.Struct, frozen=True):
+    """Requests that wait for a prefill worker with room, and held ones that wait for a decode worker with room."""
+
+    prefill: Queue
+    held: Queue
+
+
+class QuantileLines(msgspec.Struct, frozen=True):
+    """Two lines of a plot, milliseconds; None where nothing was measured."""
+
+    p50_ms: list[float | None]
+    p95_ms: list[float | None]
+
+
+class LiveHistory(msgspec.Struct, frozen=True):
+    """Columns with one value a step, oldest first."""
+
+    step_s: float
+    requests_per_s: list[float | None]
+    failed_per_s: list[float | None]
+    tokens_per_s: list[float | None]
+    ttft: QuantileLines
+    #: By the state the time was spent in.
+    phases: dict[str, QuantileLines]
+    itl: QuantileLines
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The router at one moment."""
+
+    #: Seconds since 1970, by the router's clock.
+    time: float
+    lease_duration_ms: int
+    counts: dict[str, int]
+    queues: Queues
+    workers: list[LiveWorker]
+    #: In order of arrival; of many only the oldest and the newest.
+    requests: list[LiveRequest]
+    #: Live requests that are not in ``requests``.
+    num_hidden: int
+    history: LiveHistory
