@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.http_client import HttpUpstream
+from router.leased_blocks import LeasedBlocks
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.prefill_aborts import PrefillAborts
 from router.room_queue import RoomQueue
@@ -31,6 +32,7 @@ def build_services(settings: RouterSettings, leases: Leases) -> Services:
         pick_prefill=PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
         pick_decode=DECODE_POLICIES[settings.pick_decode](pool.on_gone),
         leases=leases,
+        leased=LeasedBlocks(settings.max_leased_fraction, pool),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )

@@ -79,6 +79,7 @@ def _confirmed(x: Exchange) -> None:
     x.on(Event.FIRST_BYTE)
     if x.lease_id:
         x.services.leases.untrack(x.engine_id, x.lease_id)
+        x.services.leased.end(x.lease_id)
         x.lease_id = ""
     x.engine_id = ""
 

@@ -217,6 +217,7 @@ class Exchange:
         lease_id, self.lease_id = self.lease_id, ""
         if lease_id:
             self.services.leases.release(self.engine_id, lease_id)
+            self.services.leased.end(lease_id)
         self.engine_id = ""
 
     def __repr__(self) -> str:

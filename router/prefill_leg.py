@@ -63,6 +63,7 @@ async def _find(x: Exchange) -> Worker:
             workers = available(services.pool.route(x.ask.model).prefill, x.failed_prefill)
         except ApiError:  # all of them left while this request waited; new ones may come
             return None
+        workers = [worker for worker in workers if services.leased.allows(worker)]
         if not workers:
             return None
         worker = services.pick_prefill.pick(workers, x.prompt)
@@ -113,4 +114,5 @@ def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
         return
     x.on(Event.PREFILLED)
     if x.lease_id:
+        x.services.leased.hold(x.lease_id, worker, answer.summary.remote_num_tokens)
         x.services.leases.track(x.engine_id, x.lease_id, x.lease_lost)

@@ -11,6 +11,7 @@ from router.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from router.leased_blocks import LeasedBlocks
     from router.placement import PickDecode, PickPrefill
     from router.prefill_aborts import PrefillAborts
     from router.room_queue import RoomQueue
@@ -51,6 +52,7 @@ class Services:
     pick_decode: PickDecode
     leases: Leases
     prefill_aborts: PrefillAborts
+    leased: LeasedBlocks
     #: The internal token, where there is one.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)

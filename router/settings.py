@@ -80,6 +80,15 @@ class RouterSettings(ProcessSettings):
     )
     max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
     max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
+    max_leased_fraction: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description=(
+            "A prefill worker with a larger share of its KV blocks under leases, waiting for decode workers, is sent "
+            "no new prompts; they wait in the router."
+        ),
+    )
     pick_prefill: Literal["least_loaded", "round_robin", "two_choices", "prefix"] = Field(
         "least_loaded",
         description=(

@@ -1,0 +1,79 @@
+"""How much of each prefill worker's cache is under leases, and who therefore gets no new prompt.
+
+Blocks that wait for a decode worker cannot be used for prompts. Without a limit a burst that decode workers cannot take
+fills P's cache with prompts nobody has read, and P, out of memory, then holds up also those that could go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from protocol.worker import WorkerLoad
+    from router.workers import Worker, WorkerPool
+
+
+class _Ours(msgspec.Struct):
+    """Blocks of one worker under leases of this router: now, and when ``load`` was reported."""
+
+    load: WorkerLoad
+    num_held: int = 0
+    num_held_at_load: int = 0
+
+
+class LeasedBlocks:
+    """What workers report, corrected by this router's hand-offs since. Wakes who waits when there is room again."""
+
+    def __init__(self, max_fraction: float, pool: WorkerPool) -> None:
+        self._max_fraction = max_fraction
+        self._pool = pool
+        self._by_engine: dict[str, _Ours] = {}
+        self._by_lease: dict[str, tuple[Worker, _Ours, int]] = {}
+        pool.on_gone.append(self._forget)
+
+    def __len__(self) -> int:
+        return len(self._by_lease)
+
+    def hold(self, lease_id: str, worker: Worker, num_tokens: int) -> None:
+        """The worker keeps the blocks of so many tokens for a request of this router."""
+        if not worker.block_size or not self._pool.knows(worker):
+            return
+        ours = self._ours(worker)
+        num_blocks = -(-num_tokens // worker.block_size)
+        ours.num_held += num_blocks
+        self._by_lease[lease_id] = (worker, ours, num_blocks)
+
+    def end(self, lease_id: str) -> None:
+        """They are read, released or lost; nothing happens when that was said before."""
+        worker, ours, num_blocks = self._by_lease.pop(lease_id, (None, None, 0))
+        if worker is None or ours is None:
+            return
+        was_full = not self.allows(worker)
+        ours.num_held -= num_blocks
+        if was_full and self.allows(worker):
+            self._pool.room_changed()
+
+    def count(self, worker: Worker) -> int:
+        """Blocks under leases, of all routers. Those that several leases share are counted once only if reported."""
+        if not self._pool.knows(worker):
+            return 0
+        ours = self._ours(worker)
+        if worker.load_is_old:
+            return ours.num_held
+        return max(0, worker.load.leased_blocks + ours.num_held - ours.num_held_at_load)
+
+    def allows(self, worker: Worker) -> bool:
+        """The worker may be sent a prompt. One that does not say how large its cache is always may."""
+        return not worker.num_blocks or self.count(worker) <= self._max_fraction * worker.num_blocks
+
+    def _ours(self, worker: Worker) -> _Ours:
+        ours = self._by_engine.setdefault(worker.engine_id, _Ours(worker.load))
+        if ours.load is not worker.load:  # nothing was changed since without coming here first
+            ours.load = worker.load
+            ours.num_held_at_load = ours.num_held
+        return ours
+
+    def _forget(self, engine_id: str) -> None:
+        self._by_engine.pop(engine_id, None)
