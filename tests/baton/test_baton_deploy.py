@@ -83,13 +83,17 @@ def test_compose_gives_each_worker_the_gpus_it_is_told() -> None:
         assert filled_in(environment, {})["CUDA_VISIBLE_DEVICES"].startswith("0,1,")
 
 
-def test_compose_publishes_the_router_on_loopback_only() -> None:
+def test_compose_publishes_on_loopback_only_and_no_worker() -> None:
     published = {
         name: service["ports"]
         for name, service in compose("docker-compose.yml")["services"].items()
         if "ports" in service
     }
-    assert published == {"router": ["127.0.0.1:8000:8000"]}
+    assert published == {
+        "router": ["127.0.0.1:8000:8000"],
+        "prometheus": ["127.0.0.1:9090:9090"],
+        "grafana": ["127.0.0.1:3000:3000"],
+    }
 
 
 def test_tokens_are_made_once_and_are_private(tmp_path: Path) -> None:
