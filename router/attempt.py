@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
 from router.upstream import ConnectError, LegError, LegTimeout
+from router.worker_errors import READ_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.room_queue import RoomQueue
     from router.workers import Worker
+
+
+#: D tells the first one of P's blocks; the second is a worker's way to say that it takes nothing new.
+_NOT_ITS_FAULT = frozenset({READ_FAILED, "draining"})
 
 
 class LeaseLost(Exception):
@@ -43,7 +48,14 @@ def leave_failed(x: Exchange, worker: Worker, error: LegError | TryAnother) -> N
     """Give back the place on a worker that failed. One that cannot be reached is left out before its place is free."""
     if isinstance(error, ConnectError):
         x.services.pool.unreachable(worker)
+    elif is_the_workers_fault(api_error(error)):
+        x.services.pool.failed(worker)
     x.vacate()
+
+
+def is_the_workers_fault(error: ApiError) -> bool:
+    """It counts against the worker that told it. Being busy or about to leave does not, nor what another one broke."""
+    return error.status >= 500 and error.code not in _NOT_ITS_FAULT
 
 
 async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Callable[[], Worker | None], group: Hashable) -> Worker:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def build_services(settings: RouterSettings, leases: Leases) -> Services:
     """The parts of a router that requests share. Needs a running loop."""
-    pool = WorkerPool(settings.default_max_in_flight)
+    pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
     upstream = HttpUpstream(settings.connect_timeout_s)

@@ -1,4 +1,4 @@
-"""Probes of workers that could not be reached, and what static workers serve.
+"""Probes of workers that could not be reached or whose breaker is open, and what static workers serve.
 
 Nothing is asked of a worker that works: its failures show in requests, its load in the registry.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from router.breaker import BreakerState
 from router.upstream import LegError
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ _models_decoder = msgspec.json.Decoder(_Models)
 
 
 class HealthProbes:
-    """One task per unreachable worker, which ends when the worker answers or is known no more."""
+    """One task per worker that is out, which ends when the worker answers or is known no more."""
 
     def __init__(self, upstream: Upstream, pool: WorkerPool) -> None:
         self._upstream = upstream
         self._pool = pool
         self._tasks: dict[Worker, asyncio.Task[None]] = {}
         pool.on_unreachable.append(self._start)
+        pool.on_opened.append(self._start_later)
         pool.on_static.append(self._learn_models)
 
     async def close(self) -> None:
@@ -61,6 +63,10 @@ class HealthProbes:
         log.warning("worker %s cannot be reached", worker.worker_id)
         self._spawn(worker, FIRST_PROBE_S)
 
+    def _start_later(self, worker: Worker) -> None:
+        log.warning("worker %s is left out: %d requests in a row failed", worker.worker_id, worker.breaker.num_failures)
+        self._spawn(worker, self._pool.probe_wait_s(worker))
+
     def _spawn(self, worker: Worker, delay_s: float) -> None:
         if worker not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
@@ -72,11 +78,13 @@ class HealthProbes:
             await asyncio.sleep(delay_s)
             delay_s = min(max(FIRST_PROBE_S, delay_s * 2), MAX_PROBE_S)
             if await self._answers(worker):
-                if not worker.healthy:
+                if not worker.healthy or worker.breaker.state is BreakerState.OPEN:
                     log.info("worker %s answers again", worker.worker_id)
                     self._pool.recovered(worker)
                 return
-            self._pool.unreachable(worker)
+            self._pool.probe_failed(worker)
+            if worker.healthy:
+                delay_s = self._pool.probe_wait_s(worker)
 
     async def _answers(self, worker: Worker) -> bool:
         path = "/health" if worker.models is not None else "/v1/models"

@@ -106,6 +106,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
 
 def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     """P has done its part: its place is free, its blocks are ours to look after."""
+    x.services.pool.worked(worker)
     x.vacate()
     x.num_prefills += 1
     x.engine_id = answer.summary.remote_engine_id

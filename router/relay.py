@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import UpstreamError
+from router.attempt import is_the_workers_fault
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
 from router.upstream import LegError
@@ -24,16 +25,32 @@ MAX_EVENT_BYTES = 1 << 20
 async def relay(x: Exchange, first: bytes) -> None:
     """Send ``first`` and all that follows. Raises UpstreamError when D fails or its stream ends without its end."""
     if not x.ask.stream:
+        _judge(x, None)
         await x.reply.whole(200, b"application/json", first)
         x.on(Event.FINISHED)
         return
-    x.relayed_error = await _pump(x, first)
+    try:
+        x.relayed_error = await _pump(x, first)
+    except UpstreamError as error:
+        _judge(x, error)
+        raise
+    _judge(x, x.relayed_error)
     await x.reply.end()
     if x.relayed_error is not None:
         x.services.metrics.relayed_errors += 1
         x.on(Event.FAILED)
         return
     x.on(Event.FINISHED)
+
+
+def _judge(x: Exchange, error: ApiError | None) -> None:
+    """D's part is over: what that says of D. A client that left says nothing."""
+    if x.decode_worker is None:
+        return
+    if error is None:
+        x.services.pool.worked(x.decode_worker)
+    elif is_the_workers_fault(error):
+        x.services.pool.failed(x.decode_worker)
 
 
 async def _pump(x: Exchange, data: bytes) -> ApiError | None:

@@ -78,6 +78,14 @@ class RouterSettings(ProcessSettings):
     default_max_in_flight: int = Field(
         1024, ge=1, description="Requests at once on a worker that does not report how many it runs."
     )
+    breaker_failures: int = Field(
+        5,
+        ge=1,
+        description=(
+            "Failures in a row after which a worker is given no requests while there are others, until it has "
+            "answered a probe and a request."
+        ),
+    )
     max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
     max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
     max_leased_fraction: float = Field(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import NotFoundError, UnavailableError
 from protocol.worker import Role, WorkerLoad
+from router.breaker import Breaker, BreakerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 PREFILL_QUEUE_FACTOR = 2
 #: Seconds that a report of load counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0
+#: Failures in a row that open a worker's breaker, unless the settings say otherwise.
+BREAKER_FAILURES = 5
 #: Routes remembered, one per model name asked for.
 MAX_ROUTES = 256
 
@@ -66,6 +69,8 @@ class Worker:
     drain_told: bool = False
     #: Connections that failed since the last one that worked.
     num_failures: int = 0
+    #: Whether requests that reach it fail.
+    breaker: Breaker = field(default_factory=lambda: Breaker(BREAKER_FAILURES))
 
     @property
     def occupied(self) -> int:
@@ -131,8 +136,14 @@ class Route:
 class WorkerPool:
     """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with a lost engine's id."""
 
-    def __init__(self, default_limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        default_limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        breaker_failures: int = BREAKER_FAILURES,
+    ) -> None:
         self._default_limit = default_limit
+        self._breaker_failures = breaker_failures
         self._clock = clock
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
@@ -142,6 +153,8 @@ class WorkerPool:
         self.on_gone: list[Callable[[str], None]] = []
         #: Called with each worker that was added by URL.
         self.on_static: list[Callable[[Worker], None]] = []
+        #: Called when a worker's breaker opens.
+        self.on_opened: list[Callable[[Worker], None]] = []
         self.on_unreachable: list[Callable[[Worker], None]] = []
 
     def __iter__(self) -> Iterator[Worker]:
@@ -157,6 +170,7 @@ class WorkerPool:
             roles[url] = Role.BOTH if url in roles else Role.DECODE
         added = [Worker(worker_id=url, url=url, role=role, limit=self._default_limit) for url, role in roles.items()]
         for worker in added:
+            worker.breaker = Breaker(self._breaker_failures)
             self._workers[worker.worker_id] = worker
             self._static.add(worker.worker_id)
         self._changed()
@@ -222,10 +236,12 @@ class WorkerPool:
     def enter(self, worker: Worker) -> None:
         """A request is sent to the worker."""
         worker.in_flight += 1
+        worker.breaker.sent()
 
     def leave(self, worker: Worker) -> None:
         """It is over there."""
         worker.in_flight -= 1
+        worker.breaker.left()
         self.room_changed()
 
     def unreachable(self, worker: Worker) -> None:
@@ -237,10 +253,34 @@ class WorkerPool:
                 listener(worker)
             self.room_changed()  # who waits for it may now go where it would not have gone
 
+    def failed(self, worker: Worker) -> None:
+        """A request reached the worker and failed in a way that is the worker's fault."""
+        if worker.breaker.failed(self._clock()) and self.knows(worker):
+            for listener in self.on_opened:
+                listener(worker)
+            self.room_changed()  # as above
+
+    def worked(self, worker: Worker) -> None:
+        """A request succeeded there."""
+        if worker.breaker.succeeded():
+            self.room_changed()
+
+    def probe_failed(self, worker: Worker) -> None:
+        """``/health`` did not answer. Leaves a worker alone that only its breaker keeps out: it may be the last one."""
+        if worker.healthy and worker.breaker.state is BreakerState.OPEN:
+            worker.breaker.probe_failed(self._clock())
+        else:
+            self.unreachable(worker)
+
+    def probe_wait_s(self, worker: Worker) -> float:
+        """Seconds until a worker whose breaker is open should be probed."""
+        return worker.breaker.wait_s(self._clock())
+
     def recovered(self, worker: Worker) -> None:
         """A probe succeeded."""
         worker.healthy = True
         worker.num_failures = 0
+        worker.breaker.probe_answered()
         self.room_changed()
 
     def leave_out(self, worker: Worker) -> None:
@@ -289,6 +329,7 @@ class WorkerPool:
                 compatibility_hash=record.compatibility_hash,
                 internal_url=record.internal_url,
                 tp=record.tp,
+                breaker=Breaker(self._breaker_failures),
                 num_blocks=record.num_blocks,
                 block_size=record.block_size,
             )

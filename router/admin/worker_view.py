@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from protocol.worker import Role
+from router.breaker import BreakerState
 from router.workers import Worker
 
 
@@ -31,7 +32,11 @@ class WorkerView(BaseModel):
     draining: bool = Field(description="It is given nothing new.")
     left_out: bool = Field(description="So far only in this router: it has not announced it.")
     takes_work: bool = Field(description="It can be reached and does not drain.")
-    num_failures: int
+    num_failures: int = Field(description="Connections that failed since one was made.")
+    breaker: BreakerState = Field(
+        description="Not closed: requests that reached it failed; left out while others are there."
+    )
+    breaker_failures: int = Field(description="Requests that failed there in a row.")
     in_flight: int = Field(description="Requests sent by this router and not over.")
     occupied: int = Field(description="Requests on the worker as far as this router knows.")
     limit: int = Field(description="Requests at once that this router allows.")
@@ -62,6 +67,8 @@ def view_worker(worker: Worker) -> WorkerView:
         left_out=worker.left_out,
         takes_work=worker.takes_work,
         num_failures=worker.num_failures,
+        breaker=worker.breaker.state,
+        breaker_failures=worker.breaker.num_failures,
         in_flight=worker.in_flight,
         occupied=worker.occupied,
         limit=worker.limit,

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
 
 
 def available(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:
-    """Those with room now. Who failed this request before is left out as long as somebody else is reachable."""
+    """Those with room now.
+
+    Who failed this request before is left out as long as somebody else is reachable, and so is who fails many.
+    """
     reachable = [worker for worker in workers if worker.takes_work]
     if excluded:
         reachable = [worker for worker in reachable if worker not in excluded] or reachable
-    return [worker for worker in reachable if worker.room > 0]
+    trusted = [worker for worker in reachable if worker.breaker.trusts] or reachable
+    return [worker for worker in trusted if worker.room > 0]

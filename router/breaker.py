@@ -1,0 +1,125 @@
+"""When a worker that can be reached but fails is left out, and how it comes back. Pure: time is passed in.
+
+    CLOSED ── ``limit`` failures in a row ──> OPEN ── /health answers ──> HALF_OPEN ── a request succeeds ──> CLOSED
+                                                ^                              │
+                                                └───────── a request fails ────┘
+
+OPEN: no requests while another worker may be picked. HALF_OPEN: one at a time. When nobody else is left, requests are
+sent all the same: the breaker never takes the last worker away. A request that succeeds closes it in every state.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+#: Seconds from opening to the first probe; doubled by every failure up to the limit, forgotten when it closes.
+FIRST_PAUSE_S = 0.5
+MAX_PAUSE_S = 30.0
+
+
+class BreakerState(StrEnum):
+    """How far a worker is trusted."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class BreakerEvent(StrEnum):
+    """What happened to it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    #: ``FAILED``, and as many in a row as are too many.
+    FAILED_OFTEN = "failed_often"
+    PROBE_ANSWERED = "probe_answered"
+
+
+#: What is not in it changes nothing.
+TABLE: dict[BreakerState, dict[BreakerEvent, BreakerState]] = {
+    BreakerState.CLOSED: {BreakerEvent.FAILED_OFTEN: BreakerState.OPEN},
+    BreakerState.OPEN: {
+        BreakerEvent.PROBE_ANSWERED: BreakerState.HALF_OPEN,
+        BreakerEvent.SUCCEEDED: BreakerState.CLOSED,
+    },
+    BreakerState.HALF_OPEN: {
+        BreakerEvent.FAILED: BreakerState.OPEN,
+        BreakerEvent.FAILED_OFTEN: BreakerState.OPEN,
+        BreakerEvent.SUCCEEDED: BreakerState.CLOSED,
+    },
+}
+
+
+class Breaker:
+    """One worker's. ``limit``: failures in a row that open it."""
+
+    __slots__ = ("_is_trying", "_limit", "_pause_s", "_probe_at_s", "num_failures", "state")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._is_trying = False
+        self._pause_s = FIRST_PAUSE_S
+        self._probe_at_s = 0.0
+        self.state = BreakerState.CLOSED
+        #: Requests that failed since one succeeded.
+        self.num_failures = 0
+
+    def __repr__(self) -> str:
+        return f"<Breaker {self.state} after {self.num_failures}/{self._limit}>"
+
+    @property
+    def trusts(self) -> bool:
+        """A request may be sent though others could take it."""
+        return self.state is BreakerState.CLOSED or (self.state is BreakerState.HALF_OPEN and not self._is_trying)
+
+    def failed(self, now_s: float) -> bool:
+        """A request failed; True if that opened it: probe it after ``wait_s``."""
+        self.num_failures += 1
+        often = self.num_failures >= self._limit
+        was = self.state
+        if not self._on(BreakerEvent.FAILED_OFTEN if often else BreakerEvent.FAILED):
+            return False
+        if was is BreakerState.HALF_OPEN:
+            self._grow()
+        self._probe_at_s = now_s + self._pause_s
+        return True
+
+    def succeeded(self) -> bool:
+        """A request succeeded; True if that closed it."""
+        self.num_failures = 0
+        if not self._on(BreakerEvent.SUCCEEDED):
+            return False
+        self._pause_s = FIRST_PAUSE_S
+        return True
+
+    def probe_answered(self) -> bool:
+        """``/health`` said 200; True if a request may be tried now."""
+        return self._on(BreakerEvent.PROBE_ANSWERED)
+
+    def probe_failed(self, now_s: float) -> None:
+        """``/health`` did not say 200: wait longer for the next probe."""
+        self._grow()
+        self._probe_at_s = now_s + self._pause_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until the next probe."""
+        return max(0.0, self._probe_at_s - now_s)
+
+    def sent(self) -> None:
+        """A request is sent: half-open, it is the one that tries."""
+        self._is_trying = self.state is BreakerState.HALF_OPEN
+
+    def left(self) -> None:
+        """A request is over there, maybe without a verdict, as when its client left: the next one may try."""
+        self._is_trying = False
+
+    def _on(self, event: BreakerEvent) -> bool:
+        following = TABLE[self.state].get(event)
+        if following is None:
+            return False
+        self.state = following
+        self._is_trying = False
+        return True
+
+    def _grow(self) -> None:
+        self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
