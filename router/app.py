@@ -25,6 +25,7 @@ from router.worker_errors import WorkerError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from router.breaker import BreakerState
     from router.lease_view import LeaseListing
     from router.services import Services
 
@@ -136,9 +137,9 @@ def _can_serve(services: Services) -> bool:
     return False
 
 
-def _rows(services: Services) -> Iterable[tuple[str, str, int, bool]]:
+def _rows(services: Services) -> Iterable[tuple[str, str, int, bool, BreakerState]]:
     for worker in services.pool:
-        yield worker.worker_id, str(worker.role), worker.in_flight, worker.healthy
+        yield worker.worker_id, str(worker.role), worker.in_flight, worker.healthy, worker.breaker.state
 
 
 def _document_hot_routes(app: FastAPI) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from router.breaker import BreakerState
 from router.request import State
 from router.worker_errors import WorkerError
 
@@ -103,7 +104,7 @@ class RouterCollector(Collector):
         states: Callable[[], Mapping[State, int]],
         leases: Callable[[], Mapping[str, int]],
         prefill_aborts: Callable[[], Mapping[str, int]],
-        workers: Callable[[], Iterable[tuple[str, str, int, bool]]],
+        workers: Callable[[], Iterable[tuple[str, str, int, bool, BreakerState]]],
     ) -> None:
         self._metrics = metrics
         self._states = states
@@ -150,11 +151,19 @@ class RouterCollector(Collector):
             "baton_router_worker_in_flight", "Requests sent to a worker and not over.", labels=["worker", "role"]
         )
         up = GaugeMetricFamily("baton_router_worker_up", "1: the worker can be reached.", labels=["worker", "role"])
-        for worker_id, role, count, healthy in self._workers():
+        breaker = GaugeMetricFamily(
+            "baton_router_worker_breaker",
+            "1 for the state that a worker's breaker is in; not closed: its requests fail.",
+            labels=["worker", "role", "state"],
+        )
+        for worker_id, role, count, healthy, state in self._workers():
             in_flight.add_metric([worker_id, role], count)
             up.add_metric([worker_id, role], int(healthy))
+            for one in BreakerState:
+                breaker.add_metric([worker_id, role, str(one)], int(one is state))
         yield in_flight
         yield up
+        yield breaker
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[State, int]) -> Metric:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.worker import WorkerLoad
+from router.breaker import BreakerState
 from router.metrics import Metrics, RouterCollector
 from router.request import State
 from workers.engine.counters import Counters, EngineStats
@@ -46,7 +47,13 @@ def router_page() -> bytes:
     states = dict.fromkeys(State, 0)
     some = {"one": 1}
     registry.register(
-        RouterCollector(metrics, lambda: states, lambda: some, lambda: some, lambda: [("w", "prefill", 1, True)])
+        RouterCollector(
+            metrics,
+            lambda: states,
+            lambda: some,
+            lambda: some,
+            lambda: [("w", "prefill", 1, True, BreakerState.CLOSED)],
+        )
     )
     return generate_latest(registry)
 

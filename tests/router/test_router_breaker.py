@@ -144,6 +144,9 @@ class TestCluster:
             ("open", 2, True),
             ("closed", 0, True),
         ]
+        metrics = (await cluster.client.get("/metrics")).text
+        assert 'baton_router_worker_breaker{role="decode",state="open",worker="d1"} 1.0' in metrics
+        assert 'baton_router_worker_breaker{role="decode",state="open",worker="d2"} 0.0' in metrics
         cluster.check_idle()
 
     @pytest.mark.parametrize(
