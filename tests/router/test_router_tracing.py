@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -16,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from router_cluster import Cluster, chat, eventually
 from router_stubs import Hang, Raw, Refuse, Reset
+from test_router_process import RouterProcess
 
 from router.tracing.setup import exporters, set_up
 from router.tracing.spans import Tracing
@@ -248,12 +250,14 @@ def test_a_missing_extra_is_one_warning(monkeypatch: pytest.MonkeyPatch, caplog:
     assert "baton-serve[otel]" in record.getMessage()
 
 
-async def test_spans_reach_a_collector_when_the_router_stops(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    received: list[bytes] = []
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """What a collector is sent, which the environment says spans go to."""
+    bodies: list[bytes] = []
 
     class Collector(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            received.append(self.rfile.read(int(self.headers["content-length"])))
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
             self.send_response(200)
             self.end_headers()
 
@@ -261,23 +265,22 @@ async def test_spans_reach_a_collector_when_the_router_stops(cluster: Cluster, m
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Collector) as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
         serving = threading.Thread(target=collector.serve_forever)
         serving.start()
-        try:
-            environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}"}
-            for name, value in environ.items():
-                monkeypatch.setenv(name, value)
-            tracing = set_up(environ)
-            assert tracing is not None
-            cluster.front.trace_with(tracing)
-            await cluster.add("prefill")
-            await cluster.add("decode")
-            await cluster.post(chat())
-            await eventually(lambda: not cluster.services.active)
-            tracing.close()
-        finally:
-            collector.shutdown()
-            serving.join()
+        yield bodies
+        collector.shutdown()
+        serving.join()
+
+
+async def test_spans_reach_a_collector_before_the_router_ends(cluster: Cluster, received: list[bytes]) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    router = await RouterProcess().start(redis_url="", prefill=[p.url], decode=[d.url])
+    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+        assert (await client.post("/v1/chat/completions", json=chat())).status_code == 200
+    code, stderr = await router.stop()
+    assert code == 0
+    assert "requests are traced to otlp" in stderr
     (sent,) = [ExportTraceServiceRequest.FromString(body) for body in received]
-    names = {span.name for scope in sent.resource_spans[0].scope_spans for span in scope.spans}
-    assert names == {"POST /v1/chat/completions", "queued", "prefilling", "held", "reading", "decoding"}
+    names = [span.name for scope in sent.resource_spans[0].scope_spans for span in scope.spans]
+    assert names == ["queued", "prefilling", "held", "reading", "decoding", "POST /v1/chat/completions"]
