@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from router.auth import AdminKeys, BearerKeys
     from router.services import Services
-    from router.tracing.spans import Tracing
+    from router.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

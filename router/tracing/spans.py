@@ -6,34 +6,20 @@ them: a worker's spans hang below the phase in which it was asked.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from router.request import RETRIES, Event, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
 
     from protocol.errors import ApiError
     from router.exchange import Exchange
 
-#: What is not exported by then is lost when the process ends, seconds.
-FLUSH_S = 3.0
-
-_PROPAGATOR = TraceContextTextMapPropagator()
 #: The phases in which a worker is asked; the others are the router's own.
 _ASKING = {State.PREFILLING: SpanKind.CLIENT, State.READING: SpanKind.CLIENT}
 _WITH_D = frozenset({State.READING, State.DECODING})
@@ -48,71 +34,6 @@ class PlannedIds(RandomIdGenerator):
         """The planned one, once."""
         planned, self.planned = self.planned, 0
         return planned or super().generate_span_id()
-
-
-def batches(exporter: str) -> SpanProcessor:
-    """Exports in a thread of its own, as the environment says. Raises ImportError, ValueError."""
-    if exporter == "console":
-        return BatchSpanProcessor(ConsoleSpanExporter())
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return BatchSpanProcessor(OTLPSpanExporter())
-
-
-class Tracing:
-    """Begins traces. Everything else is in the environment: sampler, resource, limits."""
-
-    def __init__(self, processors: Iterable[SpanProcessor], environ: Mapping[str, str]) -> None:
-        named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-        self._ids = PlannedIds()
-        self._provider = TracerProvider(
-            resource=Resource.create({} if named else {SERVICE_NAME: "baton-router"}),
-            id_generator=self._ids,
-            shutdown_on_exit=False,
-        )
-        for processor in processors:
-            self._provider.add_span_processor(processor)
-        self._tracer = self._provider.get_tracer("baton.router")
-        # Started now: while the interpreter ends, none can be.
-        self._told = threading.Event()
-        self._closer = threading.Thread(target=self._close_when_told, name="tracing-close", daemon=True)
-        self._closer.start()
-
-    def begin(self, x: Exchange, headers: Mapping[bytes, bytes], came_s: float) -> RequestTrace:
-        """The trace of a request that came at ``came_s`` of the loop's clock, below the client's span if it has one."""
-        names = ("traceparent", "tracestate")
-        carrier = {name: headers[name.encode()].decode("latin-1") for name in names if name.encode() in headers}
-        offset_ns = time.time_ns() - round(asyncio.get_running_loop().time() * 1e9)
-        attributes: dict[str, AttributeValue] = {
-            "http.request.method": "POST",
-            "http.route": x.ask.path,
-            "url.path": x.ask.path,
-            "url.scheme": "http",
-            "gen_ai.operation.name": "chat" if x.ask.chat else "text_completion",
-            "gen_ai.provider.name": "baton",
-            "gen_ai.request.model": x.ask.model,
-            "baton.request.id": x.request_id,
-            "baton.stream": x.ask.stream,
-        }
-        if x.ask.max_new_tokens is not None:
-            attributes["gen_ai.request.max_tokens"] = x.ask.max_new_tokens
-        root = self._tracer.start_span(
-            f"POST {x.ask.path}",
-            context=_PROPAGATOR.extract(carrier),
-            kind=SpanKind.SERVER,
-            attributes=attributes,
-            start_time=offset_ns + round(came_s * 1e9),
-        )
-        return RequestTrace(self._tracer, self._ids, root, offset_ns, x.progress.started_s)
-
-    def close(self) -> None:
-        """Export what is left, for at most ``FLUSH_S``."""
-        self._told.set()
-        self._closer.join(FLUSH_S)
-
-    def _close_when_told(self) -> None:
-        self._told.wait()
-        self._provider.shutdown()
 
 
 class _Phase(NamedTuple):

@@ -19,8 +19,8 @@ from router_cluster import Cluster, chat, eventually
 from router_stubs import Hang, Raw, Refuse, Reset
 from test_router_process import RouterProcess
 
+from router.tracing.provider import Tracing
 from router.tracing.setup import exporters, set_up
-from router.tracing.spans import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,7 +206,7 @@ def test_off_imports_nothing_that_traces() -> None:
         "print(*sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    tracers = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "router.tracing.spans")
+    tracers = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "router.tracing.provider", "router.tracing.spans")
     assert [name for name in done.stdout.split() if name.startswith(tracers)] == []
 
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_had_is_one_warning(environ: dict[str, str], caplog: pyte
 
 
 def test_a_missing_extra_is_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.delitem(sys.modules, "router.tracing.spans")
+    monkeypatch.delitem(sys.modules, "router.tracing.provider")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with caplog.at_level(logging.WARNING):
         assert set_up({"OTEL_TRACES_EXPORTER": "otlp"}) is None
