@@ -227,6 +227,7 @@ function buildRequest(request) {
   for (let i = 0; i < 10; i++) row.append(make("td"));
   row.children[0].textContent = request.id.slice(0, 8);
   row.children[0].title = request.id;
+  row.children[3].className = "phases";
   row.children[6].append(bar(["lease"], ""));
   row.children[8].className = "text";
   row.children[8].textContent = request.user ? `${request.model}, ${request.user}` : request.model;
