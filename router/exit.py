@@ -66,7 +66,7 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
         "" if facts["tokens"] is None else f", {x.num_tokens} tokens",
         "" if facts["ttft_ms"] is None else f", first after {facts['ttft_ms']} ms",
         spent,
-        f", tried again {x.num_retries} times" if x.num_retries else "",
+        f", retries {x.num_retries}" if x.num_retries else "",
         f", {state}: {facts['reason']}: {facts['error']!r}" if error else "",
         extra={FACTS: facts},
     )

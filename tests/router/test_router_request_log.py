@@ -56,7 +56,7 @@ class TestAll:
         assert sum(spent) == pytest.approx(line["total_ms"], abs=0.5)
         assert 0 < line["ttft_ms"] <= line["total_ms"]
         text = TextFormatter().format(record)
-        for fact in (line["request_id"], "p0", "d1", f"{line['tokens']} tokens", "again 1 times", "streamed"):
+        for fact in (line["request_id"], "p0", "d1", f"{line['tokens']} tokens", "retries 1", "streamed"):
             assert fact in text
         assert all(f"{phase} {line[f'{phase}_ms']} ms" in text for phase in PHASES)
 
