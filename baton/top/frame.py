@@ -87,14 +87,14 @@ def _worker(row: WorkerRow, names: Mapping[str, str]) -> list[str | Text]:
     item = row.item
     occupied, limit = int(item.get("occupied") or 0), int(item.get("limit") or 0)
     state = worker_state(item)
-    parts = {style: float(row.blocks.get(name, 0)) for name, style in _BLOCK_STYLES.items()}
+    used = {style: float(row.blocks.get(name, 0)) for name, style in _BLOCK_STYLES.items() if name != "free"}
     return [
         names[str(item["id"])],
         text(item.get("role")),
         Text(state, _STATE_STYLES[state]),
         bar({"red" if occupied >= limit else "green": occupied}, limit, ROOM_CHARS),
         f"{occupied}/{limit}",
-        bar(parts, sum(row.blocks.values()), BLOCK_CHARS) if row.blocks else NOTHING,
+        bar(used, sum(row.blocks.values()), BLOCK_CHARS) if row.blocks else NOTHING,
         " ".join(f"{row.blocks[name]} {name}" for name in _BLOCK_STYLES) if row.blocks else "",
         text(item.get("leases")),
     ]

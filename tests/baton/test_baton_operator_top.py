@@ -53,7 +53,7 @@ def test_a_frame_shows_speed_counts_workers_and_requests() -> None:
     assert "1 held (oldest 4.0 s)" in lines[1]
     prefill = next(line for line in lines if line.startswith("prefill-"))
     assert "2/8" in prefill
-    assert "15 pinned 5 leased 20 cached 60 free" in prefill
+    assert "████████──────────── " + " 15 pinned 5 leased 20 cached 60 free" in prefill
     assert "draining" in next(line for line in lines if line.startswith("decode-w"))
     oldest, next_one = lines[-2:]
     assert oldest.startswith("decoding")
