@@ -88,6 +88,18 @@ class Stack:
             self.router = await self._run("router", "router", {"port": 0, **self.router_flags})
             await self._routable(len(started))
 
+    async def start_worker(self, name: str, flags: dict[str, Any]) -> Process:
+        """One more worker while everything runs; returns when it is ready, which the router hears a moment later."""
+        self.workers[name] = process = await self._worker(name, {**self.worker_flags, **flags})
+        return process
+
+    async def stop_worker(self, name: str) -> None:
+        """SIGTERM: it drains and leaves, and must have left by itself."""
+        process = self.workers.pop(name)
+        os.kill(process.pid, signal.SIGTERM)
+        async with asyncio.timeout(IDLE_TIMEOUT_S):
+            await process.child.ended()
+
     async def _worker(self, name: str, flags: dict[str, Any]) -> Process:
         defaults = {"model": self.model, "served-model-name": MODEL, "torch-threads": 1, "kv-cache-bytes": 2**27}
         if "num-blocks" in flags:
