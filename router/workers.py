@@ -134,7 +134,10 @@ class Route:
 
 
 class WorkerPool:
-    """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with a lost engine's id."""
+    """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with a lost engine's id.
+
+    Those added by URL have none; then it is their own id.
+    """
 
     def __init__(
         self,
@@ -341,7 +344,7 @@ class WorkerPool:
         worker = self._workers.pop(worker_id)
         self._routes.clear()
         for listener in self.on_gone:
-            listener(worker.engine_id)
+            listener(worker.engine_id or worker.worker_id)
 
     def _changed(self) -> None:
         self._routes.clear()

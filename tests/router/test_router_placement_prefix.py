@@ -152,6 +152,16 @@ async def test_the_pool_tells_it_who_went() -> None:
     assert len(policy.index) == 0
 
 
+async def test_a_worker_that_was_added_by_url_is_forgotten_with_it() -> None:
+    pool = WorkerPool(4)
+    policy = Prefix(pool.on_gone)
+    (added,) = pool.add_static(["http://x"], [])
+    policy.pick([added], prompt(b"x" * 4000))
+    assert len(policy.index) > 0
+    pool.remove_static(added)
+    assert len(policy.index) == 0
+
+
 # --- affinity
 
 
