@@ -22,6 +22,9 @@ function say(text) {
   byId("message").hidden = !text;
 }
 
+// Made-up ids are long and their beginnings differ; an id that somebody chose (or a URL) is shown whole.
+const short = (id) => (/^[0-9a-f]{32}$/.test(id) ? id.slice(0, 8) : id);
+
 function duration(ms) {
   if (ms === null || ms === undefined) return "-";
   if (ms < 10) return `${ms.toFixed(1)} ms`;
@@ -194,8 +197,9 @@ function buildWorker(worker) {
   const path = `admin/workers/${encodeURIComponent(worker.id)}`;
   const button = make("button", "drain");
   button.type = "button";
+  node.title = worker.id;
   button.addEventListener("click", () => order(`${path}/${button.textContent.toLowerCase()}`, button.ariaLabel));
-  node.append(make("h3", "", worker.id), make("p", "about"), make("p", "alarm"), make("div", "room-label"),
+  node.append(make("h3", "", short(worker.id)), make("p", "about"), make("p", "alarm"), make("div", "room-label"),
     bar(["room"], ""), make("div", "blocks-label"), bar(BLOCKS, ""), make("p", "peers"), button);
   return node;
 }
@@ -225,7 +229,7 @@ function updateWorker(node, worker) {
 function buildRequest(request) {
   const row = make("tr");
   for (let i = 0; i < 10; i++) row.append(make("td"));
-  row.children[0].textContent = request.id.slice(0, 8);
+  row.children[0].textContent = short(request.id);
   row.children[0].title = request.id;
   row.children[3].className = "phases";
   row.children[6].append(bar(["lease"], ""));
@@ -246,8 +250,10 @@ function updateRequest(row, request, leaseMs) {
   cells[1].textContent = request.state;
   cells[2].textContent = duration(request.age_ms);
   cells[3].textContent = Object.entries(request.phases_ms).map(([state, ms]) => `${state} ${duration(ms)}`).join(", ");
-  cells[4].textContent = request.prefill_worker ?? "-";
-  cells[5].textContent = request.decode_worker ?? "-";
+  [request.prefill_worker, request.decode_worker].forEach((id, i) => {
+    cells[4 + i].textContent = id === null ? "-" : short(id);
+    cells[4 + i].title = id ?? "";
+  });
   const left = request.lease_remaining_ms;
   cells[6].firstChild.hidden = left === null;
   if (left !== null) setBar(cells[6].firstChild, [left], leaseMs, `${duration(left)} left`);
