@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test serve bench clean
+.PHONY: help install lint format test test-compose serve bench clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed  ## create .venv with everything pinned (again only when the pins change)
 
@@ -33,6 +33,9 @@ format: install  ## let ruff rewrite what lint complains about
 
 test: install  ## everything that needs no GPU
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu" $(ARGS)
+
+test-compose: install  ## the compose file, and one of each kind killed; needs a Docker engine
+	$(BIN)/python deploy/test_compose.py $(ARGS)
 
 serve: install  ## Redis, workers and router with the demo model on http://127.0.0.1:8000
 	@exec $(BIN)/baton up $(ARGS)
