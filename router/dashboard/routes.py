@@ -37,7 +37,9 @@ def dashboard_router(services: Services, keys: AdminKeys, closing: Callable[[], 
     api = APIRouter()
     board = Board(services)
 
-    @api.get("/admin/live", tags=["admin"], dependencies=[Depends(keys.guard)], response_class=LiveStream)
+    @api.get(
+        "/admin/live", tags=["admin"], dependencies=[Depends(keys.guard)], status_code=200, response_class=LiveStream
+    )
     async def live() -> Response:
         """Server-sent events, each a whole snapshot: workers, requests, queues, the last ten minutes."""
         return LiveStream(board, closing)
