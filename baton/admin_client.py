@@ -59,9 +59,10 @@ class AdminClient:
         """End every request that matches the filter; their ids."""
         return _ids(self._call("POST", "/admin/abort", wanted))
 
-    def tell_worker(self, worker_id: str, what: str) -> None:
-        """``what`` is ``drain`` or ``resume``."""
-        self._call("POST", f"/admin/workers/{quote(worker_id, safe='')}/{what}")
+    def tell_worker(self, worker_id: str, what: str) -> bool:
+        """``what`` is ``drain`` or ``resume``. False: the worker cannot be told, so only this router knows."""
+        answer = self._call("POST", f"/admin/workers/{quote(worker_id, safe='')}/{what}")
+        return bool(answer["told"])
 
     def live(self) -> Iterator[dict[str, Any]]:
         """The snapshots of ``GET /admin/live``, as they come; AdminError also when none comes for ``timeout_s``."""

@@ -20,18 +20,18 @@ def parameters() -> list[click.Parameter]:
 
 def drain(settings: AdminSettings, worker: str) -> int:
     """The worker finishes what it has and is given nothing new."""
-    click.echo(f"{_tell(settings, worker, 'drain')} drains")
+    click.echo(_tell(settings, worker, "drain", "drains"))
     return 0
 
 
 def resume(settings: AdminSettings, worker: str) -> int:
     """The worker is given requests again."""
-    click.echo(f"{_tell(settings, worker, 'resume')} takes requests")
+    click.echo(_tell(settings, worker, "resume", "takes requests"))
     return 0
 
 
-def _tell(settings: AdminSettings, given: str, what: str) -> str:
+def _tell(settings: AdminSettings, given: str, what: str, outcome: str) -> str:
     client = AdminClient(settings)
     worker_id = resolve(given, [str(worker["id"]) for worker in client.workers()], "worker")
-    client.tell_worker(worker_id, what)
-    return worker_id
+    told = client.tell_worker(worker_id, what)
+    return f"{worker_id} {outcome}{'' if told else ' (as far as this router goes: the worker cannot be told)'}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import ApiError, AuthenticationError, NotFoundError
 from protocol.worker import Role
+from router.admin.workers import DrainAnswer
 from router.request import State
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class ScriptedRouter:
         self.workers: list[dict[str, Any]] = []
         self.metrics = ""
         self.can_drain = True
+        #: The workers have internal ports.
+        self.can_tell = True
         #: Events of ``/admin/live``; None: this router has no such call.
         self.live: list[str] | None = None
         #: (path, body) of every POST.
@@ -101,7 +104,8 @@ class ScriptedRouter:
                 raise NotFoundError("No live request has that id.", code="request_not_found")
             return {"aborted": [parts[2]]}
         if self.can_drain and parts[:2] == ["admin", "workers"] and parts[3:] in (["drain"], ["resume"]):
-            return {"id": parts[2]}
+            answer = DrainAnswer(id=parts[2], draining=parts[3] == "drain", told=self.can_tell)
+            return answer.model_dump()
         raise NotFoundError(f"Unknown path: POST {path}", code="unknown_url")
 
 

@@ -136,6 +136,12 @@ def test_drain_and_resume(what: str, router: ScriptedRouter, capsys: Capture) ->
     assert router.posts == [("/admin/workers/decode-worker-1/" + what, None)]
 
 
+def test_a_worker_that_cannot_be_told(router: ScriptedRouter, capsys: Capture) -> None:
+    router.can_tell = False
+    assert main(["drain", "dec"]) == 0
+    assert "as far as this router goes" in capsys.readouterr().out
+
+
 def test_a_router_that_cannot_drain(router: ScriptedRouter, capsys: Capture) -> None:
     router.can_drain = False
     assert "has no /admin/workers/decode-worker-1/drain" in complaint(["drain", "dec"], capsys)
