@@ -82,20 +82,29 @@ def _complain(problems: Sequence[str]) -> int:
 
 def _process_command(name: str, with_options: bool) -> click.Command:
     section, module, line = PROCESSES[name]
-    parameters: list[click.Parameter] = []
-    if with_options:
-        from baton.options import options
-        from baton.sections import settings_model
+    parameters = _setting_parameters(section) if with_options else []
+    more = "A flag wins over its environment variable, that over the file given with --config."
+    return _command(name, line, more, parameters, _runner(section, module))
 
-        parameters = [_config_option(), *options(settings_model(section))]
+
+def _command(
+    name: str, line: str, more: str, parameters: list[click.Parameter], callback: Callable[..., int]
+) -> click.Command:
     return click.Command(
         name,
         params=parameters,
-        callback=_runner(section, module),
-        help=f"{line}\n\nA flag wins over its environment variable, that over the file given with --config.",
+        callback=callback,
+        help=f"{line}\n\n{more}",
         short_help=line,
         context_settings={"max_content_width": 110},
     )
+
+
+def _setting_parameters(section: str) -> list[click.Parameter]:
+    from baton.options import options
+    from baton.sections import settings_model
+
+    return [_config_option(), *options(settings_model(section))]
 
 
 def _config_option() -> click.Option:
@@ -125,19 +134,9 @@ def _operator_command(name: str, with_options: bool) -> click.Command:
     module, line = OPERATOR[name]
     parameters: list[click.Parameter] = []
     if with_options:
-        from baton.options import options
-        from baton.sections import settings_model
-
-        own = importlib.import_module(module).parameters()
-        parameters = [*own, _config_option(), *options(settings_model("admin"))]
-    return click.Command(
-        name,
-        params=parameters,
-        callback=_operator_runner(name, module),
-        help=f"{line}\n\nIds may be shortened to a beginning that no other has.",
-        short_help=line,
-        context_settings={"max_content_width": 110},
-    )
+        parameters = [*importlib.import_module(module).parameters(), *_setting_parameters("admin")]
+    more = "Ids may be shortened to a beginning that no other has."
+    return _command(name, line, more, parameters, _operator_runner(name, module))
 
 
 def _operator_runner(name: str, module: str) -> Callable[..., int]:
