@@ -21,10 +21,10 @@ import time
 import msgspec
 import numpy as np
 
+from bench.host_memory import host_memory
 from protocol.handshake import RankMetadata, Shard
 from protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
-from workers.rank.ports import RankMemory, TransferEvent
-from workers.rank.versions import VersionTable
+from workers.rank.ports import TransferEvent
 from workers.transfer.options import TransferOptions
 from workers.transfer.ucx import apply_ucx_environment
 
@@ -40,20 +40,9 @@ class Rank:
 
         self.engine_id = secrets.token_hex(8)
         self.cache = np.ones((num_blocks, block_bytes), dtype=np.uint8)
-        self.versions = VersionTable(num_blocks)
         self.events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
-        memory = RankMemory(
-            engine_id=self.engine_id,
-            rank=0,
-            num_ranks=1,
-            cache_address=self.cache.ctypes.data,
-            cache_memory_type="DRAM",
-            cache_device_id=0,
-            num_blocks=num_blocks,
-            block_bytes=block_bytes,
-            shard=Shard(first_layer=0, last_layer=1, first_head=0, last_head=1),
-            versions=self.versions,
-        )
+        shard = Shard(first_layer=0, last_layer=1, first_head=0, last_head=1)
+        memory = host_memory(self.engine_id, self.cache, shard)
         self.transfer = RankTransfer(memory, self.events.put, options)
 
     def read(self, engine_id: str, blocks: list[int]) -> ReadResult:

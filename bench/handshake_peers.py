@@ -15,9 +15,8 @@ import sys
 import msgspec
 import numpy as np
 
+from bench.host_memory import host_memory
 from protocol.handshake import RankMetadata
-from workers.rank.ports import RankMemory
-from workers.rank.versions import VersionTable
 from workers.transfer.handshake_server import handshake_bytes
 from workers.transfer.ucx import apply_ucx_environment
 
@@ -32,19 +31,7 @@ class Engine:
 
         self.engine_id = secrets.token_hex(16)
         self._cache = np.zeros((NUM_BLOCKS, reader.block_bytes), dtype=np.uint8)
-        versions = VersionTable(NUM_BLOCKS)
-        memory = RankMemory(
-            engine_id=self.engine_id,
-            rank=0,
-            num_ranks=1,
-            cache_address=self._cache.ctypes.data,
-            cache_memory_type="DRAM",
-            cache_device_id=0,
-            num_blocks=NUM_BLOCKS,
-            block_bytes=reader.block_bytes,
-            shard=reader.shard,
-            versions=versions,
-        )
+        memory = host_memory(self.engine_id, self._cache, reader.shard)
         self.transfer = RankTransfer(memory, lambda event: None)
 
     def response(self, compatibility_hash: str) -> bytes:

@@ -1,0 +1,30 @@
+"""The memory of a rank that computes nothing: a NumPy array as its KV cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workers.rank.ports import RankMemory
+from workers.rank.versions import VersionTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from protocol.handshake import Shard
+
+
+def host_memory(engine_id: str, cache: NDArray[Any], shard: Shard) -> RankMemory:
+    """``cache`` is ``[block, byte]`` and has to outlive what reads it; every version is 0."""
+    num_blocks, block_bytes = cache.shape
+    return RankMemory(
+        engine_id=engine_id,
+        rank=0,
+        num_ranks=1,
+        cache_address=cache.ctypes.data,
+        cache_memory_type="DRAM",
+        cache_device_id=0,
+        num_blocks=num_blocks,
+        block_bytes=block_bytes,
+        shard=shard,
+        versions=VersionTable(num_blocks),
+    )
