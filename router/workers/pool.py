@@ -1,7 +1,7 @@
-"""The workers this router knows, what is in flight on each from here, their room and their health.
+"""All workers this router knows.
 
 Membership comes from the registry and from static lists. Health is passive: a worker to which no connection can be
-made is left out until a probe of ``/health`` succeeds (``health.py``). Everything runs on one event loop.
+made is left out until a probe of ``/health`` succeeds (``router/health.py``). Everything runs on one event loop.
 
 A load report counts for ``LOAD_TTL_S``. After that the registry is away, or nothing changed anywhere (it tells only
 changes); what this router itself has in flight then is a better guess than a report that may be of a busier time and
@@ -12,125 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.errors import NotFoundError, UnavailableError
-from protocol.worker import Role, WorkerLoad
+from protocol.worker import Role
 from router.breaker import Breaker, BreakerState
+from router.workers.route import Routes
+from router.workers.worker import BREAKER_FAILURES, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from protocol.worker import WorkerStatus
+    from router.workers.route import Route
 
 #: A prefill worker is given this many times what it runs at once, so that it never waits for the router.
 PREFILL_QUEUE_FACTOR = 2
 #: Seconds that a report of load counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0
-#: Failures in a row that open a worker's breaker, unless the settings say otherwise.
-BREAKER_FAILURES = 5
-#: Routes remembered, one per model name asked for.
-MAX_ROUTES = 256
-
-
-@dataclass(slots=True, eq=False)
-class Worker:
-    """One worker as this router sees it."""
-
-    worker_id: str
-    url: str
-    role: Role
-    #: Requests this router sends at once.
-    limit: int
-    engine_id: str = ""
-    #: None: not told yet, any model is tried.
-    models: tuple[str, ...] | None = None
-    compatibility_hash: str = ""
-    internal_url: str = ""
-    #: Ranks of its engine.
-    tp: int = 1
-    #: Its KV cache; 0: not told.
-    num_blocks: int = 0
-    #: Tokens in a block; 0: not told.
-    block_size: int = 0
-    load: WorkerLoad = field(default_factory=WorkerLoad)
-    #: Requests sent from here and not finished.
-    in_flight: int = 0
-    #: The same when ``load`` was reported.
-    in_flight_at_load: int = 0
-    #: When that was, and whether it was so long ago that it does not count.
-    heard_s: float = 0.0
-    load_is_old: bool = False
-    healthy: bool = True
-    #: Somebody drained it through this router, and it has not announced yet that it drains.
-    left_out: bool = False
-    #: It has been told so itself: its next announcement of it is what counts, also when others resume it.
-    drain_told: bool = False
-    #: Connections that failed since the last one that worked.
-    num_failures: int = 0
-    #: Whether requests that reach it fail.
-    breaker: Breaker = field(default_factory=lambda: Breaker(BREAKER_FAILURES))
-
-    @property
-    def occupied(self) -> int:
-        """Requests on the worker now: what it reported, corrected by what this router did since."""
-        if self.load_is_old:
-            return self.in_flight
-        load = self.load
-        reported = load.running + load.waiting + load.reading
-        return max(self.in_flight, reported + self.in_flight - self.in_flight_at_load)
-
-    @property
-    def room(self) -> int:
-        """Requests it may be sent now; negative when it was told of more by others."""
-        return self.limit - self.occupied
-
-    @property
-    def takes_work(self) -> bool:
-        """It can be reached and does not drain."""
-        return self.healthy and not self.draining
-
-    @property
-    def draining(self) -> bool:
-        """It is given nothing new: it says so itself, or somebody said so here."""
-        return self.left_out or self.load.draining
-
-    def serves(self, model: str) -> bool:
-        """It has the model, or has not said which it has."""
-        return self.models is None or model in self.models
-
-    def report(self, load: WorkerLoad, now_s: float) -> None:
-        """Take over a new load report."""
-        self.load = load
-        if load.draining and self.drain_told:
-            self.left_out = self.drain_told = False
-        self.in_flight_at_load = self.in_flight
-        self.heard_s = now_s
-        self.load_is_old = False
-
-    def __repr__(self) -> str:
-        health = "" if self.healthy else f" unreachable x{self.num_failures}"
-        return f"<Worker {self.worker_id} {self.role} {self.occupied}/{self.limit}{health}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Who may serve a model. ``single``: the workers of ``decode`` do both parts, nobody is asked to prefill."""
-
-    prefill: tuple[Worker, ...]
-    decode: tuple[Worker, ...]
-    single: bool
-    _by_hash: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def readers(self, source: Worker) -> tuple[Worker, ...]:
-        """The decode workers that can read ``source``'s blocks."""
-        digest = source.compatibility_hash
-        readers = self._by_hash.get(digest)
-        if readers is None:
-            readers = tuple(worker for worker in self.decode if worker.compatibility_hash == digest)
-            self._by_hash[digest] = readers
-        return readers
 
 
 class WorkerPool:
@@ -151,7 +49,7 @@ class WorkerPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
         self._static: set[str] = set()
-        self._routes: dict[str, Route] = {}
+        self._routes = Routes(self._workers.values)
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
         #: Called with each worker that was added by URL.
@@ -228,13 +126,7 @@ class WorkerPool:
 
     def route(self, model: str) -> Route:
         """Who may serve the model. Raises NotFoundError and UnavailableError."""
-        route = self._routes.get(model)
-        if route is None:
-            route = self._make_route(model)
-            if len(self._routes) >= MAX_ROUTES:
-                self._routes.clear()
-            self._routes[model] = route
-        return route
+        return self._routes.of(model)
 
     def enter(self, worker: Worker) -> None:
         """A request is sent to the worker."""
@@ -336,43 +228,16 @@ class WorkerPool:
                 num_blocks=record.num_blocks,
                 block_size=record.block_size,
             )
-            self._routes.clear()
+            self._routes.forget()
         if status.load is not worker.load:  # the list repeats what it told before
             worker.report(status.load, self._clock())
 
     def _remove(self, worker_id: str) -> None:
         worker = self._workers.pop(worker_id)
-        self._routes.clear()
+        self._routes.forget()
         for listener in self.on_gone:
             listener(worker.engine_id or worker.worker_id)
 
     def _changed(self) -> None:
-        self._routes.clear()
+        self._routes.forget()
         self.room_changed()
-
-    def _make_route(self, model: str) -> Route:
-        if not self._workers:
-            raise UnavailableError("No worker is known yet.", retry_after_s=1)
-        serving = [worker for worker in self._workers.values() if worker.serves(model)]
-        if not serving:
-            raise NotFoundError(f"The model '{model}' does not exist.", code="model_not_found", param="model")
-        prefill = tuple(worker for worker in serving if worker.role is Role.PREFILL)
-        decode = tuple(worker for worker in serving if worker.role is Role.DECODE)
-        both = tuple(worker for worker in serving if worker.role is Role.BOTH)
-        if not decode and not prefill:
-            return Route((), both, single=True)
-        return self._paired(prefill or both, decode + both)
-
-    @staticmethod
-    def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...]) -> Route:
-        """Only prefill workers that somebody can read from."""
-        hashes = {worker.compatibility_hash for worker in decode}
-        sources = tuple(worker for worker in prefill if worker.compatibility_hash in hashes)
-        if not decode:
-            raise UnavailableError("No decode worker is known.", retry_after_s=1)
-        if not sources:
-            why = "their models, dtypes or block sizes differ" if prefill else "there is none"
-            raise UnavailableError(
-                f"No prefill worker is known that a decode worker can read from: {why}.", retry_after_s=1
-            )
-        return Route(sources, decode, single=False)

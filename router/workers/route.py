@@ -1,0 +1,86 @@
+"""Who may serve a model: which prefill workers, and who can read from each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from protocol.errors import NotFoundError, UnavailableError
+from protocol.worker import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from router.workers.worker import Worker
+
+#: Routes remembered, one per model name asked for.
+MAX_ROUTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who may serve a model. ``single``: the workers of ``decode`` do both parts, nobody is asked to prefill."""
+
+    prefill: tuple[Worker, ...]
+    decode: tuple[Worker, ...]
+    single: bool
+    _by_hash: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def readers(self, source: Worker) -> tuple[Worker, ...]:
+        """The decode workers that can read ``source``'s blocks."""
+        digest = source.compatibility_hash
+        readers = self._by_hash.get(digest)
+        if readers is None:
+            readers = tuple(worker for worker in self.decode if worker.compatibility_hash == digest)
+            self._by_hash[digest] = readers
+        return readers
+
+
+class Routes:
+    """The route of each model asked for, made once until ``forget``."""
+
+    def __init__(self, workers: Callable[[], Collection[Worker]]) -> None:
+        self._workers = workers
+        self._routes: dict[str, Route] = {}
+
+    def of(self, model: str) -> Route:
+        """Who may serve the model. Raises NotFoundError and UnavailableError."""
+        route = self._routes.get(model)
+        if route is None:
+            route = self._make(model)
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            self._routes[model] = route
+        return route
+
+    def forget(self) -> None:
+        """Somebody came, went, or said what it serves."""
+        self._routes.clear()
+
+    def _make(self, model: str) -> Route:
+        workers = self._workers()
+        if not workers:
+            raise UnavailableError("No worker is known yet.", retry_after_s=1)
+        serving = [worker for worker in workers if worker.serves(model)]
+        if not serving:
+            raise NotFoundError(f"The model '{model}' does not exist.", code="model_not_found", param="model")
+        prefill = tuple(worker for worker in serving if worker.role is Role.PREFILL)
+        decode = tuple(worker for worker in serving if worker.role is Role.DECODE)
+        both = tuple(worker for worker in serving if worker.role is Role.BOTH)
+        if not decode and not prefill:
+            return Route((), both, single=True)
+        return self._paired(prefill or both, decode + both)
+
+    @staticmethod
+    def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...]) -> Route:
+        """Only prefill workers that somebody can read from."""
+        hashes = {worker.compatibility_hash for worker in decode}
+        sources = tuple(worker for worker in prefill if worker.compatibility_hash in hashes)
+        if not decode:
+            raise UnavailableError("No decode worker is known.", retry_after_s=1)
+        if not sources:
+            why = "their models, dtypes or block sizes differ" if prefill else "there is none"
+            raise UnavailableError(
+                f"No prefill worker is known that a decode worker can read from: {why}.", retry_after_s=1
+            )
+        return Route(sources, decode, single=False)

@@ -1,0 +1,91 @@
+"""One worker as this router sees it: who it is, what it reported, what was sent there since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from protocol.worker import Role, WorkerLoad
+from router.breaker import Breaker
+
+#: Failures in a row that open a worker's breaker, unless the settings say otherwise.
+BREAKER_FAILURES = 5
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker as this router sees it."""
+
+    worker_id: str
+    url: str
+    role: Role
+    #: Requests this router sends at once.
+    limit: int
+    engine_id: str = ""
+    #: None: not told yet, any model is tried.
+    models: tuple[str, ...] | None = None
+    compatibility_hash: str = ""
+    internal_url: str = ""
+    #: Ranks of its engine.
+    tp: int = 1
+    #: Its KV cache; 0: not told.
+    num_blocks: int = 0
+    #: Tokens in a block; 0: not told.
+    block_size: int = 0
+    load: WorkerLoad = field(default_factory=WorkerLoad)
+    #: Requests sent from here and not finished.
+    in_flight: int = 0
+    #: The same when ``load`` was reported.
+    in_flight_at_load: int = 0
+    #: When that was, and whether it was so long ago that it does not count.
+    heard_s: float = 0.0
+    load_is_old: bool = False
+    healthy: bool = True
+    #: Somebody drained it through this router, and it has not announced yet that it drains.
+    left_out: bool = False
+    #: It has been told so itself: its next announcement of it is what counts, also when others resume it.
+    drain_told: bool = False
+    #: Connections that failed since the last one that worked.
+    num_failures: int = 0
+    #: Whether requests that reach it fail.
+    breaker: Breaker = field(default_factory=lambda: Breaker(BREAKER_FAILURES))
+
+    @property
+    def occupied(self) -> int:
+        """Requests on the worker now: what it reported, corrected by what this router did since."""
+        if self.load_is_old:
+            return self.in_flight
+        load = self.load
+        reported = load.running + load.waiting + load.reading
+        return max(self.in_flight, reported + self.in_flight - self.in_flight_at_load)
+
+    @property
+    def room(self) -> int:
+        """Requests it may be sent now; negative when it was told of more by others."""
+        return self.limit - self.occupied
+
+    @property
+    def takes_work(self) -> bool:
+        """It can be reached and does not drain."""
+        return self.healthy and not self.draining
+
+    @property
+    def draining(self) -> bool:
+        """It is given nothing new: it says so itself, or somebody said so here."""
+        return self.left_out or self.load.draining
+
+    def serves(self, model: str) -> bool:
+        """It has the model, or has not said which it has."""
+        return self.models is None or model in self.models
+
+    def report(self, load: WorkerLoad, now_s: float) -> None:
+        """Take over a new load report."""
+        self.load = load
+        if load.draining and self.drain_told:
+            self.left_out = self.drain_told = False
+        self.in_flight_at_load = self.in_flight
+        self.heard_s = now_s
+        self.load_is_old = False
+
+    def __repr__(self) -> str:
+        health = "" if self.healthy else f" unreachable x{self.num_failures}"
+        return f"<Worker {self.worker_id} {self.role} {self.occupied}/{self.limit}{health}>"
