@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.router import new_router_id
 from router.http_client import HttpUpstream
 from router.leased_blocks import LeasedBlocks
+from router.peers.port import Alone
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.prefill_aborts import PrefillAborts
 from router.room_queue import RoomQueue
@@ -13,12 +15,13 @@ from router.services import Services
 from router.workers import WorkerPool
 
 if TYPE_CHECKING:
+    from router.peers.port import Peers
     from router.services import Leases
     from router.settings import RouterSettings
 
 
-def build_services(settings: RouterSettings, leases: Leases) -> Services:
-    """The parts of a router that requests share. Needs a running loop."""
+def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None = None) -> Services:
+    """The parts of a router that requests share. Needs a running loop. Without ``peers`` it knows no other router."""
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
@@ -34,6 +37,7 @@ def build_services(settings: RouterSettings, leases: Leases) -> Services:
         leases=leases,
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
+        peers=Alone(new_router_id()) if peers is None else peers,
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )
     pool.on_room += [held_queue.wake, prefill_queue.wake]

@@ -21,6 +21,7 @@ from protocol.errors import (
     UnavailableError,
 )
 from protocol.openai import ChatRequest, CompletionRequest, parse_json, validate
+from protocol.router import new_request_id
 from router.ask import Ask
 from router.body import BodyReader, replay
 from router.exchange import Exchange
@@ -93,7 +94,8 @@ class Front:
             if scope["method"] not in _WITHOUT_BODY:
                 body = await self._bodies.read(headers, receive, self._services.settings.body_timeout_s)
         except ApiError as error:
-            await self._refuse(Reply(send, os.urandom(16).hex(), scope["state"][DROP]), error)
+            request_id = new_request_id(self._services.router_id)
+            await self._refuse(Reply(send, request_id, scope["state"][DROP]), error)
             return
         try:
             await self._app(scope, replay(body, receive), send)
@@ -104,7 +106,7 @@ class Front:
         self, kind: type[ChatRequest] | type[CompletionRequest], scope: Scope, receive: Receive, send: Send
     ) -> None:
         came_s = asyncio.get_running_loop().time()
-        request_id = os.urandom(16).hex()
+        request_id = new_request_id(self._services.router_id)
         reply = Reply(send, request_id, scope["state"][DROP])
         try:
             headers: dict[bytes, bytes] = dict(scope["headers"])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from router.leased_blocks import LeasedBlocks
+    from router.peers.port import Peers
     from router.placement import PickDecode, PickPrefill
     from router.prefill_aborts import PrefillAborts
     from router.room_queue import RoomQueue
@@ -53,10 +54,17 @@ class Services:
     leases: Leases
     prefill_aborts: PrefillAborts
     leased: LeasedBlocks
+    #: The other routers.
+    peers: Peers
     #: The internal token, where there is one.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)
     metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def router_id(self) -> str:
+        """Who this router is; the ids of its requests begin with it."""
+        return self.peers.router_id
 
     @property
     def internal_headers(self) -> tuple[tuple[str, str], ...]:

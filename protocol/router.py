@@ -1,0 +1,47 @@
+"""What a router tells the others: who it is. And what the id of a request says: which router has it.
+
+JSON, in the registry. Routers of neighbouring versions read each other: unknown fields are skipped, and a field that is
+added has a default.
+
+History
+-------
+1: first version.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import msgspec
+
+#: Hex digits of a router id, and how many more make the id of a request.
+ROUTER_ID_CHARS = 12
+_REST_CHARS = 20
+
+
+class RouterRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """Who a router is. ``router_id`` is random at every start of a process."""
+
+    router_id: str
+    #: Base URL of the port that serves ``/v1`` and ``/admin``, without a trailing slash.
+    url: str
+    #: Base URL of the port for other routers, guarded by the internal token.
+    internal_url: str
+    #: Routers that share one public port have the same; empty: it shares its port with nobody.
+    group: str = ""
+
+
+def new_router_id() -> str:
+    """Twelve random hex digits."""
+    return secrets.token_hex(ROUTER_ID_CHARS // 2)
+
+
+def new_request_id(router_id: str) -> str:
+    """An id that no other request has; it begins with its router's."""
+    return router_id + os.urandom(_REST_CHARS // 2).hex()
+
+
+def owner_of(request_id: str) -> str:
+    """The id of the router whose request it is; of a router that never was, for what is no request id."""
+    return request_id[:ROUTER_ID_CHARS]

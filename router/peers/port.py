@@ -1,0 +1,66 @@
+"""The port to the other routers, and the router that has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from protocol.router import RouterRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """What one router said. ``error`` is empty, or one line on why there is no answer; then ``status`` is 0."""
+
+    router_id: str
+    status: int = 0
+    body: bytes = b""
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """It did what was asked."""
+        return self.status == 200
+
+
+class Peers(Protocol):
+    """The routers on the same Redis, this one aside. Implementations: ``Alone``, ``LinkedPeers`` (``links.py``)."""
+
+    @property
+    def router_id(self) -> str:
+        """This router's own id."""
+
+    @property
+    def on_dead(self) -> list[Callable[[str], None]]:
+        """Called once for each router that died, with its id, on the loop. They must not raise."""
+
+    def __iter__(self) -> Iterator[RouterRecord]:
+        """The others that are not known to be dead, by id."""
+
+    async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
+        """Ask all others at once on their internal ports; one answer each, in the order of their ids. Never raises."""
+
+    async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
+        """Ask one of the others; None: no router of that id is known."""
+
+
+class Alone:
+    """A router without Redis: it meets no other."""
+
+    def __init__(self, router_id: str) -> None:
+        self.router_id = router_id
+        self.on_dead: list[Callable[[str], None]] = []
+
+    def __iter__(self) -> Iterator[RouterRecord]:
+        return iter(())
+
+    async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
+        """Nobody answers."""
+        return []
+
+    async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
+        """Nobody is known."""
+        return None
