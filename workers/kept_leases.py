@@ -35,6 +35,13 @@ class KeptLeases:
             self.drop(lease_id)
         return bool(lease_ids)
 
+    def drop_all(self, prefix: str) -> int:
+        """Drop what is held for requests whose id begins with ``prefix``; how many leases that were."""
+        lease_ids = self._engine.leases_with(prefix)
+        for lease_id in lease_ids:
+            self.drop(lease_id)
+        return len(lease_ids)
+
     def read_by_peer(self, lease_id: str) -> None:
         """D's notification: it has what it needs."""
         if not self._keeper.done(lease_id):

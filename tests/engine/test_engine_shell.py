@@ -24,6 +24,7 @@ from workers.engine.api import (
     TokenOutput,
 )
 from workers.engine.engine import AsyncEngine
+from workers.engine.gone import KEEP_S, MAX_PREFIXES, GonePrefixes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class World:
         #: Of reads, and of steps.
         self.timers: list[HandTimer] = []
         self.step_timers: list[HandTimer] = []
+        self.now_s = 0.0
         self.engine = AsyncEngine(
             config(**{"step_timeout_s": STEP_TIMEOUT_S, **changes}),
             self.link,
@@ -140,6 +142,7 @@ class World:
             hooks,
             version_base=0,
             call_later=self.call_later,
+            clock=lambda: self.now_s,
         )
         self.link.engine = self.engine
         self.link.rank = FakeRank(self.engine._scheduler.pool, VOCAB)
@@ -333,6 +336,64 @@ async def test_abort_by_id_is_told_to_the_caller() -> None:
         await anext(stream)
     world.link.finish()
     assert world.pinned == 0
+
+
+async def test_all_of_a_prefix_are_aborted_in_whatever_state() -> None:
+    world = World(max_num_seqs=2)
+    leased = await world.hand_off("dead-leased", PROMPT)
+    reading = await world.reading("dead-reading")
+    world.link.auto = False
+    running = world.submit(request("dead-running", PROMPT))
+    waiting = world.submit(request("dead-waiting", PROMPT))
+    connecting = world.submit(remote_request("dead-connecting", PROMPT))
+    other = world.submit(request("other-dead", PROMPT))
+    await turns()
+    assert world.engine.abort_all("dead-") == 4
+    for stream in (reading, running, waiting, connecting):
+        with pytest.raises(AbortedError):
+            await anext(stream)
+    assert world.engine.leases_with("dead-") == [leased.lease_id]
+    assert world.engine.leases_with("other") == world.engine.leases_with("ead") == []
+    assert world.engine.end_lease(leased.lease_id)
+    assert isinstance(world.link.sent[-1], CancelRead)
+    world.link.read("cancelled")
+    world.link.auto = True
+    world.link.finish()
+    assert len(await collect(other)) == 4
+    assert world.engine.abort_all("dead-") == 0
+    await turns()
+    world.engine.check()
+    assert (world.pinned, world.engine.stats().pool.leased) == (0, 0)
+
+
+async def test_a_request_that_comes_after_its_sender_was_given_up_is_aborted_for_a_while() -> None:
+    world = World()
+    assert world.engine.abort_all("dead-") == 0
+    late = world.submit(request("dead-late", PROMPT, 1, hand_off=True))
+    with pytest.raises(AbortedError):
+        await anext(late)
+    assert not world.link.sent
+    assert len(await collect(world.submit(request("other", PROMPT)))) == 4
+    world.now_s = KEEP_S
+    assert len(await collect(world.submit(request("dead-and-back", PROMPT)))) == 4
+
+
+def test_prefixes_are_forgotten_when_their_time_is_over_or_there_are_too_many() -> None:
+    now_s = 0.0
+    gone = GonePrefixes(lambda: now_s, keep_s=10)
+    gone.note("a")
+    now_s = 9.0
+    gone.note("b")
+    assert gone.covers("a1") and gone.covers("b1") and not gone.covers("c1")
+    gone.note("a")
+    now_s = 18.0
+    assert gone.covers("a1"), "it was given up again later"
+    now_s = 19.0
+    assert not gone.covers("a1") and not gone.covers("b1") and len(gone) == 0
+    for number in range(MAX_PREFIXES + 1):
+        gone.note(f"{number}-")
+    assert len(gone) == MAX_PREFIXES
+    assert not gone.covers("0-x") and gone.covers("1-x") and gone.covers(f"{MAX_PREFIXES}-x")
 
 
 # --- reads and leases --------------------------------------------------------------------------------------------

@@ -66,6 +66,19 @@ async def test_a_lease_is_granted_and_dropped_by_its_request() -> None:
         assert not kept.leases.drop_request("r")
 
 
+async def test_all_leases_of_a_prefix_are_dropped_granted_or_not() -> None:
+    async with keeping() as kept:
+        kept.engine.leases |= {"lease-1": "r1", "lease-2": "other"}
+        assert await kept.leases.grant("lease-0")
+        assert await kept.leases.grant("lease-2")
+        assert kept.leases.drop_all("r") == 2
+        assert kept.engine.leases == {"lease-2": "other"}
+        assert not await kept.leases.grant("lease-1")
+        assert kept.leases.drop_all("r") == 0
+        assert kept.leases.drop_all("other") == 1
+        kept.check_nothing_held()
+
+
 async def test_an_abort_before_the_grant_leaves_nothing_to_grant() -> None:
     async with keeping() as kept:
         assert kept.leases.drop_request("r")

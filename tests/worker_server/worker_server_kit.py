@@ -156,6 +156,9 @@ class ScriptedEngine:
         self._tell()
         return True
 
+    def abort_all(self, prefix: str) -> int:
+        return sum(self.abort(request_id) for request_id in [*self.running] if request_id.startswith(prefix))
+
     def end_lease(self, lease_id: str) -> bool:
         there = self.leases.pop(lease_id, None) is not None
         self._tell()
@@ -166,6 +169,9 @@ class ScriptedEngine:
 
     def leases_of(self, request_id: str) -> list[str]:
         return [lease_id for lease_id, owner in self.leases.items() if owner == request_id]
+
+    def leases_with(self, prefix: str) -> list[str]:
+        return [lease_id for lease_id, owner in self.leases.items() if owner.startswith(prefix)]
 
     def load(self) -> WorkerLoad:
         return WorkerLoad(running=len(self.running), leases=len(self.leases), draining=self.draining)
@@ -230,6 +236,12 @@ class RecordingLeases:
         for lease_id in lease_ids:
             self.drop(lease_id)
         return bool(lease_ids)
+
+    def drop_all(self, prefix: str) -> int:
+        lease_ids = self.engine.leases_with(prefix)
+        for lease_id in lease_ids:
+            self.drop(lease_id)
+        return len(lease_ids)
 
 
 @dataclass

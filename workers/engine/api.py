@@ -166,6 +166,13 @@ class Engine(Protocol):
     def abort(self, request_id: str) -> bool:
         """Stop the sequence wherever it is and free its blocks; False if there is none."""
 
+    def abort_all(self, prefix: str) -> int:
+        """The same for all sequences whose request id begins with ``prefix``; how many there were.
+
+        Their sender is gone: a request of such an id that comes in the next moments (``gone.KEEP_S``) was on its way,
+        and is answered AbortedError.
+        """
+
     def end_lease(self, lease_id: str) -> bool:
         """Unpin a hand-off's blocks (they stay cached by content); False if there is none."""
 
@@ -177,6 +184,9 @@ class Engine(Protocol):
 
         A sequence that was handed off is found here from the turn on in which ``abort`` no longer finds it.
         """
+
+    def leases_with(self, prefix: str) -> list[str]:
+        """The same for all requests whose id begins with ``prefix``."""
 
     def load(self) -> WorkerLoad:
         """How busy it is now."""

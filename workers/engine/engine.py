@@ -24,13 +24,14 @@ from workers.engine.api import (
 )
 from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
+from workers.engine.gone import GonePrefixes
 from workers.engine.handshakes import Handshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 from workers.engine.scheduler import Scheduler
 from workers.engine.token_stream import QueuedTokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from protocol.worker import WorkerLoad
     from workers.engine.answer_timers import CallLater
@@ -48,6 +49,7 @@ class AsyncEngine:
 
     ``version_base``: random per start unless given (63 bits), see ``BlockPool``. ``call_later``: the loop's unless
     given; it measures ``step_timeout_s`` for every step and ``read_timeout_s`` for every read until they have ended.
+    ``clock``: the loop's unless given, seconds.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class AsyncEngine:
         *,
         version_base: int | None = None,
         call_later: CallLater | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         first_version = secrets.randbits(63) if version_base is None else version_base
         self._scheduler = Scheduler(config, first_version, is_connected=connector.is_connected)
@@ -69,6 +72,7 @@ class AsyncEngine:
         call_later = call_later or self._loop.call_later
         self._step_timers = AnswerTimers(config.step_timeout_s, call_later, self._on_step_timeout)
         self._read_timers = AnswerTimers(config.read_timeout_s, call_later, self._on_read_timeout)
+        self._gone = GonePrefixes(clock or self._loop.time)
         self._streams: dict[int, QueuedTokens] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False
@@ -103,6 +107,8 @@ class AsyncEngine:
             raise EngineDeadError(self._error)
         if self._draining:
             raise DrainingError("this worker is draining and takes no new requests")
+        if self._gone.covers(request.request_id):
+            raise _aborted(request.request_id)
         return self._scheduler.add(request)
 
     def _abandon(self, seq_id: int, request_id: str) -> None:
@@ -112,12 +118,25 @@ class AsyncEngine:
 
     def abort(self, request_id: str) -> bool:
         """End the sequence wherever it is. Its stream raises AbortedError; blocks nobody writes are free at once."""
+        if not self._abort(request_id):
+            return False
+        self._pump()
+        return True
+
+    def abort_all(self, prefix: str) -> int:
+        """End the sequences of all requests whose id begins with ``prefix``, late ones too; see ``api.Engine``."""
+        self._gone.note(prefix)
+        num_ended = sum(self._abort(request_id) for request_id in self._scheduler.requests_with(prefix))
+        if num_ended:
+            self._pump()
+        return num_ended
+
+    def _abort(self, request_id: str) -> bool:
         seq_id = None if self._error is not None else self._scheduler.abort(request_id)
         if seq_id is None:
             return False
         self._handshakes.cancel(seq_id)
-        self._put(seq_id, AbortedError(f"request {request_id} was aborted"))
-        self._pump()
+        self._put(seq_id, _aborted(request_id))
         return True
 
     def end_lease(self, lease_id: str) -> bool:
@@ -134,6 +153,10 @@ class AsyncEngine:
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that have not ended; see ``api.Engine``."""
         return self._scheduler.leases_of(request_id)
+
+    def leases_with(self, prefix: str) -> list[str]:
+        """The same for all requests whose id begins with ``prefix``."""
+        return self._scheduler.leases_with(prefix)
 
     def load(self) -> WorkerLoad:
         """How busy it is now."""
@@ -335,6 +358,10 @@ class AsyncEngine:
     def _look_quiet(self) -> None:
         if self._draining and self._scheduler.is_quiet:
             self._quiet.set()
+
+
+def _aborted(request_id: str) -> AbortedError:
+    return AbortedError(f"request {request_id} was aborted")
 
 
 def _ranks(numbers: list[int]) -> str:

@@ -116,6 +116,10 @@ class Scheduler:
             self.board.leave(seq, Event.ABORT)
         return seq.id
 
+    def requests_with(self, prefix: str) -> list[str]:
+        """The request ids that begin with ``prefix`` and that ``abort`` would find. O(sequences)."""
+        return [request_id for request_id in self._roster.by_request if request_id.startswith(prefix)]
+
     # --- steps and reads ----------------------------------------------------------------------------------------
 
     def schedule(self) -> list[Command]:
@@ -251,6 +255,10 @@ class Scheduler:
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that still hold blocks. O(leases)."""
         return [lease_id for lease_id, grant in self.board.granted.items() if grant.request_id == request_id]
+
+    def leases_with(self, prefix: str) -> list[str]:
+        """The leases that hold blocks of requests whose id begins with ``prefix``. O(leases)."""
+        return [lease_id for lease_id, grant in self.board.granted.items() if grant.request_id.startswith(prefix)]
 
     def drain_read_leases(self) -> list[str]:
         """Leases that ``schedule`` ended since the last call because this engine itself was their reader."""

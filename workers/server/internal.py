@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 
 from protocol.errors import ApiError
 from workers.engine.errors import EngineFault
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from workers.transfer.handshake_view import PeerView
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
+
+
+#: What the ids of a router's requests begin with.
+RouterId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
 
 
 class LeavingError(ApiError):
@@ -44,10 +48,13 @@ def internal_pages(
     load: Callable[[], WorkerLoad],
     peers: PeerLook = dict,
 ) -> APIRouter:
-    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../drain``, ``.../resume``.
+    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../routers/{id}/gone``,
+    ``.../drain``, ``.../resume``.
 
     An abort ends the request's sequence wherever it is, and the leases of what was handed off already: whoever asks
     has not read the answer that names them. ``{"aborted": false}`` when there is nothing (any more).
+    ``gone`` does this for all requests whose id begins with that router id (12 hex digits, or it is a 400): the router
+    is dead, so nobody reads their answers. ``{"aborted": n, "leases": m}``; it may be repeated.
     ``drain`` begins draining; the process stays until it is told to leave. ``resume`` takes work again; False when the
     process has been told to leave: 409. Both may be repeated. ``peers`` are the remote engines.
     """
@@ -68,6 +75,11 @@ def internal_pages(
         ended = engine.abort(request_id)
         dropped = leases.drop_request(request_id)
         return _json({"aborted": ended or dropped})
+
+    @guarded.post("/routers/{router_id}/gone")
+    async def router_gone(router_id: RouterId) -> Response:
+        aborted, dropped = engine.abort_all(router_id), leases.drop_all(router_id)
+        return _json({"aborted": aborted, "leases": dropped})
 
     @guarded.post("/drain")
     async def begin_drain() -> Response:

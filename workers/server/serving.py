@@ -45,6 +45,9 @@ class Leases(Protocol):
     def drop_request(self, request_id: str) -> bool:
         """The same for all that was granted for a request; False if nothing is left of that."""
 
+    def drop_all(self, prefix: str) -> int:
+        """The same for all requests whose id begins with ``prefix``; the number of leases."""
+
 
 class Serving:
     """Runs one job for one client."""
@@ -160,8 +163,8 @@ class Serving:
     def _held(self, lease_id: str, client: Client) -> Iterator[None]:
         """Drop the lease unless the answer that names it went out to a client that was still there.
 
-        Whether it arrived is not known here: a router that has not read it says so (``/internal/abort``), and a
-        router that died meanwhile leaves the lease to expire.
+        Whether it arrived is not known here: a router that has not read it says so (``/internal/abort``), and when a
+        router has died the others say that (``/internal/routers/{id}/gone``). Otherwise the lease expires.
         """
         delivered = False
         try:
