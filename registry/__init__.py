@@ -1,1 +1,4 @@
-"""The registry: which workers exist and how busy they are. Records live in Redis and vanish when their owner stops."""
+"""The registry: who is there, workers (and how busy they are) and routers.
+
+Entries live in Redis and vanish when their owner stops.
+"""

@@ -1,18 +1,18 @@
-"""The registry in this process: for tests, and for a router whose workers are named on its command line."""
+"""The registry in this process: for tests, and where there is no Redis."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
-from registry.announcement import check_worker_id
+from registry.announcement import EntryT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from protocol.worker import WorkerStatus
+    from registry.announcement import Kind
 
 
 def monotonic_ms() -> int:
@@ -20,29 +20,30 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class MemoryRegistry:
+class MemoryRegistry(Generic[EntryT]):
     """A ``Registry`` of one event loop. ``clock`` gives ms; who injects one calls ``tick`` after moving it."""
 
-    def __init__(self, clock: Callable[[], int] = monotonic_ms) -> None:
+    def __init__(self, kind: Kind[EntryT], clock: Callable[[], int] = monotonic_ms) -> None:
+        self._kind = kind
         self._clock = clock
-        self._entries: dict[str, tuple[WorkerStatus, int]] = {}
+        self._entries: dict[str, tuple[EntryT, int]] = {}
         self._changed = asyncio.Condition()
         self._version = 0
 
-    async def announce(self, status: WorkerStatus, ttl_ms: int) -> None:
-        check_worker_id(status.record.worker_id)
-        self._entries[status.record.worker_id] = (status, self._clock() + ttl_ms)
+    async def announce(self, entry: EntryT, ttl_ms: int) -> None:
+        announcement = self._kind.announce(entry, ttl_ms)
+        self._entries[announcement.id] = (entry, self._clock() + ttl_ms)
         await self.tick()
 
-    async def withdraw(self, worker_id: str) -> None:
-        if self._entries.pop(check_worker_id(worker_id), None) is not None:
+    async def withdraw(self, gone: str) -> None:
+        if self._entries.pop(self._kind.withdraw(gone).id, None) is not None:
             await self.tick()
 
-    async def snapshot(self) -> list[WorkerStatus]:
+    async def snapshot(self) -> list[EntryT]:
         return self._alive()
 
-    async def watch(self) -> AsyncIterator[list[WorkerStatus]]:
-        told: list[WorkerStatus] | None = None
+    async def watch(self) -> AsyncIterator[list[EntryT]]:
+        told: list[EntryT] | None = None
         while True:
             seen = self._version
             alive = self._alive()
@@ -60,7 +61,7 @@ class MemoryRegistry:
     async def close(self) -> None:
         """Nothing to give back."""
 
-    def _alive(self) -> list[WorkerStatus]:
+    def _alive(self) -> list[EntryT]:
         now_ms = self._clock()
         self._entries = {key: entry for key, entry in self._entries.items() if entry[1] > now_ms}
         return [self._entries[key][0] for key in sorted(self._entries)]

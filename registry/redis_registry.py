@@ -1,18 +1,18 @@
-"""The registry in Redis: one key per worker that expires by itself, and a channel that carries every change."""
+"""The registry in Redis: one key per process that expires by itself, and a channel that carries every change."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from registry.announcement import Announcement, NotAnAnnouncementError, check_worker_id, decode, encode
+from registry.announcement import EntryT, NotAnAnnouncementError, encode
 from registry.memory_registry import monotonic_ms
 from registry.store import RegistryError
 from registry.view import RegistryView
@@ -22,17 +22,15 @@ if TYPE_CHECKING:
 
     from redis.asyncio.client import PubSub
 
-    from protocol.worker import WorkerStatus
+    from registry.announcement import Announcement, Kind
 
 logger = logging.getLogger(__name__)
 
-KEY_PREFIX = "baton:worker:"
-CHANNEL = "baton:workers"
 #: Longest wait for one answer, and for a connection.
 DEFAULT_SOCKET_TIMEOUT_S = 2.0
 #: The time between two attempts to reach a Redis that is away.
 RECONNECT_S = 0.5
-#: Without workers nothing runs out and nothing is heard; a watcher looks this often whether it still hears at all.
+#: Where nobody is, nothing runs out and nothing is heard; a watcher looks this often whether it still hears at all.
 QUIET_RESYNC_MS = 30_000
 #: Keys read at once.
 SCAN_COUNT = 1000
@@ -43,47 +41,48 @@ MAX_COMPLAINTS = 100
 _REDIS_ERRORS = (redis.RedisError, OSError, RuntimeError)
 
 
-class RedisRegistry:
+class RedisRegistry(Generic[EntryT]):
     """A ``Registry`` of one event loop."""
 
-    def __init__(self, url: str, *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
+    def __init__(self, url: str, kind: Kind[EntryT], *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
         """Connects with the first call only. Raises ValueError for a URL that is none."""
+        self._kind = kind
         self._socket_timeout_s = socket_timeout_s
         self._redis = _connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
         # A subscription must not be repaired silently: what was published in the gap would be missed unnoticed.
         self._ears = _connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
         self._complained: set[bytes] = set()
 
-    async def announce(self, status: WorkerStatus, ttl_ms: int) -> None:
+    async def announce(self, entry: EntryT, ttl_ms: int) -> None:
         """Raises RegistryError; ValueError for an id that cannot be part of a key."""
-        worker_id = check_worker_id(status.record.worker_id)
-        data = encode(Announcement(worker_id=worker_id, ttl_ms=ttl_ms, status=status))
+        announcement = self._kind.announce(entry, ttl_ms)
+        data = encode(announcement)
         with _registry_errors():
             async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.set(KEY_PREFIX + worker_id, data, px=ttl_ms)
-                pipe.publish(CHANNEL, data)
+                pipe.set(self._kind.key_prefix + announcement.id, data, px=ttl_ms)
+                pipe.publish(self._kind.channel, data)
                 await pipe.execute()
 
-    async def withdraw(self, worker_id: str) -> None:
-        data = encode(Announcement(worker_id=check_worker_id(worker_id)))
+    async def withdraw(self, gone: str) -> None:
+        announcement = self._kind.withdraw(gone)
         with _registry_errors():
             async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.delete(KEY_PREFIX + worker_id)
-                pipe.publish(CHANNEL, data)
+                pipe.delete(self._kind.key_prefix + announcement.id)
+                pipe.publish(self._kind.channel, encode(announcement))
                 await pipe.execute()
 
-    async def snapshot(self) -> list[WorkerStatus]:
-        view = RegistryView()
+    async def snapshot(self) -> list[EntryT]:
+        view: RegistryView[EntryT] = RegistryView()
         view.merge(await self._read(), monotonic_ms())
         return view.alive()
 
-    async def watch(self) -> AsyncIterator[list[WorkerStatus]]:
-        """See the port. A worker that fell silent is looked up before it counts as gone.
+    async def watch(self) -> AsyncIterator[list[EntryT]]:
+        """See the port. A process that fell silent is looked up before it counts as gone.
 
-        After Redis was away, workers that it does not know stay for one ttl: they announce themselves again.
+        After Redis was away, those that it does not know stay for one ttl: they announce themselves again.
         """
-        view = RegistryView()
-        told: list[WorkerStatus] | None = None
+        view: RegistryView[EntryT] = RegistryView()
+        told: list[EntryT] | None = None
         while True:
             try:
                 async with aclosing(self._follow(view)) as changes:
@@ -92,14 +91,14 @@ class RedisRegistry:
                             told = alive
                             yield alive
             except RegistryError as error:
-                logger.warning("the registry does not answer, the known workers stay: %s", error)
+                logger.warning("the registry does not answer, the known %ss stay: %s", self._kind.name, error)
                 await self._until_back()
 
     async def close(self) -> None:
         await self._redis.aclose()
         await self._ears.aclose()
 
-    async def _follow(self, view: RegistryView) -> AsyncGenerator[list[WorkerStatus], None]:
+    async def _follow(self, view: RegistryView[EntryT]) -> AsyncGenerator[list[EntryT], None]:
         """The list after everything that may have changed it, until RegistryError."""
         async with self._subscription() as pubsub:
             view.be_patient(monotonic_ms())
@@ -109,7 +108,7 @@ class RedisRegistry:
                 data = await _next_message(pubsub, view.next_expiry_ms())
                 if data is None:
                     view.merge(await self._read(), monotonic_ms())
-                elif (announcement := self._decode(data, CHANNEL.encode())) is not None:
+                elif (announcement := self._decode(data, self._kind.channel.encode())) is not None:
                     view.apply(announcement, monotonic_ms())
                 yield view.alive()
 
@@ -118,7 +117,7 @@ class RedisRegistry:
         pubsub = self._ears.pubsub()
         try:
             with _registry_errors():
-                await pubsub.subscribe(CHANNEL)
+                await pubsub.subscribe(self._kind.channel)
                 if await pubsub.get_message(timeout=self._socket_timeout_s) is None:
                     raise redis.TimeoutError("no answer to SUBSCRIBE")
             yield pubsub
@@ -138,10 +137,10 @@ class RedisRegistry:
                 continue
             return
 
-    async def _read(self) -> list[tuple[Announcement, int]]:
-        """Every worker's announcement with the time left of it in ms."""
+    async def _read(self) -> list[tuple[Announcement[EntryT], int]]:
+        """Every announcement with the time left of it in ms."""
         with _registry_errors():
-            keys = [key async for key in self._redis.scan_iter(match=KEY_PREFIX + "*", count=SCAN_COUNT)]
+            keys = [key async for key in self._redis.scan_iter(match=self._kind.key_prefix + "*", count=SCAN_COUNT)]
             if not keys:
                 return []
             async with self._redis.pipeline(transaction=False) as pipe:
@@ -152,20 +151,20 @@ class RedisRegistry:
         rows = zip(keys, values, left, strict=True)
         return [row for key, value, left_ms in rows if (row := self._row(key, value, left_ms)) is not None]
 
-    def _row(self, key: bytes, value: bytes | None, left_ms: int) -> tuple[Announcement, int] | None:
+    def _row(self, key: bytes, value: bytes | None, left_ms: int) -> tuple[Announcement[EntryT], int] | None:
         if value is None:
             return None  # ran out since the scan
         announcement = self._decode(value, key)
         if announcement is None:
             return None
-        if key != (KEY_PREFIX + announcement.worker_id).encode() or left_ms <= 0:
-            self._complain(key, "it has another worker's name, or no expiry")
+        if key != (self._kind.key_prefix + announcement.id).encode() or left_ms <= 0:
+            self._complain(key, "it has another's name, or no expiry")
             return None
         return announcement, left_ms
 
-    def _decode(self, data: bytes, place: bytes) -> Announcement | None:
+    def _decode(self, data: bytes, place: bytes) -> Announcement[EntryT] | None:
         try:
-            return decode(data)
+            return self._kind.decode(data)
         except NotAnAnnouncementError as error:
             self._complain(place, str(error))
             return None

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from protocol.worker import WorkerStatus
     from registry.store import Registry
     from router.workers import WorkerPool
 
@@ -17,7 +18,7 @@ FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 
 
-async def discover(registry: Registry, pool: WorkerPool) -> None:
+async def discover(registry: Registry[WorkerStatus], pool: WorkerPool) -> None:
     """Until cancelled. ``watch`` outlives a registry that is away; what ends it is a bug, ours or of a library.
 
     Without this task the router would go on with the workers it knows and never hear of another, so it is begun again.

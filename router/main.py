@@ -15,6 +15,7 @@ from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
 from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
+from registry.announcement import WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
 from registry.task_end import end_task
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from leases.store import LeaseStore
     from protocol.status import Status
+    from protocol.worker import WorkerStatus
     from registry.store import Registry
     from router.settings import RouterSettings
 
@@ -87,7 +89,7 @@ async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -
 class Stores:
     """Where leases and worker records live."""
 
-    def __init__(self, leases: LeaseStore, registry: Registry) -> None:
+    def __init__(self, leases: LeaseStore, registry: Registry[WorkerStatus]) -> None:
         self.leases = leases
         self.registry = registry
 
@@ -95,8 +97,8 @@ class Stores:
 def connect(settings: RouterSettings) -> Stores:
     """Redis, or nothing shared at all. Connections are made when first needed. Raises ValueError for a useless URL."""
     if not settings.redis_url:
-        return Stores(MemoryLeaseStore(), MemoryRegistry())
-    return Stores(RedisLeaseStore(settings.redis_url), RedisRegistry(settings.redis_url))
+        return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
+    return Stores(RedisLeaseStore(settings.redis_url), RedisRegistry(settings.redis_url, WORKERS))
 
 
 def tell(settings: RouterSettings, status: Status) -> None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
+from registry.announcement import WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
 
 if TYPE_CHECKING:
     from leases.store import LeaseStore
+    from protocol.worker import WorkerStatus
     from registry.store import Registry
 
 
@@ -20,7 +22,7 @@ class Stores:
     """Where leases and worker records live."""
 
     leases: LeaseStore
-    registry: Registry
+    registry: Registry[WorkerStatus]
 
     async def close(self) -> None:
         """Give back connections. Safe to call twice."""
@@ -31,5 +33,5 @@ class Stores:
 def connect(redis_url: str) -> Stores:
     """Redis, connected to when first needed; with an empty URL nothing is shared, and no router sees the worker."""
     if not redis_url:
-        return Stores(MemoryLeaseStore(), MemoryRegistry())
-    return Stores(RedisLeaseStore(redis_url), RedisRegistry(redis_url))
+        return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
+    return Stores(RedisLeaseStore(redis_url), RedisRegistry(redis_url, WORKERS))

@@ -14,6 +14,7 @@ import pytest
 import reference
 from stack import MODEL, Stack, stopped
 
+from registry.announcement import WORKERS
 from registry.redis_registry import RedisRegistry
 
 #: An entry of the registry that is not taken back would stay until long after the test.
@@ -22,7 +23,7 @@ FLAGS = {"dtype": "float32", "registry-ttl-ms": 600_000}
 
 async def registered(stack: Stack) -> set[str]:
     """URLs of the workers in the registry, whatever the router has heard of them."""
-    registry = RedisRegistry(stack.redis.url)
+    registry = RedisRegistry(stack.redis.url, WORKERS)
     try:
         return {status.record.url for status in await registry.snapshot()}
     finally:

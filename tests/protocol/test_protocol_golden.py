@@ -10,9 +10,9 @@ import pytest
 from protocol import status, steps
 from protocol.handoff import KVTransferParams
 from protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
+from protocol.router import RouterRecord
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from registry import announcement
-from registry.announcement import Announcement
+from registry.announcement import ROUTERS, WORKERS, RouterAnnouncement, WorkerAnnouncement, encode
 
 PARAMS = KVTransferParams(
     do_remote_prefill=True,
@@ -55,6 +55,7 @@ METADATA = RankMetadata(
     version_address=4096,
     shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
 )
+ROUTER = RouterRecord(router_id="0123456789ab", url="http://h:1", internal_url="http://h:2", group="g")
 STATUS = WorkerStatus(
     record=WorkerRecord(
         worker_id="w1",
@@ -84,7 +85,7 @@ JSON: list[tuple[Any, bytes]] = [
         b'2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16}',
     ),
     (
-        Announcement(worker_id="w1", ttl_ms=3000, status=STATUS),
+        WorkerAnnouncement(id="w1", ttl_ms=3000, entry=STATUS),
         b'{"worker_id":"w1","ttl_ms":3000,"status":{"record":{"worker_id":"w1","engine_id":"e1","role":"prefil'
         b'l","model":"m","url":"http://h:1","internal_url":"http://h:2","compatibility_hash":"c","max_model_le'
         b'n":100,"block_size":16,"num_blocks":10,"max_num_seqs":4,"tp":2},"load":{"running":1,"waiting":0,"rea'
@@ -92,8 +93,17 @@ JSON: list[tuple[Any, bytes]] = [
         b'true,"peers_connecting":0,"peers_connected":0,"peers_failed":1,"peer_errors":{"e2":"timeout: x"}}}}',
     ),
     (
-        Announcement(worker_id="w1"),
+        WorkerAnnouncement(id="w1"),
         b'{"worker_id":"w1","ttl_ms":0,"status":null}',
+    ),
+    (
+        RouterAnnouncement(id="0123456789ab", ttl_ms=1500, entry=ROUTER),
+        b'{"router_id":"0123456789ab","ttl_ms":1500,"record":{"router_id":"0123456789ab","url":"http://h:1",'
+        b'"internal_url":"http://h:2","group":"g"}}',
+    ),
+    (
+        RouterAnnouncement(id="0123456789ab"),
+        b'{"router_id":"0123456789ab","ttl_ms":0,"record":null}',
     ),
 ]
 MSGPACK: list[tuple[Any, Any, str]] = [
@@ -154,10 +164,12 @@ def test_msgpack(message: Any, kind: Any, golden: str) -> None:
 
 
 def test_an_announcement_is_encoded_by_its_own_functions() -> None:
-    message = Announcement(worker_id="w1", ttl_ms=3000, status=STATUS)
-    assert announcement.decode(announcement.encode(message)) == message
-    later = announcement.encode(message).replace(b'"load":{', b'"new":1,"load":{"newer":[],')
-    assert announcement.decode(later) == message, "what a later version adds is skipped"
+    worker = WORKERS.announce(STATUS, 3000)
+    assert WORKERS.decode(encode(worker)) == worker
+    later = encode(worker).replace(b'"load":{', b'"new":1,"load":{"newer":[],')
+    assert WORKERS.decode(later) == worker, "what a later version adds is skipped"
+    router = ROUTERS.announce(ROUTER, 1500)
+    assert ROUTERS.decode(encode(router).replace(b'"group"', b'"new":1,"group"')) == router
 
 
 def test_the_hash_of_the_compatibility_is_the_same_everywhere() -> None:

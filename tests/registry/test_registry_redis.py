@@ -13,14 +13,16 @@ import redis
 from redis.asyncio.client import PubSub
 from test_registry_contract import LONG_MS, Watch, worker
 
-from registry.redis_registry import CHANNEL, KEY_PREFIX, RedisRegistry
+from registry.announcement import WORKERS
+from registry.redis_registry import RedisRegistry
 from registry.store import RegistryError
 
 if TYPE_CHECKING:
     from baton.embedded_redis import EmbeddedRedis
+    from protocol.worker import WorkerStatus
 
 
-async def announcing(registry: RedisRegistry, worker_id: str, first: asyncio.Event) -> None:
+async def announcing(registry: RedisRegistry[WorkerStatus], worker_id: str, first: asyncio.Event) -> None:
     """What a worker does: announce itself again and again, whatever happens to Redis."""
     while True:
         try:
@@ -34,15 +36,15 @@ async def announcing(registry: RedisRegistry, worker_id: str, first: asyncio.Eve
 async def test_foreign_values_are_skipped_and_complained_about_once(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry = RedisRegistry(redis_url)
+    registry = RedisRegistry(redis_url, WORKERS)
     await registry.announce(worker("a"), LONG_MS)
     await registry.announce(worker("without-expiry"), LONG_MS)
     with redis.Redis.from_url(redis_url) as foreign:
-        foreign.set(KEY_PREFIX + "broken", b"\xff{")
-        foreign.set(KEY_PREFIX + "json", b'{"worker_id": 3}')
-        foreign.lpush(KEY_PREFIX + "list", "x")
-        foreign.set(KEY_PREFIX + "liar", foreign.get(KEY_PREFIX + "a") or b"", px=LONG_MS)
-        foreign.persist(KEY_PREFIX + "without-expiry")
+        foreign.set(WORKERS.key_prefix + "broken", b"\xff{")
+        foreign.set(WORKERS.key_prefix + "json", b'{"worker_id": 3}')
+        foreign.lpush(WORKERS.key_prefix + "list", "x")
+        foreign.set(WORKERS.key_prefix + "liar", foreign.get(WORKERS.key_prefix + "a") or b"", px=LONG_MS)
+        foreign.persist(WORKERS.key_prefix + "without-expiry")
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
                 assert await registry.snapshot() == [worker("a")]
@@ -50,22 +52,22 @@ async def test_foreign_values_are_skipped_and_complained_about_once(
         async with Watch(registry) as watch:
             assert await watch.next() == [worker("a")]
             for garbage in (b"", b"\xff", b"{}", b'{"worker_id": "a", "ttl_ms": -1}', b"[" * 10_000):
-                foreign.publish(CHANNEL, garbage)
+                foreign.publish(WORKERS.channel, garbage)
             await registry.withdraw("a")
             assert await watch.next() == []
     await registry.close()
 
 
 async def test_every_record_expires(redis_url: str) -> None:
-    registry = RedisRegistry(redis_url)
+    registry = RedisRegistry(redis_url, WORKERS)
     await registry.announce(worker("a"), LONG_MS)
     with redis.Redis.from_url(redis_url) as client:
-        assert 0 < client.pttl(KEY_PREFIX + "a") <= LONG_MS
+        assert 0 < client.pttl(WORKERS.key_prefix + "a") <= LONG_MS
     await registry.close()
 
 
 async def test_without_redis_every_call_is_a_registry_error(free_port: int) -> None:
-    registry = RedisRegistry(f"redis://127.0.0.1:{free_port}")
+    registry = RedisRegistry(f"redis://127.0.0.1:{free_port}", WORKERS)
     for call in (registry.announce(worker("a"), LONG_MS), registry.withdraw("a"), registry.snapshot()):
         with pytest.raises(RegistryError):
             await call
@@ -73,7 +75,7 @@ async def test_without_redis_every_call_is_a_registry_error(free_port: int) -> N
 
 
 async def test_an_emptied_redis_makes_no_worker_vanish(own_redis: EmbeddedRedis) -> None:
-    registry, workers = RedisRegistry(own_redis.url), RedisRegistry(own_redis.url)
+    registry, workers = RedisRegistry(own_redis.url, WORKERS), RedisRegistry(own_redis.url, WORKERS)
     announced = asyncio.Event()
     task = asyncio.create_task(announcing(workers, "a", announced))
     await announced.wait()
@@ -91,7 +93,7 @@ async def test_an_emptied_redis_makes_no_worker_vanish(own_redis: EmbeddedRedis)
 
 
 async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_ttl(own_redis: EmbeddedRedis) -> None:
-    registry = RedisRegistry(own_redis.url)
+    registry = RedisRegistry(own_redis.url, WORKERS)
     await registry.announce(worker("a"), 500)
     async with Watch(registry) as watch:
         assert await watch.next() == [worker("a")]
@@ -102,7 +104,7 @@ async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_tt
 
 
 async def test_a_hung_redis_keeps_the_known_workers(own_redis: EmbeddedRedis) -> None:
-    registry = RedisRegistry(own_redis.url, socket_timeout_s=0.2)
+    registry = RedisRegistry(own_redis.url, WORKERS, socket_timeout_s=0.2)
     await registry.announce(worker("a"), 300)
     async with Watch(registry) as watch:
         assert await watch.next() == [worker("a")]
@@ -118,7 +120,7 @@ async def test_a_hung_redis_keeps_the_known_workers(own_redis: EmbeddedRedis) ->
 
 
 async def test_a_watcher_may_start_before_redis(own_redis: EmbeddedRedis) -> None:
-    registry = RedisRegistry(own_redis.url)
+    registry = RedisRegistry(own_redis.url, WORKERS)
     own_redis.kill()
     async with Watch(registry) as watch:
         first = asyncio.create_task(watch.next())
@@ -140,7 +142,7 @@ async def test_a_connection_that_cannot_even_be_closed_does_not_end_the_watch(
         raise redis.TimeoutError("closing took too long")
 
     monkeypatch.setattr(PubSub, "aclose", aclose)
-    registry = RedisRegistry(own_redis.url)
+    registry = RedisRegistry(own_redis.url, WORKERS)
     async with Watch(registry) as watch:
         assert await watch.next() == []
         change = asyncio.create_task(watch.next())

@@ -11,6 +11,7 @@ import pytest
 from router_cluster import eventually
 
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from registry.announcement import WORKERS
 from registry.memory_registry import MemoryRegistry
 from router import discovery
 from router.workers import WorkerPool
@@ -41,11 +42,11 @@ def worker(worker_id: str) -> WorkerStatus:
     )
 
 
-class Faulty(MemoryRegistry):
+class Faulty(MemoryRegistry[WorkerStatus]):
     """Its watch breaks, or just ends, as often as it is told."""
 
     def __init__(self, *faults: Exception | None) -> None:
-        super().__init__()
+        super().__init__(WORKERS)
         self.faults = list(faults)
 
     async def watch(self) -> AsyncIterator[list[WorkerStatus]]:

@@ -24,6 +24,7 @@ from leases.redis_store import RedisLeaseStore
 from leases.store import LeaseState
 from protocol.status import Failed, Ready, decode
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from registry.announcement import WORKERS
 from registry.redis_registry import RedisRegistry
 from workers.lease_keeper import LeaseKeeper
 
@@ -80,7 +81,7 @@ class Announced:
 
     def __init__(self, redis_url: str) -> None:
         self.store = RedisLeaseStore(redis_url)
-        self.registry = RedisRegistry(redis_url)
+        self.registry = RedisRegistry(redis_url, WORKERS)
         self.p = StubWorker("prefill", store=self.store, name="p")
         self.d = StubWorker("decode", store=self.store, name="d")
 

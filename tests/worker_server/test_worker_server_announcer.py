@@ -10,6 +10,7 @@ from worker_server_kit import RecordingLeases, ScriptedEngine, completion, fast_
 
 from protocol.openai import CompletionRequest
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from registry.announcement import WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.store import RegistryError
 from workers.engine.api import FinishReason, HandOff, TokenOutput
@@ -37,11 +38,11 @@ RECORD = WorkerRecord(
 )
 
 
-class Watched(MemoryRegistry):
+class Watched(MemoryRegistry[WorkerStatus]):
     """Counts announcements and can be silent."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(WORKERS)
         self.silent = False
         self.loads: asyncio.Queue[WorkerLoad] = asyncio.Queue()
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.worker import Role, WorkerLoad, WorkerRecord
+from registry.announcement import WORKERS
 from registry.memory_registry import MemoryRegistry
 from workers.server import announcer as announcers
 from workers.server.announcer import Announcer
@@ -44,7 +45,7 @@ async def test_a_bug_does_not_end_the_announcements(
             again.set()
         return asked[-1]
 
-    announcer = Announcer(MemoryRegistry(), RECORD, load, interval_ms=10, ttl_ms=60_000)
+    announcer = Announcer(MemoryRegistry(WORKERS), RECORD, load, interval_ms=10, ttl_ms=60_000)
     await announcer.start()
     async with asyncio.timeout(20):
         await again.wait()

@@ -20,6 +20,7 @@ import tiny_models
 
 from protocol.settings import SHARED
 from protocol.status import Failed, Ready, Status, decode
+from registry.announcement import WORKERS
 from registry.redis_registry import RedisRegistry
 from workers.settings import WorkerSettings
 
@@ -109,7 +110,7 @@ def texts(body: str) -> str:
 
 async def test_one_worker_alone_and_two_together_say_the_same(model: str, redis_url: str) -> None:
     shared = {"redis_url": redis_url, "model": model, "internal_token": "between-us"}
-    registry = RedisRegistry(redis_url)
+    registry = RedisRegistry(redis_url, WORKERS)
     async with worker(role="prefill", **shared) as p, worker(role="decode", **shared) as d:
         ready_p, ready_d = await p.said(Ready), await d.said(Ready)
         assert {status.record.url for status in await registry.snapshot()} == {ready_p.url, ready_d.url}

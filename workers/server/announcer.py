@@ -29,7 +29,13 @@ class Announcer:
     """``start``, then ``changed`` whenever the load may have changed, then ``stop``."""
 
     def __init__(
-        self, registry: Registry, record: WorkerRecord, load: Callable[[], WorkerLoad], *, interval_ms: int, ttl_ms: int
+        self,
+        registry: Registry[WorkerStatus],
+        record: WorkerRecord,
+        load: Callable[[], WorkerLoad],
+        *,
+        interval_ms: int,
+        ttl_ms: int,
     ) -> None:
         self._registry = registry
         self._record = record
