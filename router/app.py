@@ -80,6 +80,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             services.active.count,
             services.leases.counters,
             lambda: services.prefill_aborts.outcomes,
+            services.cleanup,
             lambda: _rows(services),
         )
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from protocol.router import new_router_id
 from router.http_client import HttpUpstream
 from router.leased_blocks import LeasedBlocks
+from router.peers.cleanup import Cleanup
 from router.peers.port import Alone
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.prefill_aborts import PrefillAborts
@@ -38,8 +39,10 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
         peers=Alone(new_router_id()) if peers is None else peers,
+        cleanup=Cleanup(upstream, lambda: pool, () if token is None else (("authorization", f"Bearer {token}"),)),
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )
+    services.peers.on_dead.append(services.cleanup.start)
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)
     return services

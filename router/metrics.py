@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from protocol.errors import ApiError
     from router.exchange import Exchange
+    from router.peers.cleanup import Cleanup
 
 _ITL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)
@@ -104,12 +105,14 @@ class RouterCollector(Collector):
         states: Callable[[], Mapping[State, int]],
         leases: Callable[[], Mapping[str, int]],
         prefill_aborts: Callable[[], Mapping[str, int]],
+        cleanup: Cleanup,
         workers: Callable[[], Iterable[tuple[str, str, int, bool, BreakerState]]],
     ) -> None:
         self._metrics = metrics
         self._states = states
         self._leases = leases
         self._prefill_aborts = prefill_aborts
+        self._cleanup = cleanup
         self._workers = workers
 
     def collect(self) -> Iterable[Metric]:
@@ -132,6 +135,15 @@ class RouterCollector(Collector):
             "Prefills left before their answer was read, by what the worker said.",
             "outcome",
             self._prefill_aborts(),
+        )
+        yield CounterMetricFamily(
+            "baton_router_dead_routers", "Other routers found dead, or gone in order.", value=self._cleanup.num_dead
+        )
+        yield _counter(
+            "baton_router_dead_router_calls",
+            "Workers told that another router is gone, by whether they heard.",
+            "outcome",
+            self._cleanup.outcomes,
         )
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
         yield _histogram("baton_router_ttft_seconds", "Arrival to first content; streams only.", metrics.ttft)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from router.leased_blocks import LeasedBlocks
+    from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
     from router.placement import PickDecode, PickPrefill
     from router.prefill_aborts import PrefillAborts
@@ -56,6 +57,8 @@ class Services:
     leased: LeasedBlocks
     #: The other routers.
     peers: Peers
+    #: What routers that died have left on workers.
+    cleanup: Cleanup
     #: The internal token, where there is one.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)

@@ -126,6 +126,7 @@ class Cluster:
         await self._serving
         await self.probes.close()
         await self.services.prefill_aborts.close()
+        await self.services.cleanup.close()
         await self.services.upstream.close()
         for worker in self.workers:
             await worker.stop()

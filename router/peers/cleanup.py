@@ -1,0 +1,167 @@
+"""Tells the workers that a router is dead, so that what its requests hold there is free at once.
+
+Every router that survives tells every worker: none of them knows who else is left, and to be told twice changes
+nothing. In the background: a verdict waits for nobody. What no call ends, the leases' expiry and the end of the dead
+router's connections do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from router.upstream import LegError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from router.upstream import Upstream
+    from router.workers import Worker
+
+logger = logging.getLogger(__name__)
+
+#: Dead routers at once for which workers are being told; more are left to the leases' expiry.
+MAX_CLEANUPS = 64
+#: Longest time that one worker is tried for, seconds: a fraction of a lease.
+GIVE_UP_S = 1.5
+#: Waits between the attempts, seconds.
+RETRY_AFTER_S = (0.05, 0.15, 0.4, 0.8)
+_MAX_ANSWER_BYTES = 1 << 16
+
+
+class _Ended(msgspec.Struct):
+    """What a worker had to end."""
+
+    aborted: int
+    leases: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """One worker's answer, or why there is none."""
+
+    worker_id: str
+    ended: _Ended | None = None
+    error: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Ended)
+
+
+class Cleanup:
+    """``start`` is for ``Peers.on_dead``. ``outcomes`` counts calls by worker: told, not_told."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        workers: Callable[[], Iterable[Worker]],
+        headers: Sequence[tuple[str, str]] = (),
+        retry_after_s: Sequence[float] = RETRY_AFTER_S,
+    ) -> None:
+        """``headers``: the internal token, where there is one. They go only to ports that the registry named."""
+        self._upstream = upstream
+        self._workers = workers
+        self._headers = headers
+        self._retry_after_s = retry_after_s
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: Verdicts so far.
+        self.num_dead = 0
+        self.outcomes: Counter[str] = Counter({"told": 0, "not_told": 0})
+
+    def __repr__(self) -> str:
+        return f"<Cleanup {len(self._tasks)} under way, {self.num_dead} dead routers, {dict(self.outcomes)}>"
+
+    def start(self, router_id: str) -> None:
+        """Tell all workers, as of now. Never raises."""
+        if router_id in self._tasks:
+            return
+        self.num_dead += 1
+        workers = {worker.internal_url: worker for worker in self._workers() if worker.internal_url}
+        if len(self._tasks) >= MAX_CLEANUPS:
+            self.outcomes["not_told"] += len(workers)
+            logger.warning("router %s is dead: no worker was told, too many routers died at once", router_id)
+            return
+        task = asyncio.get_running_loop().create_task(self._tell_all(router_id, workers.values()))
+        self._tasks[router_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(router_id, None))
+
+    async def close(self) -> None:
+        """Let those under way end, which takes ``GIVE_UP_S`` at most. Cancelled, it ends them."""
+        tasks = list(self._tasks.values())
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _tell_all(self, router_id: str, workers: Iterable[Worker]) -> None:
+        start_s = time.perf_counter()
+        results = await asyncio.gather(*(self._tell(router_id, worker) for worker in workers))
+        _log(router_id, results, (time.perf_counter() - start_s) * 1e3)
+
+    async def _tell(self, router_id: str, worker: Worker) -> _Told:
+        told = _Told(worker.worker_id)
+        try:
+            async with asyncio.timeout(GIVE_UP_S):
+                await self._try(router_id, worker.internal_url, told)
+        except TimeoutError:
+            told.error = told.error or f"no answer after {GIVE_UP_S:g} s"
+        finally:
+            self.outcomes["not_told" if told.ended is None else "told"] += 1
+        return told
+
+    async def _try(self, router_id: str, internal_url: str, told: _Told) -> None:
+        """Again and again, until it has heard, refuses for good, or has been tried often enough."""
+        for wait_s in (*self._retry_after_s, None):
+            try:
+                told.ended = await self._ask(router_id, internal_url)
+            except (LegError, msgspec.DecodeError) as error:
+                told.error = str(error)
+            except _RefusedError as error:
+                told.error = str(error)
+                return
+            if told.ended is not None or wait_s is None:
+                return
+            await asyncio.sleep(wait_s)
+
+    async def _ask(self, router_id: str, internal_url: str) -> _Ended:
+        path = f"/internal/routers/{router_id}/gone"
+        answer = await self._upstream.request("POST", internal_url, path, self._headers, b"", GIVE_UP_S)
+        try:
+            body = await answer.read(_MAX_ANSWER_BYTES, GIVE_UP_S)
+        finally:
+            answer.close()
+        if 400 <= answer.status < 500:
+            raise _RefusedError(f"status {answer.status}")
+        if answer.status != 200:
+            raise LegError(f"status {answer.status}")
+        return _decoder.decode(body)
+
+
+class _RefusedError(Exception):
+    """The worker will not do it: another token, or a version that does not know the call."""
+
+
+def _log(router_id: str, results: Sequence[_Told], elapsed_ms: float) -> None:
+    """One line, and a warning only where somebody may have to look: a router that left in order has nothing left."""
+    ended = [told.ended for told in results if told.ended is not None]
+    num_aborted, num_leases = sum(one.aborted for one in ended), sum(one.leases for one in ended)
+    missed = ", ".join(f"{told.worker_id} ({told.error})" for told in results if told.ended is None)
+    logger.log(
+        logging.WARNING if num_aborted or num_leases or missed else logging.INFO,
+        "router %s is gone: %d of %d workers told in %.1f ms, %d sequences aborted, %d leases dropped%s",
+        router_id,
+        len(ended),
+        len(results),
+        elapsed_ms,
+        num_aborted,
+        num_leases,
+        f"; not told: {missed}" if missed else "",
+    )
