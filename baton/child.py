@@ -33,6 +33,8 @@ class ChildSpec:
     name: str
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(repr=False)
+    #: It drains on SIGTERM for longer than a stop may take; a second SIGTERM makes it stop at once.
+    drains: bool = False
 
 
 class ChildDiedError(Exception):
@@ -42,10 +44,11 @@ class ChildDiedError(Exception):
 class Child:
     """Runs one ``ChildSpec`` in a session of its own, so that Ctrl-C in the terminal does not reach it.
 
-    ``start``, then ``ready`` and ``ended`` may be awaited (also several times, also cancelled), then ``stop``.
+    ``start``, then ``ready`` and ``ended`` may be awaited (also several times, also cancelled), then ``stop`` or
+    ``leave``. Without a log path it writes to where this process writes.
     """
 
-    def __init__(self, spec: ChildSpec, log_path: Path, on_status: OnStatus) -> None:
+    def __init__(self, spec: ChildSpec, log_path: Path | None, on_status: OnStatus) -> None:
         self._spec = spec
         self._on_status = on_status
         self.log_path = log_path
@@ -99,15 +102,38 @@ class Child:
         return await asyncio.shield(self._ended)
 
     async def stop(self, timeout_s: float) -> None:
-        """SIGTERM, then after ``timeout_s`` SIGKILL; whatever it started goes with it. Safe to call twice."""
-        if self._process is None:
-            return
-        if self._process.returncode is None and timeout_s > 0:
-            # Not ``terminate()``: that polls first, and so may take the exit status from the loop that waits for it.
+        """SIGTERM, to one that drains once more at half time, after ``timeout_s`` SIGKILL; whatever it started goes
+        with it. Safe to call twice, also at once.
+        """
+        if self._spec.drains:
+            await self._until_ended(timeout_s / 2)
+            await self._until_ended(timeout_s / 2)
+        else:
+            await self._until_ended(timeout_s)
+        await self._clear_away()
+
+    async def leave(self, timeout_s: float) -> None:
+        """SIGTERM and as much time as it needs, at most ``timeout_s``; then SIGKILL as in ``stop``."""
+        await self._until_ended(timeout_s)
+        await self._clear_away()
+
+    def terminate(self) -> None:
+        """SIGTERM to the process, if it lives."""
+        if self._process is not None and self._process.returncode is None:
+            # Not the process's own ``terminate()``: that polls first, and so may take the exit status from the loop
+            # that waits for it.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGTERM)
+
+    async def _until_ended(self, timeout_s: float) -> None:
+        if self._process is not None and self._process.returncode is None and timeout_s > 0:
+            self.terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), timeout_s)
+
+    async def _clear_away(self) -> None:
+        if self._process is None:
+            return
         self.kill()
         await self._process.wait()
         if self._watcher is not None:
@@ -123,7 +149,7 @@ class Child:
         return self._process is None or self._process.returncode is not None
 
     async def _spawn(self, status_fd: int) -> asyncio.subprocess.Process:
-        with self.log_path.open("ab") as log:
+        with contextlib.nullcontext() if self.log_path is None else self.log_path.open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 *self._spec.argv,
                 "--status-fd",
@@ -149,7 +175,7 @@ class Child:
         if status.cancel():
             await asyncio.wait({status})
         # A process that was killed had no last words: the end of its log would be taken for the reason.
-        because = _because(last_line(self.log_path)) if code >= 0 else ""
+        because = _because(last_line(self.log_path)) if code >= 0 and self.log_path is not None else ""
         self._end(f"{_exit_text(code)}{because}")
 
     def _note_broken_status(self, status: asyncio.Task[None]) -> None:

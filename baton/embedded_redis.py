@@ -89,13 +89,16 @@ class EmbeddedRedis:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start and wait until it accepts connections. Raises EmbeddedRedisError, leaving nothing behind."""
+        """Start and wait until it accepts connections. Raises EmbeddedRedisError, leaving nothing behind but, after
+        ``kill``, the directory.
+        """
         if self.running:
             return
+        give_up = self.stop if self._directory is None else self.kill
         try:
             self._start()
         except EmbeddedRedisError:
-            self.stop()
+            give_up()
             raise
 
     def kill(self) -> None:

@@ -9,20 +9,22 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from baton.child import Child, ChildDiedError
+from baton.child import ChildDiedError
 from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
 from baton.display import Display, make_display
 from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
+from baton.kept_child import Keeping, KeptChild
+from baton.kept_redis import keep_redis
 from baton.machine import this_machine
 from baton.output import say
-from baton.plan import Model, Plan, child_environ, choose_model, make_plan
+from baton.plan import Model, Plan, child_environ, choose_model, make_plan, with_known_port
 from baton.preflight import PreflightError, check_model, check_port, check_redis
 from baton.settings import UpSettings
 from baton.sources import read_document, read_secret_files
-from baton.supervisor import StoppedError, StopRequests, Supervisor, process_end
+from baton.supervisor import StoppedError, StopRequests, Supervisor
 from baton.welcome import Service, first_model, welcome
 from router.settings import RouterSettings
 
@@ -33,7 +35,7 @@ COMMAND = (sys.executable, "-m", "baton")
 
 
 def run(settings: UpSettings, command: tuple[str, ...] = COMMAND) -> int:
-    """Run until Ctrl-C, SIGTERM or the death of a part; returns the exit code."""
+    """Run until Ctrl-C, SIGTERM or a part that cannot be kept alive; returns the exit code."""
     try:
         environ = read_secret_files(os.environ)
         document = read_document(environ.get(CONFIG_VARIABLE) or None)
@@ -87,8 +89,9 @@ async def _serve(start: _Start) -> int:
     async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
         plan = start.plan(redis_url)
         display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
-        stages = [[Child(spec, log_dir / f"{spec.name}.log", display.show) for spec in stage] for stage in plan.stages]
-        supervisor = Supervisor(stages, stops, [process_end(redis.pid, "redis")] if redis else [])
+        supervisor = Supervisor(
+            _children(start.settings, plan, display, log_dir), stops, [keep_redis(redis, _tell_news)] if redis else []
+        )
         try:
             await _run(start, supervisor, display, log_dir)
         except ChildDiedError as error:
@@ -99,6 +102,17 @@ async def _serve(start: _Start) -> int:
             finally:
                 await supervisor.stop(start.settings.stop_timeout_s)
     return 0
+
+
+def _children(settings: UpSettings, plan: Plan, display: Display, log_dir: Path) -> list[list[KeptChild]]:
+    """By stages. Workers choose a new port whenever they start; the router's is known to clients."""
+    workers = Keeping(display.show, _tell_news, settings.start_timeout_s, log_dir)
+    router = replace(workers, next_spec=with_known_port)
+    return [[KeptChild(spec, router if spec is plan.router else workers) for spec in stage] for stage in plan.stages]
+
+
+def _tell_news(line: str) -> None:
+    say(line, sys.stdout)
 
 
 async def _run(start: _Start, supervisor: Supervisor, display: Display, log_dir: Path) -> None:

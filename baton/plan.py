@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from baton.child import ChildSpec
 from baton.configuration import FILE_SUFFIX, Document, flag, gather, load, variable
 from baton.sections import settings_model
 from baton.settings import UpSettings
 from baton.shares import Machine, share_out
+from protocol.status import Ready
 from workers.settings import WorkerSettings
 
 
@@ -80,6 +82,16 @@ def make_plan(
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
     return Plan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+
+
+def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:
+    """The router as it has to be started again: on the port that the system chose for it (``--port 0``)."""
+    argv = list(spec.argv)
+    place = argv.index(flag("port")) + 1 if flag("port") in argv else 0
+    if not place or argv[place] != "0":
+        return spec
+    argv[place] = str(urlsplit(ready.url).port)
+    return replace(spec, argv=tuple(argv))
 
 
 def _workers(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:

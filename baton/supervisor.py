@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from baton.child import Child, ChildDiedError
+from baton.child import ChildDiedError
 from protocol.status import Ready
 
 T = TypeVar("T")
@@ -45,25 +44,53 @@ class StoppedError(Exception):
     """A stop was requested while something was still under way."""
 
 
+class Supervised(Protocol):
+    """What a supervisor knows of a child, see ``Child`` and ``KeptChild``."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def ready(self) -> Ready: ...
+
+    async def ended(self) -> str: ...
+
+    async def stop(self, timeout_s: float) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+
+def _kill(child: Supervised) -> None:
+    child.kill()
+
+
 class Supervisor:
     """``stages`` are stopped one after the other, first to last; the children of one stage together.
 
-    ``watched`` are ends of things that are not children (an embedded Redis): awaitables of a reason.
+    ``watched`` are ends of things that are not children (an embedded Redis): awaitables of a reason. ``hurry`` is done
+    to every child when a second stop is requested.
     """
 
     def __init__(
         self,
-        stages: Sequence[Sequence[Child]],
+        stages: Sequence[Sequence[Supervised]],
         stops: StopRequests,
         watched: Sequence[Awaitable[str]] = (),
+        hurry: Callable[[Supervised], None] = _kill,
     ) -> None:
-        self._stages = stages
+        self._stages = [list(stage) for stage in stages]
         self._stops = stops
-        self._watched = [asyncio.ensure_future(end) for end in watched]
-        self._ends: list[asyncio.Future[str]] = []
+        self._hurry = hurry
+        self._ends: set[asyncio.Future[str]] = set()
+        self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        for end in watched:
+            self._watch(end)
 
     @property
-    def children(self) -> list[Child]:
+    def children(self) -> list[Supervised]:
         """All of them."""
         return [child for stage in self._stages for child in stage]
 
@@ -87,18 +114,18 @@ class Supervisor:
             return
 
     async def stop(self, timeout_s: float) -> None:
-        """Stop everything in order; a second stop request kills what is left at once.
+        """Stop everything in order; a second stop request hurries what is left.
 
         Whatever goes wrong with one child, all others are stopped too; then the first such error is raised.
         """
-        hurry = asyncio.create_task(self._kill_on_second_request())
+        hurry = asyncio.create_task(self._hurry_on_second_request())
         errors: list[BaseException] = []
         try:
             for stage in self._stages:
                 ends = await asyncio.gather(*(child.stop(timeout_s) for child in stage), return_exceptions=True)
                 errors += [end for end in ends if end is not None]
         finally:
-            leftover: list[asyncio.Future[Any]] = [hurry, *self._watched, *self._ends]
+            leftover: list[asyncio.Future[Any]] = [hurry, *self._ends]
             for future in leftover:
                 future.cancel()
             await asyncio.gather(*leftover, return_exceptions=True)
@@ -110,41 +137,39 @@ class Supervisor:
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stops.first.wait())
         try:
-            await asyncio.wait({task, stop, *self._watched, *self._ends}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, stop, self._over}, return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
                 raise StoppedError
-            if dead := [end.result() for end in (*self._ends, *self._watched) if end.done()]:
-                raise ChildDiedError(dead[0])
+            if self._over.done():
+                raise ChildDiedError(self._over.result())
             return task.result()
         finally:
             task.cancel()
             stop.cancel()
             await asyncio.gather(task, stop, return_exceptions=True)
 
+    def _watch(self, end: Awaitable[str]) -> None:
+        future = asyncio.ensure_future(end)
+        self._ends.add(future)
+        future.add_done_callback(self._note_end)
+
+    def _note_end(self, end: asyncio.Future[str]) -> None:
+        """The first one counts."""
+        self._ends.discard(end)
+        if not end.cancelled() and not self._over.done():
+            error = end.exception()
+            self._over.set_result(end.result() if error is None else f"could not be watched: {error!r}")
+
     async def _start_all(self) -> None:
         for child in self.children:
             await child.start()
-            self._ends.append(asyncio.ensure_future(child.ended()))
+            self._watch(child.ended())
 
     async def _all_ready(self) -> dict[str, Ready]:
         answers = await asyncio.gather(*(child.ready() for child in self.children))
         return dict(zip((child.name for child in self.children), answers, strict=True))
 
-    async def _kill_on_second_request(self) -> None:
+    async def _hurry_on_second_request(self) -> None:
         await self._stops.second.wait()
         for child in self.children:
-            child.kill()
-
-
-async def process_end(pid: int, name: str) -> str:
-    """Wait until a process that somebody else reaps has ended; says so in one line."""
-    descriptor = os.pidfd_open(pid)
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-    return f"{name}: has ended"
+            self._hurry(child)

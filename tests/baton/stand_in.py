@@ -4,6 +4,7 @@
 ``stand_in.py router|worker ... --status-fd N`` is a child. It takes SIGTERM as the real ones do and then appends its
 name to the file in ``STAND_IN_STOPPED``. ``STAND_IN_<NAME>`` (dashes as underscores) makes it misbehave:
 ``fail`` says why it cannot start; ``crash`` ends with a traceback; ``deaf`` ignores SIGTERM; ``silent`` never is ready.
+``STAND_IN_BROKEN`` names a file: once it exists nobody can start any more.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ def child(kind: str, flags: dict[str, str]) -> int:
     os.write(fd, encode(Progress(f"loading {role}")))
     if behaviour == "fail":
         os.write(fd, encode(Failed("there is no such architecture")))
+        return 1
+    if Path(os.environ.get("STAND_IN_BROKEN", "/nowhere")).exists():
+        os.write(fd, encode(Failed("it broke")))
         return 1
     if behaviour == "crash":
         raise RuntimeError("out of luck")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import urllib.request
@@ -10,9 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 from up_process import wait_for_end
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from up_process import StartUp
 
 
@@ -114,15 +118,51 @@ def test_a_worker_that_crashes_gives_the_end_of_its_log(start_up: StartUp, model
     assert up.pids() == {}
 
 
-@pytest.mark.parametrize(("part", "name"), [("--role decode", "decode-1"), ("redis-server", "redis")])
-def test_a_part_that_dies_later_ends_everything(start_up: StartUp, model_dir: str, part: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["decode-1", "router"])
+def test_a_part_that_dies_later_is_started_again(start_up: StartUp, model_dir: str, name: str) -> None:
+    part = {"decode-1": "--role decode", "router": "router --host"}[name]
+    up = start_up("--model", model_dir, "--port", "0")
+    screen = up.until_ready()
+    before = up.pids()
+    os.kill(killed := up.pid_of(part), signal.SIGKILL)
+    assert up.until_line(name) == f"{name}: was ended by SIGKILL; starting it again in 0.2 s\n"
+    assert up.until_line(name) == f"{name}: serves again\n"
+    assert killed not in up.pids()
+    assert set(before) - {killed} < set(up.pids())
+    url = re.search(r"http://127\.0\.0\.1:\d+", screen)
+    assert url is not None
+    with urllib.request.urlopen(f"{url[0]}/v1/models") as response:
+        assert response.status == 200
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+
+
+def test_a_redis_that_dies_is_started_again_at_its_place(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0")
     up.until_ready()
-    os.kill(up.pid_of(part), signal.SIGKILL)
+    (socket_path,) = up.temporary.glob("baton-redis-*/redis.sock")
+    os.kill(up.pid_of("redis-server"), signal.SIGKILL)
+    assert up.until_line("redis") == "redis: has ended; starting it again in 0.2 s\n"
+    assert up.until_line("redis") == "redis: serves again, empty\n"
+    with redis.Redis(unix_socket_path=str(socket_path)) as client:
+        assert client.ping()
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+    assert list(up.temporary.iterdir()) == []
+
+
+def test_a_worker_that_does_not_come_back_ends_everything(start_up: StartUp, model_dir: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_BROKEN=str(broken))
+    up.until_ready()
+    broken.touch()
+    os.kill(up.pid_of("--role decode"), signal.SIGUSR1)
     code, errors = up.finish()
     assert code == 1
-    assert errors.startswith(f"baton: {name}: ")
-    assert errors.count("\n") == 1
+    assert errors == f"baton: decode-1: it broke (logs in {up.log_dir})\n"
+    assert up.stopped() == ["router", "prefill"]
     assert up.pids() == {}
 
 
