@@ -80,6 +80,7 @@ async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -
         await end_task(watch)
         await probes.close()
         await services.prefill_aborts.close()
+        await services.cleanup.close()
         await services.upstream.close()
         await leases.close()
         await stores.registry.close()
