@@ -29,6 +29,11 @@ class Ask(msgspec.Struct, frozen=True):
         return "/v1/chat/completions" if self.chat else "/v1/completions"
 
     @property
+    def prompt_param(self) -> str:
+        """What the client calls its prompt."""
+        return "messages" if self.chat else "prompt"
+
+    @property
     def chunk_object(self) -> str:
         """``object`` of the events of a stream."""
         return "chat.completion.chunk" if self.chat else "text_completion"

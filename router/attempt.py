@@ -6,14 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
+from router.placement import Ahead
 from router.upstream import ConnectError, LegError, LegTimeout
 from router.worker_errors import READ_FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from router.exchange import Exchange
-    from router.room_queue import RoomQueue
+    from router.room_queue import Pick, RoomQueue
     from router.workers import Worker
 
 
@@ -58,13 +59,13 @@ def is_the_workers_fault(error: ApiError) -> bool:
     return error.status >= 500 and error.code not in _NOT_ITS_FAULT
 
 
-async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Callable[[], Worker | None], group: Hashable) -> Worker:
+async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Pick, group: Hashable) -> Worker:
     """A worker with a place reserved for this request, which now holds the place.
 
     Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
     """
-    worker = None if len(queue) else pick()
-    if worker is None:
+    place = None if len(queue) else pick(Ahead())
+    if place is None:
         waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group)
         timer = asyncio.get_running_loop().call_later(
             x.services.settings.held_timeout_s,
@@ -72,11 +73,12 @@ async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Callable[[], Worker
             UnavailableError("No worker had room in time.", code="no_room", retry_after_s=1),
         )
         try:
-            worker = await waiter.worker()
+            place = await waiter.place()
         finally:
             timer.cancel()
             x.waiter = None
-    x.occupy(worker)
+    x.occupy(place)
+    worker = place.worker
     abort = x.services.prefill_aborts.under_way(worker.internal_url, x.request_id)
     if abort is not None:  # of our last attempt there; it must not end this one
         await asyncio.wait({abort})

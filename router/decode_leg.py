@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError
 from router.attempt import LeaseLost, TryAnother, api_error, leave_failed, wait_for_room
-from router.placement import Prefilled, available
+from router.placement import Prefilled, in_question, placeable
 from router.relay import END, MAX_EVENT_BYTES
 from router.request import Event
 from router.upstream import ConnectError, ConnectionLost, LegError
@@ -14,9 +14,10 @@ from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
+    from router.placement import Ahead
     from router.prefill_answer import PrefillAnswer
     from router.upstream import Answer
-    from router.workers import Worker
+    from router.workers import Place, Worker
 
 #: After this many workers could not read P's blocks, P is what is broken.
 MAX_FAILED_READS = 2
@@ -90,22 +91,26 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
     source = x.prefill_worker if prefilled else None
     about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
 
-    def pick() -> Worker | None:
+    group = (x.ask.model, source.compatibility_hash if source else "", frozenset(failed))
+    need = about.need
+
+    def readers() -> tuple[Worker, ...]:
         try:
             route = services.pool.route(x.ask.model)
         except ApiError:  # all of them left while this request waited; new ones may come
-            return None
-        readers = route.readers(source) if source else route.decode
-        workers = available(readers, failed)
+            return ()
+        return route.readers(source) if source else route.decode
+
+    def pick(ahead: Ahead) -> Place | None:
+        workers = placeable(in_question(readers(), failed), need.fits, ahead, group)
         if not workers:
             return None
         worker = services.pick_decode.pick(workers, about)
-        services.pool.enter(worker)
-        return worker
+        return services.pool.enter(worker, need.blocks_on(worker))
 
     if x.lost:
         return None
-    group = (x.ask.model, source.compatibility_hash if source else "", frozenset(failed))
+    need.check(readers(), x.ask.prompt_param)
     try:
         worker = await wait_for_room(x, services.held_queue, pick, group)
     except LeaseLost:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from router.services import Services
     from router.tracing.spans import RequestTrace
     from router.upstream import Answer
-    from router.workers import Worker
+    from router.workers import Place, Worker
 
 
 class Exchange:
@@ -42,12 +42,13 @@ class Exchange:
         "last_error",
         "lease_id",
         "lost",
+        "num_bytes",
         "num_chunks",
         "num_prefills",
         "num_retries",
         "num_tokens",
         "number",
-        "on_worker",
+        "place",
         "prefill_worker",
         "progress",
         "prompt",
@@ -71,14 +72,18 @@ class Exchange:
         self.ask = ask
         self.bodies = bodies
         self.reply = reply
-        self.prompt = Prompt(ask.model, num_bytes, ask.user, ask.max_new_tokens, bodies.prompt)
+        #: Of the client's body, which stays until the end.
+        self.num_bytes = num_bytes
+        self.prompt = Prompt(
+            ask.model, bodies.prompt_bytes(), ask.user, ask.max_new_tokens, bodies.prompt, bodies.num_ids()
+        )
         self.number = services.active.next_number()
         self.progress = Progress(asyncio.get_running_loop().time())
         #: The last workers that prefilled and decoded, for people.
         self.prefill_worker: Worker | None = None
         self.decode_worker: Worker | None = None
         #: Held: a place on a worker, a place in a queue, an open answer, P's blocks.
-        self.on_worker: Worker | None = None
+        self.place: Place | None = None
         self.waiter: Waiter | None = None
         self.answer: Answer | None = None
         #: The internal URL of a P that may be granting a lease to us in an answer not read yet.
@@ -196,9 +201,9 @@ class Exchange:
         if self.trace is not None:
             self.trace.left(self, state, event, now_s)
 
-    def occupy(self, worker: Worker) -> None:
-        """A place on the worker, already reserved in the pool, is this request's."""
-        self.on_worker = worker
+    def occupy(self, place: Place) -> None:
+        """A place, already reserved in the pool, is this request's."""
+        self.place = place
 
     def vacate(self) -> None:
         """Give back the place on the worker and close what is open there; a P whose answer is unread is told."""
@@ -208,9 +213,9 @@ class Exchange:
         unread, self.unread_prefill = self.unread_prefill, ""
         if unread:
             self.services.prefill_aborts.start(unread, self.request_id)
-        worker, self.on_worker = self.on_worker, None
-        if worker is not None:
-            self.services.pool.leave(worker)
+        place, self.place = self.place, None
+        if place is not None:
+            self.services.pool.leave(place)
 
     def drop_lease(self) -> None:
         """Give P's blocks back."""
@@ -221,4 +226,4 @@ class Exchange:
         self.engine_id = ""
 
     def __repr__(self) -> str:
-        return f"<Exchange {self.request_id} {self.progress!r} on {self.on_worker!r} lease {self.lease_id or '-'}>"
+        return f"<Exchange {self.request_id} {self.progress!r} on {self.place!r} lease {self.lease_id or '-'}>"

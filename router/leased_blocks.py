@@ -64,6 +64,13 @@ class LeasedBlocks:
             return ours.num_held
         return max(0, worker.load.leased_blocks + ours.num_held - ours.num_held_at_load)
 
+    def since_report(self, worker: Worker) -> int:
+        """How many more of its blocks are under leases of this router than when it reported."""
+        if not self._pool.knows(worker):
+            return 0
+        ours = self._ours(worker)
+        return ours.num_held - ours.num_held_at_load
+
     def allows(self, worker: Worker) -> bool:
         """The worker may be sent a prompt. One that does not say how large its cache is always may."""
         return not worker.num_blocks or self.count(worker) <= self._max_fraction * worker.num_blocks

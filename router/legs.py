@@ -70,7 +70,27 @@ class LegBodies:
         prompt = body.get("messages") or body.get("prompt")
         return prompt.encode() if isinstance(prompt, str) else orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS)
 
+    def prompt_bytes(self) -> int:
+        """Bytes of the prompt's text, without what JSON or a chat template adds. Token ids have none."""
+        prompt = self._body.get("prompt")
+        if prompt is not None:
+            return _num_bytes(prompt) if isinstance(prompt, str) else 0
+        return sum(_content_bytes(message["content"]) for message in self._body["messages"])
+
+    def num_ids(self) -> int | None:
+        """Tokens of a prompt that came as token ids; None for a text."""
+        prompt = self._body.get("prompt")
+        return len(prompt) if isinstance(prompt, list) else None
+
     def _join(self, tail: bytes) -> bytes:
         if tail == b"{}":
             return self._common + b"}"
         return b"".join((self._common, b"," if len(self._common) > 1 else b"", tail[1:]))
+
+
+def _content_bytes(content: str | list[dict[str, Any]]) -> int:
+    return _num_bytes(content) if isinstance(content, str) else sum(_num_bytes(part["text"]) for part in content)
+
+
+def _num_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

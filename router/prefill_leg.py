@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from router.attempt import TryAnother, api_error, leave_failed, wait_for_room
-from router.placement import available
+from router.placement import in_question, placeable
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
 from router.upstream import ConnectError, LegError
@@ -15,7 +15,8 @@ from router.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
-    from router.workers import Worker
+    from router.placement import Ahead
+    from router.workers import Place, Worker
 
 
 async def prefill(x: Exchange) -> PrefillAnswer:
@@ -57,20 +58,26 @@ async def _find(x: Exchange) -> Worker:
     route = services.pool.route(x.ask.model)
     if not any(worker.takes_work for worker in route.prefill):
         raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1)
+    group = (x.ask.model, frozenset(x.failed_prefill))
+    need = x.prompt.need
+    need.check(route.prefill, x.ask.prompt_param)
+    if x.ask.max_new_tokens != 1:
+        need.check(route.decode, x.ask.prompt_param)
 
-    def pick() -> Worker | None:
+    def fits(worker: Worker) -> bool:
+        return services.leased.allows(worker) and need.fits(worker, services.leased.since_report(worker))
+
+    def pick(ahead: Ahead) -> Place | None:
         try:
-            workers = available(services.pool.route(x.ask.model).prefill, x.failed_prefill)
+            workers = in_question(services.pool.route(x.ask.model).prefill, x.failed_prefill)
         except ApiError:  # all of them left while this request waited; new ones may come
             return None
-        workers = [worker for worker in workers if services.leased.allows(worker)]
+        workers = placeable(workers, fits, ahead, group)
         if not workers:
             return None
         worker = services.pick_prefill.pick(workers, x.prompt)
-        services.pool.enter(worker)
-        return worker
+        return services.pool.enter(worker, need.blocks_on(worker))
 
-    group = (x.ask.model, frozenset(x.failed_prefill))
     worker = await wait_for_room(x, services.prefill_queue, pick, group)
     x.prefill_worker = worker
     return worker

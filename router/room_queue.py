@@ -1,7 +1,8 @@
 """Requests that wait for a worker with room: highest priority first, then oldest. Woken by events, never polling.
 
-The same queue serves those waiting for P and those held for D. A request is only ever handed a worker on which a place
-was reserved for it, so nothing is promised twice.
+The same queue serves those waiting for P and those held for D. A request is only ever handed a place that was reserved
+for it, so nothing is promised twice. One that found no room is not passed by those behind it on a worker it waits for,
+however small they are: room grows there until it is enough.
 """
 
 from __future__ import annotations
@@ -10,35 +11,40 @@ import asyncio
 from bisect import insort
 from typing import TYPE_CHECKING
 
+from router.placement import Ahead
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from router.workers import Worker
+    from router.workers import Place
+
+    #: Reserves a place, or returns None when there is none now; notes then in ``Ahead`` what it waits for.
+    Pick = Callable[[Ahead], Place | None]
 
 
 class Waiter:
-    """One request that waits. ``pick`` reserves a place and returns its worker, or None when there is none now."""
+    """One request that waits."""
 
     __slots__ = ("_order", "_pick", "_queue", "future", "group")
 
     def __init__(
         self,
         queue: RoomQueue,
-        pick: Callable[[], Worker | None],
+        pick: Pick,
         order: tuple[int, int],
         group: Hashable,
     ) -> None:
         self._queue = queue
         self._pick = pick
         self._order = order
-        #: Waiters of one group would be picked the same worker: when one finds no room, none does.
+        #: Waiters of one group may be given the same workers: when one waits for all of them, so do those behind it.
         self.group = group
-        self.future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
 
     def __lt__(self, other: Waiter) -> bool:
         return self._order < other._order
 
-    def offer(self) -> bool:
+    def offer(self, ahead: Ahead) -> bool:
         """Try to get a place; True when the waiter need not be asked again.
 
         An exception is the waiter's own: whoever made room must not be hit by it.
@@ -46,25 +52,25 @@ class Waiter:
         if self.future.done():
             return True
         try:
-            worker = self._pick()
+            place = self._pick(ahead)
         except Exception as error:  # noqa: BLE001 (raised where the waiter waits)
             self.future.set_exception(error)
             return True
-        if worker is None:
+        if place is None:
             return False
-        self.future.set_result(worker)
+        self.future.set_result(place)
         return True
 
     def fail(self, error: Exception) -> bool:
-        """Wait no longer; False if a worker was already found."""
+        """Wait no longer; False if a place was already found."""
         if self.future.done():
             return False
         self.future.set_exception(error)
         self._queue.forget(self)
         return True
 
-    async def worker(self) -> Worker:
-        """The worker, place reserved. When cancelled, the place is given back."""
+    async def place(self) -> Place:
+        """The place, reserved. When cancelled, it is given back."""
         try:
             return await self.future
         except asyncio.CancelledError:
@@ -77,14 +83,14 @@ class Waiter:
 class RoomQueue:
     """Waiters in order. ``give_back`` returns a reserved place that nobody will use."""
 
-    def __init__(self, give_back: Callable[[Worker], None]) -> None:
+    def __init__(self, give_back: Callable[[Place], None]) -> None:
         self.give_back = give_back
         self._waiters: list[Waiter] = []
 
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def enter(self, pick: Callable[[], Worker | None], priority: int, number: int, group: Hashable) -> Waiter:
+    def enter(self, pick: Pick, priority: int, number: int, group: Hashable) -> Waiter:
         """Wait for a place. ``number`` is the request's own, growing: its age."""
         waiter = Waiter(self, pick, (-priority, number), group)
         insort(self._waiters, waiter)
@@ -95,15 +101,8 @@ class RoomQueue:
         """There may be room: offer it in order."""
         if not self._waiters:
             return
-        full: set[Hashable] = set()
-        left = []
-        for waiter in self._waiters:
-            if waiter.group in full:
-                left.append(waiter)
-            elif not waiter.offer():
-                full.add(waiter.group)
-                left.append(waiter)
-        self._waiters = left
+        ahead = Ahead()
+        self._waiters = [waiter for waiter in self._waiters if waiter.group in ahead.groups or not waiter.offer(ahead)]
 
     def forget(self, waiter: Waiter) -> None:
         """Take a waiter out; nothing happens if it is not in."""

@@ -1,11 +1,13 @@
 """Which worker is next: one policy per file, by name in ``policies``; ``ports`` says what a policy is.
 
 ``available``     who may be picked at all
+``need``          the room a request takes
 ``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
 ``prefix_index``  which beginnings of prompts each worker was sent
 """
 
-from router.placement.available import available
+from router.placement.available import Ahead, available, in_question, placeable
+from router.placement.need import Need
 from router.placement.policies import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.ports import OnGone, PickDecode, PickPrefill
 from router.placement.prompt import Prefilled, Prompt
@@ -13,10 +15,14 @@ from router.placement.prompt import Prefilled, Prompt
 __all__ = [
     "DECODE_POLICIES",
     "PREFILL_POLICIES",
+    "Ahead",
+    "Need",
     "OnGone",
     "PickDecode",
     "PickPrefill",
     "Prefilled",
     "Prompt",
     "available",
+    "in_question",
+    "placeable",
 ]

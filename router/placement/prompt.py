@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.placement.chunks import chunk_hashes
+from router.placement.need import Need
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ def _nothing() -> bytes:
 
 
 class Prompt(msgspec.Struct):
-    """What a policy may know about a request before prefill. ``num_bytes``: of the whole body."""
+    """What a policy may know about a request before prefill. ``num_bytes``: of the prompt's text."""
 
     model: str
     num_bytes: int
@@ -30,6 +31,8 @@ class Prompt(msgspec.Struct):
     max_new_tokens: int | None = None
     #: Makes the canonical bytes of the prompt: two prompts that begin the same have bytes that do.
     text: Callable[[], bytes] = _nothing
+    #: How many tokens it is, if it came as token ids.
+    num_ids: int | None = None
     _chunks: tuple[int, ...] | None = None
 
     @property
@@ -41,8 +44,13 @@ class Prompt(msgspec.Struct):
 
     @property
     def num_tokens(self) -> int:
-        """An estimate."""
-        return self.num_bytes // BYTES_PER_TOKEN
+        """An estimate, unless it came as token ids."""
+        return self.num_bytes // BYTES_PER_TOKEN if self.num_ids is None else self.num_ids
+
+    @property
+    def need(self) -> Need:
+        """The room it takes where it is prefilled."""
+        return Need(self.num_tokens, exact=self.num_ids is not None)
 
 
 class Prefilled(msgspec.Struct, frozen=True):
@@ -52,3 +60,10 @@ class Prefilled(msgspec.Struct, frozen=True):
     source: Worker | None
     #: Of the prompt; 0: P did not say, or there was none.
     num_tokens: int
+
+    @property
+    def need(self) -> Need:
+        """The room it takes where it is decoded."""
+        if not self.num_tokens:
+            return Need(self.prompt.num_tokens, exact=self.prompt.num_ids is not None, source=self.source)
+        return Need(self.num_tokens, exact=True, source=self.source)

@@ -1,12 +1,12 @@
 """The workers this router knows, what is in flight on each from here, their room and their health.
 
-``worker``  one of them
+``worker``  one of them, and a place on it
 ``route``   who may serve a model
 ``pool``    all of them, and who is told when something changes
 """
 
 from router.workers.pool import LOAD_TTL_S, WorkerPool
 from router.workers.route import Route
-from router.workers.worker import Worker
+from router.workers.worker import Place, Worker
 
-__all__ = ["LOAD_TTL_S", "Route", "Worker", "WorkerPool"]
+__all__ = ["LOAD_TTL_S", "Place", "Route", "Worker", "WorkerPool"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from protocol.worker import Role
 from router.breaker import Breaker, BreakerState
 from router.workers.route import Routes
-from router.workers.worker import BREAKER_FAILURES, Worker
+from router.workers.worker import BREAKER_FAILURES, Place, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -128,14 +128,18 @@ class WorkerPool:
         """Who may serve the model. Raises NotFoundError and UnavailableError."""
         return self._routes.of(model)
 
-    def enter(self, worker: Worker) -> None:
-        """A request is sent to the worker."""
+    def enter(self, worker: Worker, num_blocks: int = 0) -> Place:
+        """A request that will take so many blocks is sent to the worker."""
         worker.in_flight += 1
+        worker.held_blocks += num_blocks
         worker.breaker.sent()
+        return Place(worker, num_blocks)
 
-    def leave(self, worker: Worker) -> None:
+    def leave(self, place: Place) -> None:
         """It is over there."""
+        worker = place.worker
         worker.in_flight -= 1
+        worker.held_blocks -= place.num_blocks
         worker.breaker.left()
         self.room_changed()
 

@@ -1,4 +1,4 @@
-"""One worker as this router sees it: who it is, what it reported, what was sent there since."""
+"""One worker as this router sees it: who it is, what it reported, what was sent there since. And a place on it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ class Worker:
     in_flight: int = 0
     #: The same when ``load`` was reported.
     in_flight_at_load: int = 0
+    #: Blocks reckoned for these requests, now and when ``load`` was reported.
+    held_blocks: int = 0
+    held_blocks_at_load: int = 0
     #: When that was, and whether it was so long ago that it does not count.
     heard_s: float = 0.0
     load_is_old: bool = False
@@ -64,6 +67,27 @@ class Worker:
         return self.limit - self.occupied
 
     @property
+    def spare_blocks(self) -> int | None:
+        """Blocks that requests may take: free and cached ones as reported, less what was sent since. None: not known.
+
+        An old report counts as long as nothing ran when it was made: it is not of a busier time then, and what keeps
+        the blocks (reads that hang) does not end with a request.
+        """
+        load = self.load
+        if not self.num_blocks or not (
+            load.free_blocks or load.cached_blocks or load.pinned_blocks or load.leased_blocks
+        ):
+            return None
+        if self.load_is_old and (load.running or load.reading):
+            return None
+        return load.free_blocks + load.cached_blocks + self.held_blocks_at_load - self.held_blocks
+
+    @property
+    def will_have_room(self) -> bool:
+        """Something is there that ends by itself."""
+        return self.occupied > 0 or self.load.leased_blocks > 0
+
+    @property
     def takes_work(self) -> bool:
         """It can be reached and does not drain."""
         return self.healthy and not self.draining
@@ -83,9 +107,18 @@ class Worker:
         if load.draining and self.drain_told:
             self.left_out = self.drain_told = False
         self.in_flight_at_load = self.in_flight
+        self.held_blocks_at_load = self.held_blocks
         self.heard_s = now_s
         self.load_is_old = False
 
     def __repr__(self) -> str:
         health = "" if self.healthy else f" unreachable x{self.num_failures}"
         return f"<Worker {self.worker_id} {self.role} {self.occupied}/{self.limit}{health}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Room reserved on a worker for one request: a sequence and so many blocks."""
+
+    worker: Worker
+    num_blocks: int = 0

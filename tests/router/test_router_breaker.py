@@ -111,11 +111,11 @@ def test_who_fails_is_picked_only_when_nobody_else_is_there() -> None:
     pool.failed(bad)
     assert available([good, bad], set()) == [good]
     assert available([good, bad], {good}) == [bad], "the good one has failed this request"
-    pool.enter(good)
+    place = pool.enter(good)
     assert available([good, bad], set()) == [], "wait for the good one"
     assert available([bad], set()) == [bad]
     pool.failed(good)
-    pool.leave(good)
+    pool.leave(place)
     assert available([good, bad], set()) == [good, bad]
 
 

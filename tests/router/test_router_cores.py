@@ -15,13 +15,13 @@ from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.ask import Ask
 from router.legs import LegBodies
 from router.metrics import Buckets
-from router.placement import Prompt, available
+from router.placement import Ahead, Prompt, available
 from router.placement.least_loaded import LeastLoaded
 from router.prefill_answer import PrefillAnswer
 from router.room_queue import RoomQueue
 from router.settings import RouterSettings
 from router.worker_errors import error_event, from_worker, may_try_another
-from router.workers import LOAD_TTL_S, Worker, WorkerPool
+from router.workers import LOAD_TTL_S, Place, Worker, WorkerPool
 
 PROMPT = Prompt("m", 1, "")
 
@@ -251,17 +251,17 @@ def test_the_queue_hands_out_in_order_and_never_too_much(requests: list[tuple[in
 async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None:
     one = worker(limit=places)
     one.healthy = False
-    given_back: list[Worker] = []
+    given_back: list[Place] = []
     queue = RoomQueue(given_back.append)
 
-    def pick() -> Worker | None:
+    def pick(_ahead: Ahead) -> Place | None:
         if one.healthy and one.room > 0:
             one.in_flight += 1
-            return one
+            return Place(one)
         return None
 
     waiters = [queue.enter(pick, priority, number, "m") for number, (priority, _) in enumerate(requests)]
-    tasks = [asyncio.create_task(waiter.worker()) for waiter in waiters]
+    tasks = [asyncio.create_task(waiter.place()) for waiter in waiters]
     await asyncio.sleep(0)
     for task, (_, leaves) in zip(tasks, requests, strict=True):
         if leaves:
@@ -287,34 +287,34 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
 
 async def test_a_group_without_room_does_not_block_another() -> None:
     queue = RoomQueue(lambda _: None)
-    free = worker()
-    first = queue.enter(lambda: None, 9, 1, "full")
-    second = queue.enter(lambda: free, 0, 2, "free")
+    free = Place(worker())
+    first = queue.enter(lambda _: None, 9, 1, "full")
+    second = queue.enter(lambda _: free, 0, 2, "free")
     assert not first.future.done()
-    assert await second.worker() is free
+    assert await second.place() is free
     assert first.fail(TimeoutError())
     with pytest.raises(TimeoutError):
-        await first.worker()
+        await first.place()
     assert len(queue) == 0
 
 
 async def test_an_exception_is_its_own_waiters() -> None:
     queue = RoomQueue(lambda _: None)
-    free = worker()
+    free = Place(worker())
     broken = False
 
-    def pick() -> Worker | None:
+    def pick(_ahead: Ahead) -> Place | None:
         if broken:
             raise KeyError("a bug in a policy")
         return None
 
     first = queue.enter(pick, 9, 1, "broken")
-    second = queue.enter(lambda: free if broken else None, 0, 2, "free")
+    second = queue.enter(lambda _: free if broken else None, 0, 2, "free")
     broken = True
     queue.wake()
-    assert await second.worker() is free
+    assert await second.place() is free
     with pytest.raises(KeyError):
-        await first.worker()
+        await first.place()
     assert len(queue) == 0
 
 

@@ -1,0 +1,51 @@
+"""How much of a worker's cache a request's prompt takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from protocol.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.workers import Worker
+
+
+class Need(msgspec.Struct, frozen=True):
+    """Room for a prompt and one token. Workers that do not report blocks always have it."""
+
+    num_tokens: int
+    #: Counted by P or sent as token ids; an estimate may be off, so it counts for half of a cache at most.
+    exact: bool
+    #: Holds the blocks already.
+    source: Worker | None = None
+
+    def blocks_on(self, worker: Worker) -> int:
+        """Blocks it takes there; 0 if their size is not known."""
+        if not worker.block_size or worker is self.source:
+            return 0
+        num_blocks = -(-(self.num_tokens + 1) // worker.block_size)
+        return num_blocks if self.exact else min(num_blocks, worker.num_blocks // 2)
+
+    def fits(self, worker: Worker, num_taken: int = 0) -> bool:
+        """It has room now. ``num_taken``: blocks that went since its report, besides those of places on it."""
+        spare = worker.spare_blocks
+        return spare is None or self.blocks_on(worker) <= spare - num_taken
+
+    def check(self, workers: Sequence[Worker], param: str) -> None:
+        """Raise BadRequestError if it is certain that it will never fit any of ``workers``."""
+        if not self.exact or not workers or any(self._may_ever_fit(worker) for worker in workers):
+            return
+        most = max(worker.num_blocks * worker.block_size for worker in workers)
+        raise BadRequestError(
+            f"The prompt has {self.num_tokens} tokens, but the largest KV cache for this model holds {most}, "
+            "at least one of them for the answer.",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+    def _may_ever_fit(self, worker: Worker) -> bool:
+        return not worker.num_blocks or self.blocks_on(worker) <= worker.num_blocks
