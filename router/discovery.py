@@ -1,15 +1,15 @@
-"""Keeps the pool of workers as the registry has it, for as long as the router runs."""
+"""Keeps what is known of others, workers and routers, as the registry has it, for as long as the router runs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from protocol.worker import WorkerStatus
+    from collections.abc import Iterable
+
     from registry.store import Registry
-    from router.workers import WorkerPool
 
 log = logging.getLogger("baton.router")
 
@@ -18,16 +18,27 @@ FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 
 
-async def discover(registry: Registry[WorkerStatus], pool: WorkerPool) -> None:
+_EntryT = TypeVar("_EntryT")
+_Told = TypeVar("_Told", contravariant=True)
+
+
+class Follower(Protocol[_Told]):
+    """Who keeps what is known."""
+
+    def apply(self, entries: Iterable[_Told], /) -> None:
+        """Take over the whole list."""
+
+
+async def discover(registry: Registry[_EntryT], follower: Follower[_EntryT]) -> None:
     """Until cancelled. ``watch`` outlives a registry that is away; what ends it is a bug, ours or of a library.
 
-    Without this task the router would go on with the workers it knows and never hear of another, so it is begun again.
+    Without this task the router would go on with those it knows and never hear of another, so it is begun again.
     """
     pause_s = FIRST_PAUSE_S
     while True:
         try:
-            async for statuses in registry.watch():
-                pool.apply(statuses)
+            async for entries in registry.watch():
+                follower.apply(entries)
                 pause_s = FIRST_PAUSE_S
             log.error("watching the registry ended; again in %g s", pause_s)
         except Exception:

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.worker import Role, WorkerLoad, WorkerRecord
+from registry import announcer as announcers
 from registry.announcement import WORKERS
 from registry.memory_registry import MemoryRegistry
-from workers.server import announcer as announcers
 from workers.server.announcer import Announcer
 
 if TYPE_CHECKING:

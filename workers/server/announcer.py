@@ -1,15 +1,11 @@
-"""Keeps the registry's entry of this worker fresh: at an interval, and at once when something changes."""
+"""Announces this worker: who it is, and how busy."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 from typing import TYPE_CHECKING
 
 from protocol.worker import WorkerStatus
-from registry.store import RegistryError
-from registry.task_end import end_task
+from registry.announcer import Announcer as EntryAnnouncer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,15 +13,8 @@ if TYPE_CHECKING:
     from protocol.worker import WorkerLoad, WorkerRecord
     from registry.store import Registry
 
-logger = logging.getLogger(__name__)
 
-#: Seconds between two announcements at least, however fast the load changes.
-MIN_GAP_S = 0.02
-#: Seconds until it goes on after a bug: less than an announcement lasts by default.
-RESTART_S = 1.0
-
-
-class Announcer:
+class Announcer(EntryAnnouncer[WorkerStatus]):
     """``start``, then ``changed`` whenever the load may have changed, then ``stop``."""
 
     def __init__(
@@ -37,60 +26,11 @@ class Announcer:
         interval_ms: int,
         ttl_ms: int,
     ) -> None:
-        self._registry = registry
-        self._record = record
-        self._load = load
-        self._interval_s = interval_ms / 1000
-        self._ttl_ms = ttl_ms
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._reachable = True
-
-    async def start(self) -> None:
-        """Announce now, and from now on. Returns also when the registry does not answer."""
-        await self._announce()
-        self._task = asyncio.create_task(self._run(), name="announcer")
-
-    def changed(self) -> None:
-        """The load may differ from what was announced."""
-        self._changed.set()
-
-    async def stop(self) -> None:
-        """Take the entry back, so that routers forget this worker now and not when its time is over."""
-        if self._task is None:
-            return
-        await end_task(self._task)
-        try:
-            await self._registry.withdraw(self._record.worker_id)
-        except RegistryError as error:
-            logger.warning("the registry does not answer, our entry runs out by itself: %s", error)
-
-    async def _run(self) -> None:
-        """Without this task routers would forget a worker that is well, so not even a bug ends it."""
-        while True:
-            try:
-                await self._keep_announcing()
-            except Exception:
-                logger.exception("announcing this worker met a bug; again in %g s", RESTART_S)
-                await asyncio.sleep(RESTART_S)
-
-    async def _keep_announcing(self) -> None:
-        while True:
-            await asyncio.sleep(min(MIN_GAP_S, self._interval_s))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval_s):
-                    await self._changed.wait()
-            self._changed.clear()
-            await self._announce()
-
-    async def _announce(self) -> None:
-        try:
-            await self._registry.announce(WorkerStatus(record=self._record, load=self._load()), self._ttl_ms)
-        except RegistryError as error:
-            if self._reachable:
-                logger.warning("the registry does not answer, routers will not see this worker: %s", error)
-            self._reachable = False
-        else:
-            if not self._reachable:
-                logger.info("the registry answers again")
-            self._reachable = True
+        super().__init__(
+            registry,
+            record.worker_id,
+            lambda: WorkerStatus(record=record, load=load()),
+            interval_ms=interval_ms,
+            ttl_ms=ttl_ms,
+            who="worker",
+        )
