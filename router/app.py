@@ -17,6 +17,7 @@ from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundEr
 from protocol.openai import ChatRequest, CompletionRequest
 from router.admin import admin_router
 from router.auth import AdminKeys, BearerKeys
+from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
 from router.front import Front
 from router.metrics import RouterCollector
@@ -56,8 +57,11 @@ class Health(BaseModel):
     requests: int
 
 
-def create_app(services: Services, listing: LeaseListing) -> Front:
-    """Build the application. One per process: it keeps the requests of ``services``."""
+def create_app(services: Services, listing: LeaseListing, recorder: Recorder | None = None) -> Front:
+    """Build the application. One per process: it keeps the requests of ``services``.
+
+    ``recorder``: of the history, where others want it too. Needs a running loop.
+    """
     settings = services.settings
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
@@ -67,7 +71,7 @@ def create_app(services: Services, listing: LeaseListing) -> Front:
     _document_hot_routes(app)
     app.include_router(admin_router(services, listing, admin_keys))
     front = Front(services, keys, admin_keys, app)
-    app.include_router(dashboard_router(services, admin_keys, lambda: front.closing))
+    app.include_router(dashboard_router(services, recorder or Recorder(services), admin_keys, lambda: front.closing))
     return front
 
 

@@ -1,33 +1,44 @@
 """The last ten minutes in steps of two seconds. Pure: time and totals are passed in, no I/O.
 
 Fed with totals that only grow (those behind ``/metrics``), so nothing is done per request or per token: a step is what
-was counted since the step before it. Quantiles come from the buckets of the histograms, with values taken to be spread
-evenly inside each; a value above the last bound counts as that bound.
+was counted since the step before it. A step keeps the counts of its histograms, so that the steps of several routers
+can be added; quantiles are made from the sums (``Summary``), with values taken to be spread evenly inside each bucket.
+A value above the last bound counts as that bound.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 STEP_S = 2.0
 NUM_STEPS = 300
 
+#: Upper bounds of the histograms' buckets, seconds, by the histogram's name.
+Bounds = Mapping[str, tuple[float, ...]]
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """A histogram as it was at one moment: ``counts`` has one more than ``bounds_s``, for the values above."""
 
-    bounds_s: tuple[float, ...]
+class Counts(msgspec.Struct, frozen=True, array_like=True):
+    """A histogram at one moment, or in one step: one more count than it has bounds, and the sum of the values."""
+
     counts: tuple[int, ...]
+    sum_s: float = 0.0
 
     def since(self, before: Counts) -> Counts:
         """What came after ``before``."""
-        return Counts(self.bounds_s, tuple(now - then for now, then in zip(self.counts, before.counts, strict=True)))
+        counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=True))
+        return Counts(counts, self.sum_s - before.sum_s)
+
+    def plus(self, other: Counts) -> Counts:
+        """Both together."""
+        return Counts(tuple(map(int.__add__, self.counts, other.counts)), self.sum_s + other.sum_s)
 
     @property
     def total(self) -> int:
@@ -43,46 +54,71 @@ class Totals:
     failed: int
     chunks: int
     times: Mapping[str, Counts]
+    #: Live requests by state, now.
+    live: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Quantiles:
-    """Seconds; None where nothing was measured."""
-
-    p50_s: float | None
-    p95_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step: events per second in it, and the quantiles of what was measured in it."""
+class Step(msgspec.Struct, frozen=True):
+    """One step: events per second in it, what was measured in it, and how many requests were live at its end."""
 
     ended_per_s: float
     failed_per_s: float
     chunks_per_s: float
-    times: Mapping[str, Quantiles]
+    live: dict[str, int]
+    times: dict[str, Counts]
+
+    def plus(self, other: Step) -> Step:
+        """Both together, of the same two seconds in two routers."""
+        return Step(
+            self.ended_per_s + other.ended_per_s,
+            self.failed_per_s + other.failed_per_s,
+            self.chunks_per_s + other.chunks_per_s,
+            {state: count + other.live.get(state, 0) for state, count in self.live.items()},
+            {name: counts.plus(other.times[name]) for name, counts in self.times.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of one histogram in one step, seconds; None where nothing was measured."""
+
+    p50_s: float | None
+    p95_s: float | None
+    mean_s: float | None
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """A step with what its histograms say."""
+
+    step: Step
+    times: dict[str, Summary]
 
 
 class History:
     """The newest ``num_steps`` steps, oldest first. Before the first one it is shorter."""
 
-    def __init__(self, now_s: float, totals: Totals, num_steps: int = NUM_STEPS) -> None:
+    def __init__(self, now_s: float, totals: Totals, bounds: Bounds, num_steps: int = NUM_STEPS) -> None:
+        self.bounds = bounds
         self._until_s = now_s
         self._last = totals
-        self._steps: deque[Step] = deque(maxlen=num_steps)
+        self._steps: deque[Summed] = deque(maxlen=num_steps)
         #: Steps so far, also those that are forgotten.
         self.num_steps = 0
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Summed]:
         return iter(self._steps)
 
     @property
     def next_s(self) -> float:
         """When the next step is over."""
         return self._until_s + STEP_S
+
+    def age_s(self, now_s: float) -> float:
+        """How long ago the newest step ended."""
+        return now_s - self._until_s
 
     def sample(self, now_s: float, totals: Totals) -> int:
         """Close the steps that are over, and say how many; called before ``next_s`` it does nothing.
@@ -93,7 +129,8 @@ class History:
         if num_over < 1:
             return 0
         step = _step(self._last, totals, num_over * STEP_S)
-        self._steps.extend([step] * min(num_over, self._steps.maxlen or num_over))
+        summed = Summed(step, summarize(step, self.bounds))
+        self._steps.extend([summed] * min(num_over, self._steps.maxlen or num_over))
         self.num_steps += num_over
         self._until_s += num_over * STEP_S
         self._last = totals
@@ -101,29 +138,36 @@ class History:
 
 
 def _step(before: Totals, after: Totals, seconds: float) -> Step:
-    times = {name: counts.since(before.times[name]) for name, counts in after.times.items()}
     return Step(
         ended_per_s=(after.ended - before.ended) / seconds,
         failed_per_s=(after.failed - before.failed) / seconds,
         chunks_per_s=(after.chunks - before.chunks) / seconds,
-        times={name: Quantiles(quantile(c, 0.5), quantile(c, 0.95)) for name, c in times.items()},
+        live=dict(after.live),
+        times={name: counts.since(before.times[name]) for name, counts in after.times.items()},
     )
 
 
-def quantile(counts: Counts, q: float) -> float | None:
+def summarize(step: Step, bounds: Bounds) -> dict[str, Summary]:
+    """What each histogram of a step says."""
+    return {name: _summary(counts, bounds[name]) for name, counts in step.times.items()}
+
+
+def _summary(counts: Counts, bounds_s: Sequence[float]) -> Summary:
+    total = counts.total
+    mean_s = counts.sum_s / total if total else None
+    return Summary(quantile(counts, bounds_s, 0.5), quantile(counts, bounds_s, 0.95), mean_s)
+
+
+def quantile(counts: Counts, bounds_s: Sequence[float], q: float) -> float | None:
     """Below which a share ``q`` of the values lies, seconds; None without values."""
-    rank = counts.total * q
-    if not counts.total:
+    total = counts.total
+    if not total:
         return None
+    rank = total * q
     low_s = 0.0
-    for high_s, count in zip(counts.bounds_s, counts.counts, strict=False):
+    for high_s, count in zip(bounds_s, counts.counts, strict=False):
         if count and rank <= count:
             return low_s + (high_s - low_s) * rank / count
         rank -= count
         low_s = high_s
     return low_s
-
-
-def column(values: Sequence[float | None], scale: float = 1.0) -> list[float | None]:
-    """For a plot: rounded, in other units."""
-    return [None if value is None else round(value * scale, 3) for value in values]

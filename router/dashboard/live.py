@@ -1,4 +1,4 @@
-"""``GET /admin/live``: the newest snapshot, again whenever it differs, as server-sent events.
+"""``GET /admin/live``: the newest snapshot of all routers, again whenever it differs, as server-sent events.
 
 The state is looked at twice a second while somebody watches; to tell of every change of every request would cost the
 hot path more than that. All who watch share one snapshot. A reader that is slow holds one event: while it does not
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
-from router.dashboard.history import History
-from router.dashboard.snapshot import read_totals, take_snapshot
+from router.dashboard.others import Others
+from router.dashboard.part import take_part
+from router.dashboard.snapshot import columns, merge
 from router.reply import DROP
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from router.dashboard.recorder import Recorder
+    from router.dashboard.schema import Snapshot
     from router.services import Services
 
 #: Seconds between looks, and so the least time between two events.
@@ -39,39 +42,45 @@ _HEADERS = [
 
 
 class Board:
-    """The history, kept always, and the newest snapshot, made only when somebody asks. Needs a running loop."""
+    """The newest snapshot of all routers, made, and the others asked, only when somebody wants it."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, recorder: Recorder) -> None:
         self._services = services
-        self._loop = asyncio.get_running_loop()
-        self._history = History(self._loop.time(), read_totals(services.metrics))
+        self._recorder = recorder
+        self._others = Others(services, recorder)
         self._made_s = -PERIOD_S
         self._body = b""
         #: The newest snapshot as an event, and how many differing ones there were.
         self._event = b""
         self._number = 0
-        self._wake()
 
     def newest(self) -> tuple[int, bytes]:
         """The number and the event of the newest snapshot, not older than ``PERIOD_S``."""
-        now_s = self._loop.time()
+        now_s = self._recorder.now_s
         if now_s - self._made_s >= PERIOD_S * 0.9:  # who comes a little early does not wait for another period
             self._made_s = now_s
             self._make()
         return self._number, self._event
 
+    def take(self, time_s: float) -> Snapshot:
+        """Now, with the others as they last answered. ``time_s``: seconds since 1970."""
+        own = take_part(self._services, self._recorder)
+        return merge(
+            time_s,
+            self._services.settings.lease_duration_ms,
+            self._others.routers(sum(own.counts.values())),
+            [own, *self._others.parts()],
+            columns(self._others.history.together(self._recorder.history)),
+        )
+
     def _make(self) -> None:
-        snapshot = take_snapshot(self._services, self._history, time.time())
+        self._others.refresh()
+        snapshot = self.take(time.time())
         body = msgspec.json.encode(msgspec.structs.replace(snapshot, time=0.0))
         if body != self._body:
             self._body = body
             self._number += 1
             self._event = b"event: snapshot\ndata: " + msgspec.json.encode(snapshot) + b"\n\n"
-
-    def _wake(self) -> None:
-        """Close the steps that are over; ends with the loop."""
-        self._history.sample(self._loop.time(), read_totals(self._services.metrics))
-        self._loop.call_at(self._history.next_s, self._wake)
 
 
 class LiveStream(Response):

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Depends, Response
+import msgspec
+from fastapi import APIRouter, Depends, Query, Response
 
+from router.dashboard.history import NUM_STEPS
 from router.dashboard.live import Board, LiveStream
+from router.dashboard.others import PATH
+from router.dashboard.part import take_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from router.auth import AdminKeys
+    from router.dashboard.recorder import Recorder
     from router.services import Services
 
-#: Path to file and type. Nothing secret is in them, so they need no token; the stream does.
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_SCRIPTS = ("dashboard.js", "dom.js", "flow.js", "plots.js", "requests.js", "stream.js", "workers.js")
+#: Path to file. Nothing secret is in them, so they need no token; the stream does.
 FILES = {
-    "/dashboard": ("dashboard.html", "text/html; charset=utf-8"),
-    "/dashboard/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
-    "/dashboard/dashboard.js": ("dashboard.js", "text/javascript; charset=utf-8"),
+    "/dashboard": "dashboard.html",
+    "/dashboard/dashboard.css": "dashboard.css",
+    **{f"/dashboard/{name}": name for name in _SCRIPTS},
 }
 HEADERS = {
     "content-security-policy": (
@@ -32,10 +39,10 @@ HEADERS = {
 }
 
 
-def dashboard_router(services: Services, keys: AdminKeys, closing: Callable[[], bool]) -> APIRouter:
+def dashboard_router(services: Services, recorder: Recorder, keys: AdminKeys, closing: Callable[[], bool]) -> APIRouter:
     """``/admin/live`` and ``/dashboard``. ``closing``: the router ends, so its streams have to."""
     api = APIRouter()
-    board = Board(services)
+    board = Board(services, recorder)
 
     @api.get(
         "/admin/live", tags=["admin"], dependencies=[Depends(keys.guard)], status_code=200, response_class=LiveStream
@@ -44,13 +51,26 @@ def dashboard_router(services: Services, keys: AdminKeys, closing: Callable[[], 
         """Server-sent events, each a whole snapshot: workers, requests, queues, the last ten minutes."""
         return LiveStream(board, closing)
 
-    for path, (name, media_type) in FILES.items():
-        _add_file(api, path, name, media_type)
+    for path, name in FILES.items():
+        _add_file(api, path, name)
     return api
 
 
-def _add_file(api: APIRouter, path: str, name: str, media_type: str) -> None:
+def live_part_routes(services: Services, recorder: Recorder) -> APIRouter:
+    """``/internal/live``, for the internal port: this router's share of what another one shows."""
+    api = APIRouter()
+
+    @api.get(PATH)
+    async def live(num_steps: Annotated[int, Query(ge=0, le=NUM_STEPS)] = 0) -> Response:
+        """This router now and its newest steps."""
+        return Response(msgspec.json.encode(take_part(services, recorder, num_steps)), media_type="application/json")
+
+    return api
+
+
+def _add_file(api: APIRouter, path: str, name: str) -> None:
     content = resources.files("router.dashboard").joinpath("page", name).read_bytes()
+    media_type = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
 
     @api.get(path, include_in_schema=False)
     async def file() -> Response:

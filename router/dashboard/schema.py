@@ -58,6 +58,8 @@ class LiveRequest(msgspec.Struct, frozen=True):
     decode_worker: str | None
     lease_remaining_ms: int | None
     num_tokens: int
+    #: Id of the router that has it.
+    router: str
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -75,11 +77,12 @@ class Queues(msgspec.Struct, frozen=True):
     held: Queue
 
 
-class QuantileLines(msgspec.Struct, frozen=True):
-    """Two lines of a plot, milliseconds; None where nothing was measured."""
+class TimeLines(msgspec.Struct, frozen=True):
+    """Lines of a plot, milliseconds; None where nothing was measured."""
 
     p50_ms: list[float | None]
     p95_ms: list[float | None]
+    mean_ms: list[float | None]
 
 
 class LiveHistory(msgspec.Struct, frozen=True):
@@ -89,18 +92,35 @@ class LiveHistory(msgspec.Struct, frozen=True):
     requests_per_s: list[float | None]
     failed_per_s: list[float | None]
     tokens_per_s: list[float | None]
-    ttft: QuantileLines
+    #: Requests that were live at the end of the step, by state.
+    live: dict[str, list[float | None]]
+    ttft: TimeLines
     #: By the state the time was spent in.
-    phases: dict[str, QuantileLines]
-    itl: QuantileLines
+    phases: dict[str, TimeLines]
+    itl: TimeLines
+
+
+class LiveRouter(msgspec.Struct, frozen=True):
+    """One router on the same Redis."""
+
+    id: str
+    #: Of its API; None: this router's own, which who reads this knows.
+    url: str | None
+    #: The one that was asked for the snapshot.
+    is_this: bool
+    #: Why it has not answered; None: it has.
+    error: str | None
+    #: None: not known.
+    num_requests: int | None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The router at one moment."""
+    """All routers at one moment, as far as they answer."""
 
     #: Seconds since 1970, by the router's clock.
     time: float
     lease_duration_ms: int
+    routers: list[LiveRouter]
     counts: dict[str, int]
     queues: Queues
     workers: list[LiveWorker]

@@ -1,137 +1,94 @@
-"""What the page shows now, out of what the router knows."""
+"""The shares of all routers as one snapshot. Pure: counts and queues add, requests are put in order of their age."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from router.dashboard.history import STEP_S, Counts, Totals, column
-from router.dashboard.schema import (
-    Blocks,
-    Handshakes,
-    LiveHistory,
-    LiveRequest,
-    LiveWorker,
-    QuantileLines,
-    Queue,
-    Queues,
-    Snapshot,
-)
+import msgspec
+
+from router.dashboard.history import STEP_S, Summed
+from router.dashboard.part import oldest_and_newest
+from router.dashboard.recorder import ITL, TTFT
+from router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
 from router.metrics import PHASES
-from router.request import State
+from router.request import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from router.dashboard.history import History
-    from router.exchange import Exchange
-    from router.metrics import Buckets, Metrics
-    from router.services import Services
-    from router.workers import Worker
-
-#: Requests listed one by one: half of them the oldest, half the newest.
-MAX_LISTED = 100
-#: What clients chose is cut to so many characters.
-MAX_TEXT = 100
-
-#: Names of the histograms in ``Totals.times``; those of the phases are the states.
-_TTFT, _ITL = "ttft", "itl"
+    from router.dashboard.part import Part
 
 
-def read_totals(metrics: Metrics) -> Totals:
-    """The counters of ``/metrics`` as they are now."""
-    outcomes = metrics.outcomes
-    times = {_TTFT: _counts(metrics.ttft), _ITL: _counts(metrics.itl)}
-    for state, phase in PHASES.items():
-        times[str(state)] = _counts(metrics.phases[phase])
-    return Totals(
-        ended=sum(outcomes.values()),
-        failed=sum(count for (outcome, _), count in outcomes.items() if outcome == State.FAILED),
-        chunks=times[_ITL].total,
-        times=times,
-    )
-
-
-def take_snapshot(services: Services, history: History, time_s: float) -> Snapshot:
-    """The router now. ``time_s``: seconds since 1970."""
-    exchanges = tuple(services.active)
-    shown = exchanges
-    if len(exchanges) > MAX_LISTED:
-        shown = (*exchanges[: MAX_LISTED // 2], *exchanges[-MAX_LISTED // 2 :])
+def merge(
+    time_s: float, lease_duration_ms: int, routers: list[LiveRouter], parts: Sequence[Part], history: LiveHistory
+) -> Snapshot:
+    """``time_s``: seconds since 1970. ``parts``: this router's first, then those of the others that answered."""
+    counts = Counter[str]()
+    for part in parts:
+        counts.update(part.counts)
+    requests = sorted((r for part in parts for r in part.requests), key=lambda request: -request.age_ms)
+    shown, num_cut = oldest_and_newest(requests)
     return Snapshot(
         time=round(time_s, 3),
-        lease_duration_ms=services.settings.lease_duration_ms,
-        counts={str(state): count for state, count in services.active.count().items()},
+        lease_duration_ms=lease_duration_ms,
+        routers=routers,
+        counts={str(state): counts[str(state)] for state in LIVE},
         queues=Queues(
-            prefill=Queue(len(services.prefill_queue), _oldest_ms(exchanges, State.QUEUED)),
-            held=Queue(len(services.held_queue), _oldest_ms(exchanges, State.HELD)),
+            prefill=_queue(part.queues.prefill for part in parts), held=_queue(part.queues.held for part in parts)
         ),
-        workers=[_worker(worker) for worker in services.pool],
-        requests=[_request(services, x) for x in shown],
-        num_hidden=len(exchanges) - len(shown),
-        history=_history(history),
+        workers=_workers(parts),
+        requests=list(shown),
+        num_hidden=num_cut + sum(part.num_hidden for part in parts),
+        history=history,
     )
 
 
-def _counts(buckets: Buckets) -> Counts:
-    return Counts(buckets.bounds, tuple(buckets.counts))
+def _queue(queues: Iterable[Queue]) -> Queue:
+    length, waits = 0, list[float]()
+    for queue in queues:
+        length += queue.length
+        if queue.oldest_ms is not None:
+            waits.append(queue.oldest_ms)
+    return Queue(length, max(waits, default=None))
 
 
-def _in_state_ms(x: Exchange) -> float:
-    return round((x.age_s() - sum(x.progress.spent_s.values())) * 1e3, 1)
+def _workers(parts: Sequence[Part]) -> list[LiveWorker]:
+    """Each worker once, as this router sees it; it drains, and is as busy, as the one says that knows more of it."""
+    found: dict[str, LiveWorker] = {}
+    for part in parts:
+        for worker in part.workers:
+            known = found.get(worker.id, worker)
+            found[worker.id] = msgspec.structs.replace(
+                known,
+                draining=known.draining or worker.draining,
+                occupied=max(known.occupied, worker.occupied),
+            )
+    return list(found.values())
 
 
-def _oldest_ms(exchanges: Sequence[Exchange], state: State) -> float | None:
-    return max((_in_state_ms(x) for x in exchanges if x.progress.state is state), default=None)
+def columns(steps: Sequence[Summed]) -> LiveHistory:
+    """A history for plots."""
 
-
-def _worker(worker: Worker) -> LiveWorker:
-    load = worker.load
-    blocks = (load.free_blocks, load.cached_blocks, load.pinned_blocks, load.leased_blocks)
-    return LiveWorker(
-        id=worker.worker_id,
-        role=str(worker.role),
-        tp=worker.tp,
-        models=worker.models,
-        healthy=worker.healthy,
-        draining=worker.draining,
-        occupied=worker.occupied,
-        limit=worker.limit,
-        blocks=Blocks(*blocks, total=sum(blocks)) if any(blocks) else None,
-        leases=load.leases,
-        handshakes=Handshakes(load.peers_connecting, load.peers_connected, load.peers_failed),
-    )
-
-
-def _request(services: Services, x: Exchange) -> LiveRequest:
-    return LiveRequest(
-        id=x.request_id,
-        state=str(x.progress.state),
-        model=x.ask.model[:MAX_TEXT],
-        user=x.ask.user[:MAX_TEXT],
-        stream=x.ask.stream,
-        age_ms=round(x.age_s() * 1e3, 1),
-        in_state_ms=_in_state_ms(x),
-        phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in x.progress.spent_s.items()},
-        prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
-        decode_worker=x.decode_worker.worker_id if x.decode_worker else None,
-        lease_remaining_ms=services.leases.remaining_ms(x.engine_id, x.lease_id) if x.lease_id else None,
-        num_tokens=x.num_tokens,
-    )
-
-
-def _history(history: History) -> LiveHistory:
-    steps = list(history)
-
-    def lines(name: str) -> QuantileLines:
-        times = [step.times[name] for step in steps]
-        return QuantileLines(column([t.p50_s for t in times], 1e3), column([t.p95_s for t in times], 1e3))
+    def lines(name: str) -> TimeLines:
+        times = [summed.times[name] for summed in steps]
+        return TimeLines(
+            _column([t.p50_s for t in times], 1e3),
+            _column([t.p95_s for t in times], 1e3),
+            _column([t.mean_s for t in times], 1e3),
+        )
 
     return LiveHistory(
         step_s=STEP_S,
-        requests_per_s=column([step.ended_per_s for step in steps]),
-        failed_per_s=column([step.failed_per_s for step in steps]),
-        tokens_per_s=column([step.chunks_per_s for step in steps]),
-        ttft=lines(_TTFT),
+        requests_per_s=_column([summed.step.ended_per_s for summed in steps]),
+        failed_per_s=_column([summed.step.failed_per_s for summed in steps]),
+        tokens_per_s=_column([summed.step.chunks_per_s for summed in steps]),
+        live={str(state): _column([summed.step.live.get(str(state), 0) for summed in steps]) for state in LIVE},
+        ttft=lines(TTFT),
         phases={str(state): lines(str(state)) for state in PHASES},
-        itl=lines(_ITL),
+        itl=lines(ITL),
     )
+
+
+def _column(values: Sequence[float | None], scale: float = 1.0) -> list[float | None]:
+    return [None if value is None else round(value * scale, 3) for value in values]

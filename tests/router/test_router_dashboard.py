@@ -14,12 +14,14 @@ from router_stubs import Hang
 
 from protocol.worker import WorkerLoad
 from router.dashboard import schema
-from router.dashboard.history import History
+from router.dashboard.history import STEP_S
 from router.dashboard.live import Board, LiveStream
+from router.dashboard.part import MAX_LISTED, MAX_TEXT
+from router.dashboard.recorder import Recorder, read_totals
 from router.dashboard.routes import FILES
 from router.dashboard.schema import LiveRequest, Snapshot
-from router.dashboard.snapshot import MAX_LISTED, MAX_TEXT, read_totals, take_snapshot
 from router.reply import DROP
+from router.request import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,8 +51,7 @@ async def until(stream: AsyncIterator[Snapshot], state: str) -> LiveRequest:
 
 
 def now(cluster: Cluster) -> Snapshot:
-    history = History(0.0, read_totals(cluster.services.metrics))
-    return take_snapshot(cluster.services, history, 0.0)
+    return Board(cluster.services, Recorder(cluster.services)).take(0.0)
 
 
 async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
@@ -83,16 +84,19 @@ async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
 async def test_the_history_tells_of_a_stream_that_ended(cluster: Cluster) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
-    history = History(0.0, read_totals(cluster.services.metrics))
+    recorder = Recorder(cluster.services)
     await cluster.post(chat(stream=True))
-    history.sample(2.0, read_totals(cluster.services.metrics))
-    told = take_snapshot(cluster.services, history, 0.0).history
+    recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.services))
+    told = Board(cluster.services, recorder).take(0.0).history
     assert told.requests_per_s == [0.5] and told.failed_per_s == [0.0]
     assert told.tokens_per_s[0] is not None and told.tokens_per_s[0] > 0
     assert list(told.phases) == ["queued", "prefilling", "held", "reading"]
+    assert {state: counts[0] for state, counts in told.live.items()} == dict.fromkeys(LIVE, 0)
     for lines in (told.ttft, told.itl, *told.phases.values()):
-        assert lines.p50_ms[0] is not None and lines.p95_ms[0] is not None
+        assert lines.p50_ms[0] is not None and lines.p95_ms[0] is not None and lines.mean_ms[0] is not None
         assert lines.p50_ms[0] <= lines.p95_ms[0]
+    phases_ms = sum(lines.mean_ms[0] or 0 for lines in told.phases.values())
+    assert phases_ms == pytest.approx(told.ttft.mean_ms[0], abs=5), "one request: its phases are its time"
 
 
 async def test_workers_show_their_blocks_if_they_told(cluster: Cluster) -> None:
@@ -158,7 +162,7 @@ async def never() -> Any:
 
 async def test_a_slow_reader_gets_the_newest_and_nothing_is_kept_for_it(cluster: Cluster) -> None:
     """``send`` waits, as uvicorn's does when a client does not read: no snapshot is made until it returns."""
-    board = Board(cluster.services)
+    board = Board(cluster.services, Recorder(cluster.services))
     sent: list[bytes] = []
     taken = asyncio.Semaphore(0)
     waiting = asyncio.Event()
@@ -193,7 +197,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(cluster: Cluster, monkeypa
             await never()
 
     scope = {"type": "http", "state": {DROP: dropped.set}}
-    await LiveStream(Board(cluster.services), lambda: False)(scope, never, send)
+    await LiveStream(Board(cluster.services, Recorder(cluster.services)), lambda: False)(scope, never, send)
     assert dropped.is_set()
 
 
@@ -211,14 +215,15 @@ async def test_the_page_is_closed_to_everything_from_outside(cluster: Cluster) -
 
 async def test_everything_the_page_needs_is_served(cluster: Cluster) -> None:
     page = (await cluster.client.get("/dashboard")).text
-    wanted = re.findall(r"(?:src|href)=\"([^\"]+)\"", page)
-    assert sorted(wanted) == ["dashboard/dashboard.css", "dashboard/dashboard.js"]
-    assert {f"/{name}" for name in wanted} <= FILES.keys()
+    wanted = set(re.findall(r"(?:src|href)=\"([^\"]+)\"", page))
     assert not re.search(r"<(script|style)[^>]*>[^<]|\son\w+=|\sstyle=", page), "the policy forbids inline code"
-    script = (await cluster.client.get("/dashboard/dashboard.js")).text
-    assert set(re.findall(r"byId\(\"([\w-]+)\"\)", script)) <= set(re.findall(r"id=\"([\w-]+)\"", page))
-    for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
-        assert sink not in script
+    scripts = {path: (await cluster.client.get(path)).text for path in FILES if path.endswith(".js")}
+    for script in scripts.values():
+        wanted |= {f"dashboard/{name}" for name in re.findall(r"from \"\./([^\"]+)\"", script)}
+        assert set(re.findall(r"byId\(\"([\w-]+)\"\)", script)) <= set(re.findall(r"id=\"([\w-]+)\"", page))
+        for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
+            assert sink not in script
+    assert {f"/{name}" for name in wanted} | {"/dashboard"} == FILES.keys()
 
 
 def test_every_field_is_documented() -> None:

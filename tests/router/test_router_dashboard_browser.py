@@ -2,118 +2,57 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import shutil
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
+
+from bench.browser import CHROMIUM, Page, browse
+from router.dashboard.part import MAX_LISTED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from router.settings import RouterSettings
 
-CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 
-#: Resolves once the expression is true; the page changes with every snapshot, which is what wakes it.
-UNTIL = """new Promise((resolve) => {
-  const look = () => { if (%s) { observer.disconnect(); resolve(true); } };
-  const observer = new MutationObserver(look);
-  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
-  look();
-})"""
-
-
-class Page:
-    """One tab."""
-
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket = socket
-        self._id = 0
-        #: What went wrong in the page: exceptions, and what its policy refused.
-        self.complaints: list[str] = []
-
-    async def call(self, method: str, **params: Any) -> Any:
-        self._id += 1
-        await self._socket.send_json({"id": self._id, "method": method, "params": params})
-        async with asyncio.timeout(30):
-            while True:
-                message = json.loads(await self._socket.receive_str())
-                if message.get("id") == self._id:
-                    assert "error" not in message, message
-                    return message["result"]
-                self._note(message)
-
-    def _note(self, message: dict[str, Any]) -> None:
-        is_refusal = message.get("params", {}).get("entry", {}).get("source") == "security"
-        if message["method"] == "Runtime.exceptionThrown" or is_refusal:
-            self.complaints.append(json.dumps(message["params"]))
-
-    async def run(self, script: str) -> Any:
-        """What the script gives, awaited."""
-        answer = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    async def until(self, expression: str) -> None:
-        """Until the expression is true in the page."""
-        await self.run(UNTIL % expression)
-
-    async def open(self, url: str) -> None:
-        for domain in ("Page", "Runtime", "Log"):
-            await self.call(f"{domain}.enable")
-        await self.call("Page.navigate", url=url)
-        await self.until("document.getElementById('connection')?.textContent.match(/^live|^not/)")
+#: The state of the only row.
+STATE = "document.querySelector('#requests .state')?.textContent"
+#: Which lane the only dot is in.
+LANE = "document.querySelector('#flow .dots i')?.closest('li').dataset.key"
 
 
 @pytest_asyncio.fixture
 async def page() -> AsyncIterator[Page]:
     """An empty tab of a browser of its own."""
-    assert CHROMIUM is not None
-    flags = ["--headless", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--no-first-run"]
-    if os.geteuid() == 0:
-        flags.append("--no-sandbox")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        quiet = asyncio.subprocess.DEVNULL
-        browser = await asyncio.create_subprocess_exec(
-            CHROMIUM, *flags, f"--user-data-dir={folder}", "about:blank", stdout=quiet, stderr=quiet
-        )
-        try:
-            told = Path(folder, "DevToolsActivePort")
-            await eventually(lambda: bool(_port(told)), "the browser tells its port")
-            async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://127.0.0.1:{_port(told)}/json") as answer:
-                    tabs = await answer.json()
-                url = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
-                async with session.ws_connect(url, max_msg_size=0) as socket:
-                    yield Page(socket)
-        finally:
-            browser.terminate()
-            await browser.wait()
+    async with browse() as opened:
+        yield opened
 
 
-def _port(told: Path) -> str:
-    return told.read_text().partition("\n")[0] if told.exists() else ""
+async def test_the_page_loads_and_asks_nobody_else(cluster: Cluster, page: Page) -> None:
+    await page.open(f"{cluster.url}/dashboard")
+    assert await page.run("document.querySelectorAll('.empty:not([hidden])').length") == 3
+    assert page.complaints == []
+    assert page.urls and all(url.startswith(cluster.url) for url in page.urls)
 
 
-async def test_a_request_is_shown_and_aborted(cluster: Cluster, page: Page) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+async def test_a_request_moves_and_is_aborted(cluster: Cluster, page: Page) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    prefilling = Hang()
+    p.script.append(prefilling)
     d.script.append(Hang())
     await page.open(f"{cluster.url}/dashboard")
-    await page.until("document.querySelectorAll('#workers article').length === 2")
+    await page.until("document.querySelectorAll('#prefill-workers article, #decode-workers article').length === 2")
     writer = await cluster.open(chat(stream=True, user="<img src=x onerror='window.hit=1'>"))
-    await page.until("document.querySelector('#requests .state')?.textContent === 'reading'")
+    await page.until(f"{STATE} === 'prefilling' && {LANE} === 'prefilling'")
+    prefilling.release.set()
+    await page.until(f"{STATE} === 'reading' && {LANE} === 'reading'")
     assert await page.run("document.querySelector('#flow .reading strong').textContent") == "1"
+    assert await page.run("document.querySelector('#requests .lease').textContent") == "4.3 s"
+    assert await page.run("document.querySelector('#requests .lease i').style.width") == "72%"
     assert "<img src=x" in await page.run("document.querySelector('#requests .text').textContent")
     assert await page.run("document.images.length + (window.hit ?? 0)") == 0
     await page.run("document.querySelector('#requests button').click()")
@@ -123,12 +62,47 @@ async def test_a_request_is_shown_and_aborted(cluster: Cluster, page: Page) -> N
     writer.close()
 
 
+async def test_a_worker_is_drained_and_resumed(cluster: Cluster, page: Page) -> None:
+    await cluster.add("prefill", ours=False)
+    await page.open(f"{cluster.url}/dashboard")
+    button = "document.querySelector('#prefill-workers button')"
+    chip = "document.querySelector('#prefill-workers .chip')?.textContent"
+    await page.until(f"{chip} === 'up'")
+    await page.run(f"{button}.click()")
+    await page.until(f"{chip} === 'draining'")
+    (worker,) = cluster.services.pool
+    assert worker.draining
+    await page.run(f"{button}.click()")
+    await page.until(f"{chip} === 'up' && !{button}.disabled")
+    assert not worker.draining
+    assert page.complaints == []
+
+
+async def test_two_thousand_requests_are_still_a_page(cluster: Cluster, page: Page) -> None:
+    await cluster.add("decode")
+    p = await cluster.add("prefill", limit=1)
+    p.script += [Hang() for _ in range(2)]
+    await page.open(f"{cluster.url}/dashboard")
+    writers = [await cluster.open(chat()) for _ in range(2000)]
+    await page.until("document.querySelector('#flow .queued strong').textContent === '1,998'")
+    assert await page.run("document.querySelectorAll('#requests tr').length") == MAX_LISTED
+    assert await page.run("document.querySelectorAll('#flow .dots i').length") == MAX_LISTED
+    assert "1,900 more" in await page.run("document.getElementById('hidden-count').textContent")
+    assert await page.run("document.documentElement.scrollWidth <= window.innerWidth")
+    await page.run("document.querySelector('#requests .queued button').click()")
+    await page.until("document.querySelector('#flow .queued strong').textContent === '1,997'")
+    assert page.complaints == []
+    for writer in writers:
+        writer.close()
+    await eventually(lambda: len(cluster.services.active) == 0)
+
+
 async def test_an_order_that_fails_says_why(cluster: Cluster, page: Page) -> None:
     await cluster.add("prefill")
     await page.open(f"{cluster.url}/dashboard")
-    await page.until("document.querySelector('#workers button')")
+    await page.until("document.querySelector('.worker button')")
     cluster.services.pool.apply([])
-    await page.run("document.querySelector('#workers button').click()")
+    await page.run("document.querySelector('.worker button').click()")
     await page.until("document.getElementById('message').textContent.startsWith('Drain worker p0 failed: 404')")
 
 
@@ -146,4 +120,5 @@ class TestToken:
             await page.until(shown)
         await page.until("!document.querySelector('main').hidden")
         assert await page.run("sessionStorage.getItem('baton-admin-token')") == "secret"
-        assert page.complaints == []
+        # Chromium itself notes each answer of 401 as an error.
+        assert all("401" in complaint for complaint in page.complaints), page.complaints

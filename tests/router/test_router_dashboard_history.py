@@ -12,7 +12,8 @@ from router.dashboard.history import STEP_S, Counts, History, Totals, quantile
 from router.metrics import Buckets
 
 BOUNDS_S = (0.1, 1.0, 10.0)
-NONE_YET = Totals(0, 0, 0, {"t": Counts(BOUNDS_S, (0, 0, 0, 0))})
+BOUNDS = {"t": BOUNDS_S}
+NONE_YET = Totals(0, 0, 0, {"t": Counts((0, 0, 0, 0))}, {"held": 0})
 
 waits_s = st.floats(0, 3 * STEP_S)
 growth = st.tuples(waits_s, st.integers(0, 9), st.integers(0, 9), st.integers(0, 3))
@@ -21,25 +22,25 @@ growth = st.tuples(waits_s, st.integers(0, 9), st.integers(0, 9), st.integers(0,
 def grown(totals: Totals, ended: int, chunks: int, bucket: int) -> Totals:
     counts = list(totals.times["t"].counts)
     counts[bucket] += chunks
-    return Totals(totals.ended + ended, 0, totals.chunks + chunks, {"t": Counts(BOUNDS_S, tuple(counts))})
+    return Totals(totals.ended + ended, 0, totals.chunks + chunks, {"t": Counts(tuple(counts))}, totals.live)
 
 
 @given(st.lists(growth, max_size=40))
 def test_nothing_is_lost_or_counted_twice(moments: list[tuple[float, int, int, int]]) -> None:
-    history, now_s, totals = History(0.0, NONE_YET), 0.0, NONE_YET
+    history, now_s, totals = History(0.0, NONE_YET, BOUNDS), 0.0, NONE_YET
     for wait_s, ended, chunks, bucket in moments:
         now_s, totals = now_s + wait_s, grown(totals, ended, chunks, bucket)
         history.sample(now_s, totals)
     history.sample(now_s + STEP_S, totals)
-    assert sum(step.ended_per_s for step in history) * STEP_S == pytest.approx(totals.ended)
-    assert sum(step.chunks_per_s for step in history) * STEP_S == pytest.approx(totals.chunks)
+    assert sum(summed.step.ended_per_s for summed in history) * STEP_S == pytest.approx(totals.ended)
+    assert sum(summed.step.chunks_per_s for summed in history) * STEP_S == pytest.approx(totals.chunks)
     assert len(history) == history.num_steps
     assert history.next_s > now_s + STEP_S
 
 
 @given(st.integers(1, 20), st.lists(waits_s, max_size=60))
 def test_it_never_grows_beyond_its_length(length: int, waits: list[float]) -> None:
-    history, now_s = History(0.0, NONE_YET, length), 0.0
+    history, now_s = History(0.0, NONE_YET, BOUNDS, length), 0.0
     for wait_s in waits:
         now_s += wait_s
         history.sample(now_s, NONE_YET)
@@ -47,27 +48,27 @@ def test_it_never_grows_beyond_its_length(length: int, waits: list[float]) -> No
 
 
 def test_a_process_that_stood_still_for_a_day_adds_no_more_than_there_is_room_for() -> None:
-    history = History(0.0, NONE_YET)
+    history = History(0.0, NONE_YET, BOUNDS)
     assert history.sample(86_400.0, grown(NONE_YET, 86_400, 0, 0)) == 86_400 / STEP_S
-    assert {step.ended_per_s for step in history} == {1.0}
+    assert {summed.step.ended_per_s for summed in history} == {1.0}
     assert len(history) == 300
 
 
 def test_too_early_changes_nothing() -> None:
-    history = History(5.0, NONE_YET)
+    history = History(5.0, NONE_YET, BOUNDS)
     assert history.sample(5.0 + STEP_S - 0.001, grown(NONE_YET, 7, 7, 1)) == 0
     assert len(history) == 0
     assert history.sample(5.0 + STEP_S, grown(NONE_YET, 7, 7, 1)) == 1
-    assert [step.ended_per_s for step in history] == [7 / STEP_S]
+    assert [summed.step.ended_per_s for summed in history] == [7 / STEP_S]
 
 
 def test_a_step_knows_only_what_was_measured_in_it() -> None:
-    history = History(0.0, NONE_YET)
+    history = History(0.0, NONE_YET, BOUNDS)
     first = grown(NONE_YET, 0, 5, 2)
     history.sample(STEP_S, first)
     history.sample(2 * STEP_S, first)
     history.sample(3 * STEP_S, grown(first, 0, 1, 0))
-    halves = [step.times["t"].p50_s for step in history]
+    halves = [summed.times["t"].p50_s for summed in history]
     assert halves == [pytest.approx(5.5), None, pytest.approx(0.05)]
 
 
@@ -76,7 +77,7 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: flo
     buckets = Buckets(BOUNDS_S)
     for value in values:
         buckets.observe(value)
-    guess = quantile(Counts(BOUNDS_S, tuple(buckets.counts)), q)
+    guess = quantile(Counts(tuple(buckets.counts)), BOUNDS_S, q)
     rank = next(i for i in range(1, len(values) + 1) if i >= len(values) * q)
     true = sorted(values)[rank - 1]
     assert guess is not None
@@ -86,8 +87,8 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: flo
 
 @given(st.lists(st.integers(0, 100), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
 def test_quantiles_grow(counts: list[int], one: float, other: float) -> None:
-    made = Counts(BOUNDS_S, tuple(counts))
-    low, high = quantile(made, min(one, other)), quantile(made, max(one, other))
+    made = Counts(tuple(counts))
+    low, high = quantile(made, BOUNDS_S, min(one, other)), quantile(made, BOUNDS_S, max(one, other))
     if not any(counts):
         assert low is high is None
     else:

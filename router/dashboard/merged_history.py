@@ -1,0 +1,66 @@
+"""The histories of all routers as one. Pure.
+
+Routers count steps on clocks of their own. A router says how long ago its newest step ended, which puts its steps
+beside those of this router, right to within half a step; they keep that place until the clocks have drifted apart.
+Steps are added as counts, so a quantile is one of all requests and not a mean of quantiles.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from router.dashboard.history import STEP_S, Step, Summed, summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.dashboard.history import History
+
+#: Steps by which a place may be wrong before another one is taken; above the half that rounding costs.
+MAX_DRIFT = 0.75
+
+
+class MergedHistory:
+    """What other routers told, by the number of the step of this router that it belongs to."""
+
+    def __init__(self) -> None:
+        self._told: defaultdict[int, dict[str, Step]] = defaultdict(dict)
+        self._made: dict[int, Summed] = {}
+        self._offsets: dict[str, int] = {}
+
+    def take(self, router_id: str, steps: Sequence[Step], number: float, own_number: float) -> None:
+        """What a router told. ``number``: steps in its life until now; ``own_number``: in this router's."""
+        offset = self._offsets.get(router_id)
+        if offset is None or abs(own_number - number - offset) > MAX_DRIFT:
+            offset = self._offsets[router_id] = round(own_number - number)
+        for back, step in enumerate(reversed(steps)):
+            at = int(number) + offset - back
+            if self._told[at].get(router_id) != step:
+                self._told[at][router_id] = step
+                self._made.pop(at, None)
+
+    def together(self, own: History) -> list[Summed]:
+        """This router's steps, oldest first, each with what others did at the time."""
+        begin = own.num_steps - len(own) + 1
+        for kept in (self._told, self._made):
+            for old in [at for at in kept if at < begin]:
+                del kept[old]
+        return [self._at(at, summed, own) for at, summed in enumerate(own, begin)]
+
+    def _at(self, at: int, own: Summed, history: History) -> Summed:
+        others = self._told.get(at)
+        if not others:
+            return own
+        made = self._made.get(at)
+        if made is None:
+            step = own.step
+            for other in others.values():
+                step = step.plus(other)
+            made = self._made[at] = Summed(step, summarize(step, history.bounds))
+        return made
+
+
+def position(num_steps: int, age_s: float) -> float:
+    """Steps in a router's life until now: ``num_steps`` are over, the newest since ``age_s``."""
+    return num_steps + min(age_s / STEP_S, 0.999)

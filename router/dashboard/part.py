@@ -1,0 +1,113 @@
+"""One router's share of a snapshot: what it shows itself, and what ``GET /internal/live`` tells the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from router.dashboard.history import Step
+from router.dashboard.merged_history import position
+from router.dashboard.schema import Blocks, Handshakes, LiveRequest, LiveWorker, Queue, Queues
+from router.request import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.dashboard.recorder import Recorder
+    from router.exchange import Exchange
+    from router.services import Services
+    from router.workers import Worker
+
+T = TypeVar("T")
+
+#: Requests listed one by one: half of them the oldest, half the newest.
+MAX_LISTED = 100
+#: What clients chose is cut to so many characters.
+MAX_TEXT = 100
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One router now, as in a snapshot, and its newest steps."""
+
+    counts: dict[str, int]
+    queues: Queues
+    workers: list[LiveWorker]
+    requests: list[LiveRequest]
+    num_hidden: int
+    #: Steps in the router's life until now.
+    position: float
+    #: Of the histograms in ``steps``; steps with other bounds cannot be added.
+    bounds_s: dict[str, tuple[float, ...]]
+    steps: list[Step]
+
+
+def take_part(services: Services, recorder: Recorder, num_steps: int = 0) -> Part:
+    """This router now, with its newest ``num_steps`` steps."""
+    exchanges = tuple(services.active)
+    shown, num_hidden = oldest_and_newest(exchanges)
+    history = recorder.history
+    return Part(
+        counts={str(state): count for state, count in services.active.count().items()},
+        queues=Queues(
+            prefill=Queue(len(services.prefill_queue), _oldest_ms(exchanges, State.QUEUED)),
+            held=Queue(len(services.held_queue), _oldest_ms(exchanges, State.HELD)),
+        ),
+        workers=[_worker(worker) for worker in services.pool],
+        requests=[_request(services, x) for x in shown],
+        num_hidden=num_hidden,
+        position=position(history.num_steps, history.age_s(recorder.now_s)),
+        bounds_s=dict(history.bounds),
+        steps=[summed.step for summed in history][-num_steps:] if num_steps else [],
+    )
+
+
+def oldest_and_newest(requests: Sequence[T]) -> tuple[Sequence[T], int]:
+    """Of many in order of arrival those that are listed, and how many are not."""
+    if len(requests) <= MAX_LISTED:
+        return requests, 0
+    return [*requests[: MAX_LISTED // 2], *requests[-MAX_LISTED // 2 :]], len(requests) - MAX_LISTED
+
+
+def _in_state_ms(x: Exchange) -> float:
+    return round((x.age_s() - sum(x.progress.spent_s.values())) * 1e3, 1)
+
+
+def _oldest_ms(exchanges: Sequence[Exchange], state: State) -> float | None:
+    return max((_in_state_ms(x) for x in exchanges if x.progress.state is state), default=None)
+
+
+def _worker(worker: Worker) -> LiveWorker:
+    load = worker.load
+    blocks = (load.free_blocks, load.cached_blocks, load.pinned_blocks, load.leased_blocks)
+    return LiveWorker(
+        id=worker.worker_id,
+        role=str(worker.role),
+        tp=worker.tp,
+        models=worker.models,
+        healthy=worker.healthy,
+        draining=worker.draining,
+        occupied=worker.occupied,
+        limit=worker.limit,
+        blocks=Blocks(*blocks, total=sum(blocks)) if any(blocks) else None,
+        leases=load.leases,
+        handshakes=Handshakes(load.peers_connecting, load.peers_connected, load.peers_failed),
+    )
+
+
+def _request(services: Services, x: Exchange) -> LiveRequest:
+    return LiveRequest(
+        id=x.request_id,
+        state=str(x.progress.state),
+        model=x.ask.model[:MAX_TEXT],
+        user=x.ask.user[:MAX_TEXT],
+        stream=x.ask.stream,
+        age_ms=round(x.age_s() * 1e3, 1),
+        in_state_ms=_in_state_ms(x),
+        phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in x.progress.spent_s.items()},
+        prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
+        decode_worker=x.decode_worker.worker_id if x.decode_worker else None,
+        lease_remaining_ms=services.leases.remaining_ms(x.engine_id, x.lease_id) if x.lease_id else None,
+        num_tokens=x.num_tokens,
+        router=services.router_id,
+    )

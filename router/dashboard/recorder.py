@@ -1,0 +1,60 @@
+"""Keeps the history of one router, whether anybody watches or not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from router.dashboard.history import Counts, History, Totals
+from router.metrics import PHASES
+from router.request import State
+
+if TYPE_CHECKING:
+    from router.dashboard.history import Bounds
+    from router.metrics import Buckets, Metrics
+    from router.services import Services
+
+#: Names of the histograms in ``Totals.times``; those of the phases are the states.
+TTFT, ITL = "ttft", "itl"
+
+
+def read_totals(services: Services) -> Totals:
+    """The counters of ``/metrics`` as they are now."""
+    outcomes = services.metrics.outcomes
+    times = {name: Counts(tuple(b.counts), b.total) for name, b in _histograms(services.metrics).items()}
+    return Totals(
+        ended=sum(outcomes.values()),
+        failed=sum(count for (outcome, _), count in outcomes.items() if outcome == State.FAILED),
+        chunks=times[ITL].total,
+        times=times,
+        live={str(state): count for state, count in services.active.count().items()},
+    )
+
+
+def bounds_of(services: Services) -> Bounds:
+    """The bounds of the histograms in ``read_totals``."""
+    return {name: buckets.bounds for name, buckets in _histograms(services.metrics).items()}
+
+
+def _histograms(metrics: Metrics) -> dict[str, Buckets]:
+    phases = {str(state): metrics.phases[phase] for state, phase in PHASES.items()}
+    return {TTFT: metrics.ttft, ITL: metrics.itl, **phases}
+
+
+class Recorder:
+    """Closes the steps of ``history`` as they end, for as long as the loop runs. Needs a running loop."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self.history = History(self._loop.time(), read_totals(services), bounds_of(services))
+        self._wake()
+
+    @property
+    def now_s(self) -> float:
+        """On the clock of the history."""
+        return self._loop.time()
+
+    def _wake(self) -> None:
+        self.history.sample(self._loop.time(), read_totals(self._services))
+        self._loop.call_at(self.history.next_s, self._wake)
