@@ -119,7 +119,7 @@ async def browse() -> AsyncIterator[Page]:
 async def _port(told: Path) -> str:
     """From the file in which the browser tells it, once it is whole. Raises TimeoutError."""
     async with asyncio.timeout(PATIENCE_S):
-        while not (port := _first_line(told)):
+        while not (port := _first_line(told)):  # noqa: ASYNC110 (a file has no event to wait on)
             await asyncio.sleep(0.02)  # another process writes it
     return port
 

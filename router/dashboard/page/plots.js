@@ -17,7 +17,7 @@ function plotsOf(history) {
   return [
     { id: "live", title: "Live requests by state", unit: count, stacked: true,
       lines: stack(history.live, (values) => values) },
-    { id: "phases", title: "TTFT by phase, mean", unit: duration, stacked: true,
+    { id: "phases", title: "Until decoding by phase, mean", unit: duration, stacked: true,
       lines: stack(history.phases, ({ mean_ms }) => mean_ms) },
     quantiles("ttft", "TTFT", history.ttft),
     quantiles("itl", "Time between tokens (ITL)", history.itl),
