@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from router.dashboard.history import NUM_STEPS
 from router.dashboard.live import Board, LiveStream
-from router.dashboard.others import PATH
 from router.dashboard.part import take_part
 
 if TYPE_CHECKING:
@@ -57,10 +56,10 @@ def dashboard_router(services: Services, recorder: Recorder, keys: AdminKeys, cl
 
 
 def live_part_routes(services: Services, recorder: Recorder) -> APIRouter:
-    """``/internal/live``, for the internal port: this router's share of what another one shows."""
+    """``/live`` under ``/internal``, for the internal port: this router's share of what another one shows."""
     api = APIRouter()
 
-    @api.get(PATH)
+    @api.get("/live")
     async def live(num_steps: Annotated[int, Query(ge=0, le=NUM_STEPS)] = 0) -> Response:
         """This router now and its newest steps."""
         return Response(msgspec.json.encode(take_part(services, recorder, num_steps)), media_type="application/json")
