@@ -9,7 +9,8 @@ from router.http_client import HttpUpstream
 from router.leased_blocks import LeasedBlocks
 from router.peers.cleanup import Cleanup
 from router.peers.port import Alone
-from router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from router.placement import DECODE_POLICIES, PREFILL_POLICIES, DirectRule
+from router.placement.affinity import Affinity
 from router.prefill_aborts import PrefillAborts
 from router.room_queue import RoomQueue
 from router.services import Services
@@ -27,6 +28,7 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
     prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
     upstream = HttpUpstream(settings.connect_timeout_s)
+    pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -34,8 +36,13 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
         prefill_queue=prefill_queue,
         held_queue=held_queue,
         pick_prefill=PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
-        pick_decode=DECODE_POLICIES[settings.pick_decode](pool.on_gone),
+        pick_decode=pick_decode,
         leases=leases,
+        direct=DirectRule(
+            settings.min_prefill_tokens,
+            settings.min_uncached_tokens,
+            pick_decode if isinstance(pick_decode, Affinity) else None,
+        ),
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
         peers=Alone(new_router_id()) if peers is None else peers,

@@ -26,7 +26,7 @@ MAX_FAILED_READS = 2
 async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     """Until D's first bytes are here (all of them, unstreamed); the request is then DECODING, ``x.answer`` open.
 
-    ``prefilled`` None: the worker does both parts, so there are no blocks to lose. Returns None when the request has
+    ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Returns None when the request has
     to start again from prefill, for which it is QUEUED. Raises ApiError.
     """
     failed: set[Worker] = set()
@@ -88,6 +88,8 @@ def _confirmed(x: Exchange) -> None:
 async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker]) -> Worker | None:
     """The next D, place reserved; None when P's blocks are gone."""
     services = x.services
+    if x.place is not None:  # it skips P because there was room
+        return x.place.worker
     source = x.prefill_worker if prefilled else None
     about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, DeadlineError, UpstreamError
 from router import decode_leg, prefill_leg
 from router.attempt import LeaseLost
-from router.placement import Prompt
+from router.placement import Prefilled, Prompt
 from router.relay import relay
 from router.request import RETRIES, Event, Progress, State
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from router.services import Services
     from router.tracing.spans import RequestTrace
     from router.upstream import Answer
-    from router.workers import Place, Worker
+    from router.workers import Place, Route, Worker
 
 
 class Exchange:
@@ -135,7 +135,7 @@ class Exchange:
         while True:
             self.lost = False
             route = self.services.pool.route(self.ask.model)
-            if route.single:
+            if route.single or self._goes_direct(route):
                 prefilled = None
                 self.num_prefills += 1
                 self._take_back_first("by a worker that names no first token")
@@ -149,6 +149,20 @@ class Exchange:
                 return
             if self.num_prefills >= self.services.settings.max_prefill_attempts:
                 raise self.last_error or UpstreamError("The request failed on every worker that was tried.")
+
+    def _goes_direct(self, route: Route) -> bool:
+        """P is skipped: a place on a D is this request's now. Nobody who waits for a D is passed, nor tried twice."""
+        services, rule = self.services, self.services.direct
+        if rule.is_off or self.num_prefills or len(services.held_queue):
+            return False
+        found = rule.workers_for(self.prompt, route.decode)
+        if found is None:
+            return False
+        reason, workers = found
+        worker = self.decode_worker = services.pick_decode.pick(workers, Prefilled(self.prompt, None, 0))
+        self.occupy(services.pool.enter(worker, self.prompt.need.blocks_on(worker)))
+        services.metrics.direct[reason] += 1
+        return True
 
     async def _show_first(self, prefilled: PrefillAnswer) -> bool:
         """Send the first token; True when it was also the last."""

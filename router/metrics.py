@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from router.breaker import BreakerState
+from router.placement import Direct
 from router.request import State
 from router.worker_errors import WorkerError
 
@@ -67,6 +68,8 @@ class Metrics:
         self.aborted_in: Counter[str] = Counter()
         self.refused: Counter[int] = Counter()
         self.retries: Counter[str] = Counter({"prefill": 0, "decode": 0, "prefill_again": 0})
+        #: Requests that skipped P, by reason.
+        self.direct: Counter[str] = Counter(dict.fromkeys(Direct, 0))
         self.num_chunks = 0
         self.relayed_errors = 0
 
@@ -129,6 +132,7 @@ class RouterCollector(Collector):
         yield _counter("baton_router_aborted", "Aborted, by the state they were in.", "state", metrics.aborted_in)
         yield _counter("baton_router_refused", "Requests refused before they began.", "status", metrics.refused)
         yield _counter("baton_router_retries", "Legs that were tried again.", "leg", metrics.retries)
+        yield _counter("baton_router_direct_requests", "Requests that skipped P.", "reason", metrics.direct)
         yield _counter("baton_router_leases", "Leases tracked, by what became of them.", "event", self._leases())
         yield _counter(
             "baton_router_prefill_aborts",

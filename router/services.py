@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from router.leased_blocks import LeasedBlocks
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
-    from router.placement import PickDecode, PickPrefill
+    from router.placement import DirectRule, PickDecode, PickPrefill
     from router.prefill_aborts import PrefillAborts
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
@@ -55,6 +55,7 @@ class Services:
     leases: Leases
     prefill_aborts: PrefillAborts
     leased: LeasedBlocks
+    direct: DirectRule
     #: The other routers.
     peers: Peers
     #: What routers that died have left on workers.

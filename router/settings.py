@@ -97,6 +97,22 @@ class RouterSettings(ProcessSettings):
             "no new prompts; they wait in the router."
         ),
     )
+    min_prefill_tokens: int = Field(
+        0,
+        ge=0,
+        description=(
+            "A shorter prompt, as estimated in tokens, skips the prefill worker if a decode worker has room: that one "
+            "prefills it, which delays the tokens of what it decodes. 0: none does."
+        ),
+    )
+    min_uncached_tokens: int = Field(
+        0,
+        ge=0,
+        description=(
+            "A prompt of which a decode worker with room lacks fewer tokens, as pick_decode=affinity expects, skips "
+            "the prefill worker and goes there. 0: none does."
+        ),
+    )
     pick_prefill: Literal["least_loaded", "round_robin", "two_choices", "prefix"] = Field(
         "least_loaded",
         description=(
@@ -129,6 +145,8 @@ class RouterSettings(ProcessSettings):
             raise ValueError("without redis_url both prefill and decode need a URL")
         if self.lease_renew_interval_ms * 2 > self.lease_duration_ms:
             raise ValueError("lease_renew_interval_ms must be at most half of lease_duration_ms")
+        if self.min_uncached_tokens and self.pick_decode != "affinity":
+            raise ValueError("min_uncached_tokens needs pick_decode=affinity, which knows what decode workers have")
         return self
 
     @property

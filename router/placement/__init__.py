@@ -2,11 +2,13 @@
 
 ``available``     who may be picked at all
 ``need``          the room a request takes
+``direct``        which requests skip P
 ``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
 ``prefix_index``  which beginnings of prompts each worker was sent
 """
 
 from router.placement.available import Ahead, available, in_question, placeable
+from router.placement.direct import Direct, DirectRule
 from router.placement.need import Need
 from router.placement.policies import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.ports import OnGone, PickDecode, PickPrefill
@@ -16,6 +18,8 @@ __all__ = [
     "DECODE_POLICIES",
     "PREFILL_POLICIES",
     "Ahead",
+    "Direct",
+    "DirectRule",
     "Need",
     "OnGone",
     "PickDecode",

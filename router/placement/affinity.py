@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from router.placement.ports import OnGone
-    from router.placement.prompt import Prefilled
+    from router.placement.prompt import Prefilled, Prompt
     from router.workers import Worker
 
 
@@ -23,3 +23,7 @@ class Affinity:
     def pick(self, workers: Sequence[Worker], prefilled: Prefilled) -> Worker:
         """See ``PickDecode``."""
         return self._prefix.pick(workers, prefilled.prompt)
+
+    def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
+        """Those not too busy that have some of the prompt and are thought to lack fewer than so many of its tokens."""
+        return self._prefix.holding(workers, prompt, num_missing)

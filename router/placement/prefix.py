@@ -45,6 +45,19 @@ class Prefix:
         self.index.note(key_of(worker), chunks, _capacity(worker))
         return worker
 
+    def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
+        """Those not too busy that have some of the prompt and are thought to lack fewer than so many of its tokens."""
+        chunks = prompt.chunks
+        if not chunks or not workers:
+            return []
+        lowest = min(share(worker) for worker in workers)
+        found = []
+        for worker in workers:
+            match = 0 if _too_busy(share(worker), lowest) else self.index.longest(key_of(worker), chunks)
+            if match and prompt.num_tokens_behind(match) < num_missing:
+                found.append(worker)
+        return found
+
     def _best(self, workers: Sequence[Worker], chunks: Sequence[int]) -> Sequence[Worker]:
         """Those with most of the prompt among those not too busy; all, if nobody has enough of it."""
         if not chunks or len(workers) == 1:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.placement.chunks import chunk_hashes
+from router.placement.chunks import CHUNK_BYTES, chunk_hashes
 from router.placement.need import Need
 
 if TYPE_CHECKING:
@@ -34,13 +35,22 @@ class Prompt(msgspec.Struct):
     #: How many tokens it is, if it came as token ids.
     num_ids: int | None = None
     _chunks: tuple[int, ...] | None = None
+    _text_bytes: int = 0
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """See ``chunk_hashes``. Computed when first asked for, so that only policies that use it pay for it."""
         if self._chunks is None:
-            self._chunks = chunk_hashes(self.text(), self.model)
+            text = self.text()
+            self._text_bytes = len(text)
+            self._chunks = chunk_hashes(text, self.model)
         return self._chunks
+
+    def num_tokens_behind(self, num_chunks: int) -> int:
+        """An estimate of what the prompt is longer than its first so many chunks (at most all it has)."""
+        if not self.chunks:
+            return self.num_tokens
+        return math.ceil(self.num_tokens * max(0.0, 1 - num_chunks * CHUNK_BYTES / self._text_bytes))
 
     @property
     def num_tokens(self) -> int:

@@ -1,0 +1,56 @@
+"""Which requests skip P: the decode worker prefills them, because moving the blocks is not worth it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from router.placement.available import Ahead, in_question, placeable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.placement.prompt import Prompt
+    from router.workers import Worker
+
+
+class Direct(StrEnum):
+    """Why a request skips P."""
+
+    #: Its prompt is short.
+    SHORT = "short"
+    #: Most of its prompt is on the decode worker.
+    CACHED = "cached"
+
+
+class KnowsCaches(Protocol):
+    """A policy that knows what decode workers have."""
+
+    def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
+        """Those not too busy that have some of the prompt and are thought to lack fewer than so many of its tokens."""
+
+
+class DirectRule:
+    """Prompts of fewer than ``min_prefill_tokens``, or of which a worker lacks fewer than ``min_uncached_tokens``.
+
+    0 switches the one or the other off.
+    """
+
+    def __init__(self, min_prefill_tokens: int, min_uncached_tokens: int, caches: KnowsCaches | None) -> None:
+        self._min_prefill_tokens = min_prefill_tokens
+        self._min_uncached_tokens = min_uncached_tokens if caches is not None else 0
+        self._caches = caches
+        self.is_off = not (self._min_prefill_tokens or self._min_uncached_tokens)
+
+    def workers_for(self, prompt: Prompt, workers: Sequence[Worker]) -> tuple[Direct, list[Worker]] | None:
+        """Why the request skips P and who may have it, all with room now. None: P first, also while nobody has room.
+
+        Waiting for P is no loss then: the prompt is computed meanwhile, and a D chosen once it has room.
+        """
+        is_short = prompt.num_tokens < self._min_prefill_tokens
+        if not is_short and not self._min_uncached_tokens:
+            return None
+        found = placeable(in_question(workers, frozenset()), prompt.need.fits, Ahead(), None)
+        if not is_short and self._caches is not None:
+            found = self._caches.holding(found, prompt, self._min_uncached_tokens)
+        return (Direct.SHORT if is_short else Direct.CACHED, found) if found else None
