@@ -30,6 +30,8 @@ class RouterRecord(msgspec.Struct, kw_only=True, frozen=True):
     internal_url: str
     #: Routers that share one public port have the same; empty: it shares its port with nobody.
     group: str = ""
+    #: When its process started, Unix time in seconds, by its own clock: for people. 0: not told.
+    started_s: int = 0
 
 
 def new_router_id() -> str:

@@ -45,7 +45,7 @@ SHARED = frozenset(
 #: Settings whose value is never shown, neither in help nor in errors.
 SECRET = frozenset({"redis_url", "internal_token", "admin_token", "api_keys"})
 #: Settings that only a parent process uses; not shown in help.
-HIDDEN = frozenset({"status_fd"})
+HIDDEN = frozenset({"status_fd", "group"})
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 

@@ -15,22 +15,27 @@ from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
 from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
-from registry.announcement import WORKERS
+from registry.announcement import ROUTERS, WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
 from registry.task_end import end_task
 from router.app import create_app
 from router.build import build_services
+from router.dashboard.recorder import Recorder
+from router.dashboard.routes import live_part_routes
 from router.discovery import discover
 from router.health import HealthProbes
 from router.lease_client import LeaseClient
 from router.lease_view import LeaseListing
+from router.peers.app import internal_app
+from router.peers.membership import Membership
 from router.server import RouterServer, listen
 
 if TYPE_CHECKING:
     import socket
 
     from leases.store import LeaseStore
+    from protocol.router import RouterRecord
     from protocol.status import Status
     from protocol.worker import WorkerStatus
     from registry.store import Registry
@@ -49,24 +54,38 @@ def run(settings: RouterSettings) -> int:
         sock = listen(settings.host, settings.port)
     except OSError as error:
         return _fail(settings, str(error.strerror))
-    with contextlib.closing(sock):
+    with contextlib.ExitStack() as bound:
+        bound.enter_context(contextlib.closing(sock))
+        internal = None
         try:
             stores = connect(settings)
+            if stores.routers is not None:
+                internal = listen(settings.bound_internal_host, settings.internal_port)
+                bound.enter_context(contextlib.closing(internal))
         except ValueError:  # an option in the URL; the message may repeat it
             return _fail(settings, "redis_url is not understood by the Redis client")
-        uvloop.run(serve(settings, sock, stores))
+        except OSError as error:
+            return _fail(settings, f"internal port: {error.strerror}")
+        uvloop.run(serve(settings, sock, stores, internal))
     return 0
 
 
-async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -> None:
-    """Serve on a bound socket until told to stop; then close everything in the order that nothing is needed after."""
+async def serve(
+    settings: RouterSettings, sock: socket.socket, stores: Stores, internal: socket.socket | None = None
+) -> None:
+    """Serve on bound sockets until told to stop; then close everything in the order that nothing is needed after.
+
+    ``internal`` is for other routers; without Redis there are none.
+    """
     tell(settings, Progress(text="router: connecting"))
     leases = LeaseClient(stores.leases, settings)
-    services = build_services(settings, leases)
+    membership = None if stores.routers is None else Membership(settings, stores.routers)
+    services = build_services(settings, leases, None if membership is None else membership.peers)
     probes = HealthProbes(services.upstream, services.pool)
     services.pool.add_static(settings.prefill, settings.decode)
     watch = asyncio.get_running_loop().create_task(discover(stores.registry, services.pool))
-    front = create_app(services, LeaseListing(stores.leases))
+    recorder = Recorder(services)
+    front = create_app(services, LeaseListing(stores.leases), recorder)
     url = _url(settings.host, sock)
 
     def on_ready() -> None:
@@ -75,31 +94,41 @@ async def serve(settings: RouterSettings, sock: socket.socket, stores: Stores) -
 
     server = RouterServer(front, services, on_ready=on_ready)
     try:
+        if membership is not None and internal is not None:
+            await membership.start(internal_app(services, live_part_routes(services, recorder)), sock, internal)
         await server.serve(sockets=[sock])
     finally:
+        services.peers.on_dead.clear()  # what acts on it is about to close
         await end_task(watch)
         await probes.close()
         await services.prefill_aborts.close()
         await services.cleanup.close()
         await services.upstream.close()
         await leases.close()
+        if membership is not None:
+            await membership.stop()
         await stores.registry.close()
         stores.leases.close()
 
 
 class Stores:
-    """Where leases and worker records live."""
+    """Where leases and the records of workers and routers live."""
 
-    def __init__(self, leases: LeaseStore, registry: Registry[WorkerStatus]) -> None:
+    def __init__(
+        self, leases: LeaseStore, registry: Registry[WorkerStatus], routers: Registry[RouterRecord] | None = None
+    ) -> None:
         self.leases = leases
         self.registry = registry
+        #: None: this router meets no other.
+        self.routers = routers
 
 
 def connect(settings: RouterSettings) -> Stores:
     """Redis, or nothing shared at all. Connections are made when first needed. Raises ValueError for a useless URL."""
     if not settings.redis_url:
         return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
-    return Stores(RedisLeaseStore(settings.redis_url), RedisRegistry(settings.redis_url, WORKERS))
+    url = settings.redis_url
+    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS), RedisRegistry(url, ROUTERS))
 
 
 def tell(settings: RouterSettings, status: Status) -> None:

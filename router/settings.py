@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from protocol.addresses import worker_url
 from protocol.settings import LOOPBACK, ProcessSettings
+
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
 
 class RouterSettings(ProcessSettings):
@@ -25,6 +28,24 @@ class RouterSettings(ProcessSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the HTTP API; 0 lets the system choose.")
+    internal_host: str | None = Field(
+        None,
+        description="Address of the port for other routers. Default: the same as host where there is an internal "
+        "token, else 127.0.0.1.",
+    )
+    internal_port: int = Field(
+        0, ge=0, le=65535, description="Port for other routers; 0 lets the system choose. Not opened without Redis."
+    )
+    advertise_host: str | None = Field(
+        None,
+        description="Host name or address at which other routers reach this one. "
+        "Default: the address listened on, or this machine's name where that means all addresses.",
+    )
+    group: str = Field(
+        "",
+        pattern=r"^[0-9a-f]*$",
+        description="Random id that the processes of one port have in common, given by their parent.",
+    )
     prefill: tuple[str, ...] = Field((), description="Base URLs of prefill workers that are not in the registry.")
     decode: tuple[str, ...] = Field((), description="Base URLs of decode workers that are not in the registry.")
     trust_static_workers: bool = Field(
@@ -143,11 +164,26 @@ class RouterSettings(ProcessSettings):
             )
         if not self.redis_url and not (self.prefill and self.decode):
             raise ValueError("without redis_url both prefill and decode need a URL")
+        if self.internal_token is None and self.bound_internal_host not in LOOPBACK:
+            raise ValueError("internal_host is not a loopback address: that needs an internal_token")
         if self.lease_renew_interval_ms * 2 > self.lease_duration_ms:
             raise ValueError("lease_renew_interval_ms must be at most half of lease_duration_ms")
         if self.min_uncached_tokens and self.pick_decode != "affinity":
             raise ValueError("min_uncached_tokens needs pick_decode=affinity, which knows what decode workers have")
         return self
+
+    @property
+    def bound_internal_host(self) -> str:
+        """Where the internal port listens."""
+        if self.internal_host is not None:
+            return self.internal_host
+        return "127.0.0.1" if self.internal_token is None else self.host
+
+    def advertised(self, bound: str) -> str:
+        """The host that other routers use for a port bound to ``bound``."""
+        if self.advertise_host is not None and bound not in LOOPBACK:
+            return self.advertise_host
+        return socket.gethostname() if bound in _ANY_ADDRESS else bound
 
     @property
     def serves_admin(self) -> bool:

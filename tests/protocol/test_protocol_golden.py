@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol import status, steps
-from protocol.handoff import KVTransferParams
+from protocol.handoff import KVTransferParams, Resume
 from protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
 from protocol.router import RouterRecord
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
@@ -31,6 +31,7 @@ PARAMS = KVTransferParams(
     seed=-7,
     created=1_700_000_000,
     num_cached_tokens=16,
+    output_token_ids=[4],
 )
 COMPATIBILITY = Compatibility(
     weights_fingerprint="f",
@@ -55,7 +56,7 @@ METADATA = RankMetadata(
     version_address=4096,
     shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
 )
-ROUTER = RouterRecord(router_id="0123456789ab", url="http://h:1", internal_url="http://h:2", group="g")
+ROUTER = RouterRecord(router_id="0123456789ab", url="http://h:1", internal_url="http://h:2", group="g", started_s=5)
 STATUS = WorkerStatus(
     record=WorkerRecord(
         worker_id="w1",
@@ -82,7 +83,11 @@ JSON: list[tuple[Any, bytes]] = [
         b'"remote_host":"127.0.0.1","remote_port":9,"remote_block_ids":[[1,2]],"remote_num_tokens":20,"tp_size'
         b'":1,"pp_size":1,"dcp_size":1,"transfer_mode":"pull","lease_id":"aa","block_versions":[92233720368547'
         b'75808,18446744073709551615],"first_token":5,"first_logprobs":{"tokens":["a"]},"prompt_token_ids":[1,'
-        b'2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16}',
+        b'2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16,"output_token_ids":[4]}',
+    ),
+    (
+        Resume(token_ids=[4, 5], created=1_700_000_000),
+        b'{"token_ids":[4,5],"created":1700000000}',
     ),
     (
         WorkerAnnouncement(id="w1", ttl_ms=3000, entry=STATUS),
@@ -99,7 +104,7 @@ JSON: list[tuple[Any, bytes]] = [
     (
         RouterAnnouncement(id="0123456789ab", ttl_ms=1500, entry=ROUTER),
         b'{"router_id":"0123456789ab","ttl_ms":1500,"record":{"router_id":"0123456789ab","url":"http://h:1",'
-        b'"internal_url":"http://h:2","group":"g"}}',
+        b'"internal_url":"http://h:2","group":"g","started_s":5}}',
     ),
     (
         RouterAnnouncement(id="0123456789ab"),

@@ -1,0 +1,41 @@
+"""What a router answers other routers on its internal port. ``internal.py`` has checked the token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from protocol.errors import ApiError
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from router.services import Services
+
+
+class Health(BaseModel):
+    """``GET /health``: the process lives."""
+
+    status: str = "ok"
+    router_id: str
+
+
+def internal_app(services: Services, *more: APIRouter) -> FastAPI:
+    """The application behind the internal port; ``more`` are routes of other parts, under ``/internal``."""
+    app = FastAPI(title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.exception_handler(ApiError)
+    async def own(_: Request, error: ApiError) -> Response:
+        return JSONResponse(error.body(), status_code=error.status)
+
+    @app.get("/health")
+    async def health() -> Health:
+        """Open: for probes of the machinery around."""
+        return Health(router_id=services.router_id)
+
+    for routes in more:
+        app.include_router(routes, prefix="/internal")
+    return app

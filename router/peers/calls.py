@@ -1,0 +1,53 @@
+"""What one router asks of others: a call on their internal ports, bounded in time and size, that never raises."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from router.peers.port import PeerAnswer
+from router.upstream import ConnectError, LegError, LegTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from protocol.router import RouterRecord
+    from router.upstream import Upstream
+
+#: Seconds for a connection, and an answer, and the whole of it.
+CALL_TIMEOUT_S = 2.0
+#: 16384 requests of half a kilobyte each, eight times over.
+_MAX_ANSWER_BYTES = 64 << 20
+
+
+class PeerCalls:
+    """Calls with the headers that open an internal port."""
+
+    def __init__(self, upstream: Upstream, headers: Sequence[tuple[str, str]]) -> None:
+        self._upstream = upstream
+        self._headers = headers
+
+    async def ask_all(self, records: Iterable[RouterRecord], method: str, path: str, body: bytes) -> list[PeerAnswer]:
+        """Ask all of them at once; one answer each, in the same order."""
+        return list(await asyncio.gather(*(self.ask(record, method, path, body) for record in records)))
+
+    async def ask(self, record: RouterRecord, method: str, path: str, body: bytes) -> PeerAnswer:
+        """What one of them says, or why it says nothing."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                answer = await self._upstream.request(
+                    method, record.internal_url, path, self._headers, body, CALL_TIMEOUT_S
+                )
+                try:
+                    whole = await answer.read(_MAX_ANSWER_BYTES, CALL_TIMEOUT_S)
+                finally:
+                    answer.close()
+        except (LegError, TimeoutError) as error:
+            return PeerAnswer(record.router_id, error=_why(error))
+        return PeerAnswer(record.router_id, answer.status, whole)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ConnectError):
+        return "it does not accept connections"
+    return "it did not answer in time" if isinstance(error, LegTimeout | TimeoutError) else "the connection broke"

@@ -1,0 +1,168 @@
+"""The internal port: for other routers, with the internal token; only ``/health`` is open.
+
+It is a server of its own. It answers while the public port drains, and closes last: its end is what tells the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from protocol.errors import ApiError
+from router.auth import BearerKeys
+from router.body import BodyReader, replay
+from router.exit import ClientGone
+from router.peers.link import ALIVE_PATH
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Generator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from router.settings import RouterSettings
+
+log = logging.getLogger("baton.router")
+
+#: Longer than any other router keeps a connection in its pool.
+_KEEP_ALIVE_S = 300
+#: Seconds that calls in progress get when the port closes.
+_CLOSE_S = 1
+
+
+class InternalFront:
+    """Who it is comes first, then the body, which is bounded; then ``app``. Links are held open here."""
+
+    def __init__(self, settings: RouterSettings, app: ASGIApp) -> None:
+        token = settings.internal_token
+        self._keys = BearerKeys(() if token is None else (token,))
+        self._bodies = BodyReader(settings.max_body_bytes)
+        self._body_timeout_s = settings.body_timeout_s
+        self._app = app
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """End all links."""
+        self._closed.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        try:
+            if scope["path"] != "/health":
+                self._keys.check(headers.get(b"authorization"))
+            body = b""
+            if scope["method"] not in {"GET", "HEAD"}:
+                body = await self._bodies.read(headers, receive, self._body_timeout_s)
+        except ClientGone:
+            return
+        except ApiError as error:
+            await _answer(send, error.status, error.to_json())
+            return
+        if scope["path"] == ALIVE_PATH:
+            await self._hold(receive, send)
+        else:
+            await self._app(scope, replay(body, receive), send)
+
+    async def _hold(self, receive: Receive, send: Send) -> None:
+        """An answer without end."""
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"no-store")]})
+        await send({"type": "http.response.body", "body": b"alive\n", "more_body": True})
+        waits = [asyncio.ensure_future(_until_gone(receive)), asyncio.ensure_future(self._closed.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class InternalPort:
+    """Serves the internal port on one socket. ``start`` returns once it answers."""
+
+    def __init__(self, front: InternalFront, sock: socket.socket) -> None:
+        self._sock = sock
+        self._server = _Server(front)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Accept connections. Raises what uvicorn raises."""
+        self._task = asyncio.create_task(self._server.serve([self._sock]), name="internal-port")
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait({self._task, up}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._task.done():
+            await self._task
+
+    async def stop(self) -> None:
+        """Refuse connections, then end the links: whoever sees its link end and asks again must be refused."""
+        if self._task is not None:
+            self._server.leave()
+            await self._task
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is up, and leaves signals to the public port."""
+
+    def __init__(self, front: InternalFront) -> None:
+        super().__init__(
+            uvicorn.Config(
+                front,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_CLOSE_S,
+            )
+        )
+        self._front = front
+        self.up = asyncio.Event()
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        """Shut down now."""
+        self.should_exit = True
+        self._leaving.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    async def main_loop(self) -> None:
+        """uvicorn's looks ten times a second whether it should stop, and makes a date that nobody wants."""
+        await self._leaving.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for sock in sockets or ():
+            sock.close()
+        self._front.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _answer(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,78 @@
+"""A link: one ``GET /internal/alive`` whose answer never ends while the other process lives.
+
+A connection of its own and not the pool's: whether it is refused or does not come about makes the verdict, and nothing
+may be tried twice unnoticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ALIVE_PATH = "/internal/alive"
+#: A host that went away without a word ends its links: probed after so many idle seconds, so often, so many times.
+_PROBES = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3}
+
+
+class LinkRefused(Exception):
+    """Nobody listens there."""
+
+
+class NoLink(Exception):
+    """No connection or no answer in time, or another answer than a link."""
+
+
+class Link:
+    """An open link. ``close`` it in every case."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def ended(self) -> None:
+        """Wait until the other side is gone, or may be."""
+        with contextlib.suppress(OSError):
+            while await self._reader.read(1 << 16):
+                pass
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._writer.close()
+
+
+async def open_link(internal_url: str, headers: Sequence[tuple[str, str]], timeout_s: float) -> Link:
+    """A link to the router there, once it has answered. Raises LinkRefused and NoLink."""
+    place = urlsplit(internal_url)
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            _probe(writer.get_extra_info("socket"))
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+            writer.write(f"GET {ALIVE_PATH} HTTP/1.1\r\nhost: {place.netloc}\r\n{lines}\r\n".encode("latin-1"))
+            head = await reader.readuntil(b"\r\n\r\n")
+        if head.split(b" ", 2)[1:2] != [b"200"]:
+            raise NoLink("it answers something else")
+    except BaseException as error:
+        if writer is not None:
+            writer.close()
+        if isinstance(error, ConnectionRefusedError):
+            raise LinkRefused from None
+        if isinstance(error, TimeoutError | OSError | asyncio.IncompleteReadError | asyncio.LimitOverrunError):
+            raise NoLink(type(error).__name__) from None
+        raise
+    return Link(reader, writer)
+
+
+def _probe(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        option = getattr(socket, name, None)
+        if option is not None:  # not every system has all of them
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

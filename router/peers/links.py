@@ -1,0 +1,159 @@
+"""``LinkedPeers``: the other routers of one Redis, each with a link that tells when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from router.peers.link import LinkRefused, NoLink, open_link
+from router.peers.verdict import Peer, PeerEvent, PeerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+
+    from protocol.router import RouterRecord
+    from router.peers.calls import PeerCalls
+    from router.peers.port import PeerAnswer
+
+log = logging.getLogger("baton.router")
+
+#: Longest wait for a link: connection and first line.
+LINK_TIMEOUT_S = 2.0
+#: Seconds until somebody who cannot be reached is tried again; doubled up to the limit.
+FIRST_RETRY_S = 0.02
+MAX_RETRY_S = 2.0
+
+
+@dataclass(eq=False)
+class _Kept:
+    """One of the others, and what keeps its link."""
+
+    peer: Peer
+    vanished: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+
+class LinkedPeers:
+    """``Peers`` that announce themselves in the registry. ``apply`` its lists; ``close`` at the end."""
+
+    def __init__(self, router_id: str, calls: PeerCalls, headers: Sequence[tuple[str, str]]) -> None:
+        """``headers`` open an internal port."""
+        self.router_id = router_id
+        self.on_dead: list[Callable[[str], None]] = []
+        #: Set once the registry has said who there is.
+        self.met = asyncio.Event()
+        self._calls = calls
+        self._headers = headers
+        self._kept: dict[str, _Kept] = {}
+
+    def __repr__(self) -> str:
+        return f"<LinkedPeers of {self.router_id}: {[kept.peer for kept in self._kept.values()]}>"
+
+    def __iter__(self) -> Iterator[RouterRecord]:
+        return iter([peer.record for peer in self.peers()])
+
+    def peers(self) -> list[Peer]:
+        """What is known of each of the others, the dead left out, by id."""
+        return [kept.peer for _, kept in sorted(self._kept.items()) if not kept.peer.dead]
+
+    async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
+        """See the port."""
+        return await self._calls.ask_all(self, method, path, body)
+
+    async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
+        """See the port."""
+        kept = self._kept.get(router_id)
+        if kept is None or kept.peer.dead:
+            return None
+        return await self._calls.ask(kept.peer.record, method, path, body)
+
+    def apply(self, entries: Iterable[RouterRecord]) -> None:
+        """Take over the registry's list: who is new is met, who is missing is asked whether it lives."""
+        present = {record.router_id: record for record in entries if record.router_id != self.router_id}
+        for router_id, record in present.items():
+            if router_id not in self._kept:
+                self._meet(record)
+            self._kept[router_id].peer.seen()
+        for router_id in self._kept.keys() - present.keys():
+            self._miss(self._kept[router_id])
+        self.met.set()
+
+    async def close(self) -> None:
+        """Give up all links; nobody is declared dead any more."""
+        tasks = [kept.task for kept in self._kept.values() if kept.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _meet(self, record: RouterRecord) -> None:
+        loop = asyncio.get_running_loop()
+        kept = self._kept[record.router_id] = _Kept(Peer(record, loop.time()))
+        kept.task = loop.create_task(self._keep(kept), name=f"link to {record.router_id}")
+
+    def _miss(self, kept: _Kept) -> None:
+        """Its presence is gone. That counts once: every later list is without it as well."""
+        if kept.peer.announced:
+            self._note(kept.peer, PeerEvent.VANISHED)
+            kept.vanished.set()
+        if kept.peer.dead:
+            self._forget(kept)
+
+    def _forget(self, kept: _Kept) -> None:
+        """It is dead and not in the registry. Should it come back, it is new."""
+        self._kept.pop(kept.peer.record.router_id, None)
+        if kept.task is not asyncio.current_task() and kept.task is not None:
+            kept.task.cancel()
+
+    def _note(self, peer: Peer, event: PeerEvent) -> None:
+        before, router_id = peer.state, peer.record.router_id
+        state = peer.on(event, asyncio.get_running_loop().time())
+        if state is not before:
+            log.info("router %s: %s, so it is %s", router_id, event, state)
+        if peer.dead and before is not state:
+            for listener in self.on_dead:
+                listener(router_id)
+
+    async def _keep(self, kept: _Kept) -> None:
+        """Hold a link to it, for as long as it lives."""
+        peer, retry_s = kept.peer, FIRST_RETRY_S
+        while not peer.dead:
+            if await self._linked(kept):
+                retry_s = FIRST_RETRY_S
+            elif not peer.dead:
+                await _until_vanished(kept, asyncio.sleep(retry_s))
+                retry_s = min(2 * retry_s, MAX_RETRY_S)
+        if not peer.announced:
+            self._forget(kept)
+
+    async def _linked(self, kept: _Kept) -> bool:
+        """Open a link and hold it until it ends or should be looked at; False: none could be had."""
+        peer = kept.peer
+        try:
+            link = await open_link(peer.record.internal_url, self._headers, LINK_TIMEOUT_S)
+        except LinkRefused:
+            self._note(peer, PeerEvent.REFUSED)
+            return False
+        except NoLink:
+            self._note(peer, PeerEvent.NO_ANSWER)
+            return False
+        with contextlib.closing(link):
+            kept.vanished.clear()  # it has answered since
+            self._note(peer, PeerEvent.OPENED)
+            await _until_vanished(kept, link.ended())
+        if peer.state is PeerState.LINKED:
+            self._note(peer, PeerEvent.BROKE)
+        return True
+
+
+async def _until_vanished(kept: _Kept, other: Coroutine[Any, Any, None]) -> None:
+    """Until ``other`` is over, or the presence of that router is."""
+    waits = [asyncio.ensure_future(other), asyncio.ensure_future(kept.vanished.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    kept.vanished.clear()

@@ -1,0 +1,61 @@
+"""This router among the others: its internal port, its presence, what it sees of them. Begun and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.router import new_router_id
+from registry.task_end import end_task
+from router.discovery import discover
+from router.http_client import HttpUpstream
+from router.peers.calls import CALL_TIMEOUT_S, PeerCalls
+from router.peers.internal import InternalFront, InternalPort
+from router.peers.links import LinkedPeers
+from router.peers.presence import presence, record_of
+
+if TYPE_CHECKING:
+    import socket
+
+    from starlette.types import ASGIApp
+
+    from protocol.router import RouterRecord
+    from registry.announcer import Announcer
+    from registry.store import Registry
+    from router.settings import RouterSettings
+
+
+class Membership:
+    """``peers`` can be used at once; the others see this router from ``start`` to ``stop``. Needs a running loop."""
+
+    def __init__(self, settings: RouterSettings, registry: Registry[RouterRecord]) -> None:
+        token = settings.internal_token
+        headers = () if token is None else (("authorization", f"Bearer {token.get_secret_value()}"),)
+        self._settings = settings
+        self._registry = registry
+        self._upstream = HttpUpstream(CALL_TIMEOUT_S)
+        self.peers = LinkedPeers(new_router_id(), PeerCalls(self._upstream, headers), headers)
+        self._port: InternalPort | None = None
+        self._presence: Announcer[RouterRecord] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self, app: ASGIApp, public: socket.socket, internal: socket.socket) -> None:
+        """Serve ``app`` on the internal socket, then tell the others, then look who they are."""
+        self._port = InternalPort(InternalFront(self._settings, app), internal)
+        await self._port.start()
+        record = record_of(self.peers.router_id, self._settings, public, internal)
+        self._presence = presence(self._registry, record)
+        await self._presence.start()
+        self._watch = asyncio.create_task(discover(self._registry, self.peers), name="routers")
+
+    async def stop(self) -> None:
+        """Withdraw, and only then close the port: the others find nobody there, and nothing to clean up."""
+        if self._presence is not None:
+            await self._presence.stop()
+        if self._watch is not None:
+            await end_task(self._watch)
+        if self._port is not None:
+            await self._port.stop()
+        await self.peers.close()
+        await self._upstream.close()
+        await self._registry.close()

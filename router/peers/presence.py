@@ -1,0 +1,40 @@
+"""How this router shows itself to the others: its record in the registry, again and again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from protocol.router import RouterRecord
+from registry.announcer import Announcer
+
+if TYPE_CHECKING:
+    import socket
+
+    from registry.store import Registry
+    from router.settings import RouterSettings
+
+#: Milliseconds between two announcements, and how long one holds: three may be lost.
+INTERVAL_MS = 400
+TTL_MS = 1500
+
+
+def record_of(router_id: str, settings: RouterSettings, public: socket.socket, internal: socket.socket) -> RouterRecord:
+    """What the others are to know of this router, by its bound sockets."""
+    return RouterRecord(
+        router_id=router_id,
+        url=_base_url(settings.advertised(settings.host), public),
+        internal_url=_base_url(settings.advertised(settings.bound_internal_host), internal),
+        group=settings.group,
+        started_s=int(time.time()),
+    )
+
+
+def presence(registry: Registry[RouterRecord], record: RouterRecord) -> Announcer[RouterRecord]:
+    """``start`` it once the internal port answers; ``stop`` withdraws the record."""
+    return Announcer(registry, record.router_id, lambda: record, interval_ms=INTERVAL_MS, ttl_ms=TTL_MS, who="router")
+
+
+def _base_url(host: str, sock: socket.socket) -> str:
+    port = sock.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,109 @@
+"""Whether another router lives: a table of states and events, without I/O. Times are the loop's clock in seconds.
+
+The end of a link is the event that says a router may have died. A connection refused after that settles it. A router
+that cannot be reached at all may be behind a broken network, or be stopped: it is dead once its presence has run out
+too. One that answers is alive whatever the registry says.
+
+========  ======================================================================
+state     what is known
+========  ======================================================================
+NEW       it has announced itself; nobody has tried to reach it
+UNMET     it was never reached: its address may be wrong, so being refused says nothing
+LINKED    its link is open
+LOST      the link broke, or its presence ran out: it is being asked
+SILENT    it cannot be reached
+DEAD      the end; it counts as a new router if it announces itself after its presence ran out
+========  ======================================================================
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protocol.router import RouterRecord
+
+
+class PeerState(StrEnum):
+    """What is known of another router."""
+
+    NEW = "new"
+    UNMET = "unmet"
+    LINKED = "linked"
+    LOST = "lost"
+    SILENT = "silent"
+    DEAD = "dead"
+
+
+class PeerEvent(StrEnum):
+    """What happens to it."""
+
+    #: A new link is open: it answers.
+    OPENED = "opened"
+    #: Its link ended.
+    BROKE = "broke"
+    #: Nobody listens on its internal port.
+    REFUSED = "refused"
+    #: No connection, or no answer, in time.
+    NO_ANSWER = "no_answer"
+    #: Its presence ran out, or it took it back.
+    VANISHED = "vanished"
+
+
+_S, _E = PeerState, PeerEvent
+TABLE: dict[PeerState, dict[PeerEvent, PeerState]] = {
+    _S.NEW: {_E.OPENED: _S.LINKED, _E.REFUSED: _S.UNMET, _E.NO_ANSWER: _S.UNMET, _E.VANISHED: _S.NEW},
+    _S.UNMET: {_E.OPENED: _S.LINKED, _E.REFUSED: _S.UNMET, _E.NO_ANSWER: _S.UNMET, _E.VANISHED: _S.DEAD},
+    _S.LINKED: {_E.BROKE: _S.LOST, _E.VANISHED: _S.LOST},
+    _S.LOST: {_E.OPENED: _S.LINKED, _E.REFUSED: _S.DEAD, _E.NO_ANSWER: _S.SILENT, _E.VANISHED: _S.LOST},
+    _S.SILENT: {_E.OPENED: _S.LINKED, _E.REFUSED: _S.DEAD, _E.NO_ANSWER: _S.SILENT, _E.VANISHED: _S.DEAD},
+    _S.DEAD: {_E.VANISHED: _S.DEAD},
+}
+
+
+class IllegalPeerEvent(Exception):
+    """The event cannot happen in that state; nothing has changed."""
+
+    def __init__(self, state: PeerState, event: PeerEvent) -> None:
+        super().__init__(f"{event} in state {state}")
+
+
+class Peer:
+    """One other router. ``since_s`` is when it came into its state."""
+
+    def __init__(self, record: RouterRecord, now_s: float) -> None:
+        self.record = record
+        self.state = PeerState.NEW
+        self.since_s = now_s
+        #: The registry has its presence.
+        self.announced = True
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.record.router_id} {self.state}{'' if self.announced else ' not announced'}>"
+
+    def on(self, event: PeerEvent, now_s: float) -> PeerState:
+        """Take over an event; the state it leads to. Raises IllegalPeerEvent and changes nothing."""
+        following = TABLE[self.state].get(event)
+        if following is None:
+            raise IllegalPeerEvent(self.state, event)
+        if event is PeerEvent.VANISHED:
+            self.announced = False
+        elif not self.announced:  # it vanished before it could not be reached
+            following = TABLE[following].get(PeerEvent.VANISHED, following) if _out_of_reach(following) else following
+        if following is not self.state:
+            self.state, self.since_s = following, now_s
+        return following
+
+    @property
+    def dead(self) -> bool:
+        """It has died, or left."""
+        return self.state is PeerState.DEAD
+
+    def seen(self) -> None:
+        """The registry has its presence (again)."""
+        self.announced = True
+
+
+def _out_of_reach(state: PeerState) -> bool:
+    return state in {PeerState.UNMET, PeerState.SILENT}

@@ -1,0 +1,171 @@
+"""Links between routers: internal ports in this process, the registry played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fastapi import FastAPI
+from router_cluster import eventually, make_settings
+
+from protocol.router import RouterRecord
+from router.http_client import HttpUpstream
+from router.peers import links
+from router.peers.calls import PeerCalls
+from router.peers.internal import InternalFront, InternalPort
+from router.peers.links import LinkedPeers
+from router.server import listen
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+TOKEN = "s3cret-internal"
+OTHER = "b" * 12
+
+
+def app() -> FastAPI:
+    made = FastAPI()
+
+    @made.get("/internal/echo")
+    async def echo() -> dict[str, str]:
+        return {"from": OTHER}
+
+    return made
+
+
+class OtherRouter:
+    """One that answers on its internal port."""
+
+    def __init__(self, port: int = 0) -> None:
+        sock = listen("127.0.0.1", port)
+        self.port = sock.getsockname()[1]
+        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{self.port}")
+        self._port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), app()), sock)
+
+    async def __aenter__(self) -> OtherRouter:
+        await self._port.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._port.stop()
+
+
+class Mute:
+    """Takes connections and never says a word."""
+
+    async def __aenter__(self) -> Mute:
+        self.num_connections = 0
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        self._writers: list[asyncio.StreamWriter] = []
+        port = self._server.sockets[0].getsockname()[1]
+        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{port}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._server.close()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self.num_connections += 1
+
+
+@asynccontextmanager
+async def linked(token: str = TOKEN) -> AsyncIterator[LinkedPeers]:
+    upstream, headers = HttpUpstream(2.0), (("authorization", f"Bearer {token}"),)
+    peers = LinkedPeers("a" * 12, PeerCalls(upstream, headers), headers)
+    dead: list[str] = []
+    peers.on_dead.append(dead.append)
+    peers.dead = dead  # type: ignore[attr-defined]
+    try:
+        yield peers
+    finally:
+        await peers.close()
+        await upstream.close()
+
+
+def deaths(peers: Any) -> list[str]:
+    return list(peers.dead)
+
+
+def state(peers: LinkedPeers) -> str:
+    return " ".join(peer.state for peer in peers.peers())
+
+
+async def test_others_are_met_asked_and_missed() -> None:
+    async with linked() as peers:
+        async with OtherRouter() as other:
+            peers.apply([other.record])
+            assert list(peers) == [other.record]
+            await eventually(lambda: state(peers) == "linked")
+            (answer,) = await peers.gather("GET", "/internal/echo")
+            assert (answer.router_id, answer.ok, answer.body, answer.error) == (
+                OTHER,
+                True,
+                b'{"from":"bbbbbbbbbbbb"}',
+                "",
+            )
+            assert await peers.ask(OTHER, "GET", "/internal/echo") == answer
+            assert await peers.ask("c" * 12, "GET", "/internal/echo") is None
+        await eventually(lambda: deaths(peers) == [OTHER])
+        assert list(peers) == [], "although the registry has not forgotten it"
+        peers.apply([other.record])
+        peers.apply([])
+        assert deaths(peers) == [OTHER], "once"
+
+
+async def test_one_that_answers_is_alive_whatever_the_registry_says() -> None:
+    async with linked() as peers, OtherRouter() as other:
+        peers.apply([other.record])
+        await eventually(lambda: state(peers) == "linked")
+        (peer,) = peers.peers()
+        since_s = peer.since_s
+        for _ in range(3):
+            peers.apply([])
+        await eventually(lambda: state(peers) == "linked" and peer.since_s > since_s)
+        assert list(peers) == [other.record]
+        assert deaths(peers) == []
+
+
+async def test_one_that_is_started_again_on_its_port_is_another(free_port: int) -> None:
+    async with linked() as peers:
+        async with OtherRouter(free_port) as other:
+            peers.apply([other.record])
+            await eventually(lambda: state(peers) == "linked")
+        await eventually(lambda: deaths(peers) == [OTHER])
+        async with OtherRouter(free_port) as other:
+            peers.apply([])
+            peers.apply([other.record])
+            await eventually(lambda: state(peers) == "linked")
+        await eventually(lambda: deaths(peers) == [OTHER, OTHER])
+
+
+async def test_one_that_does_not_answer_is_dead_once_its_presence_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "LINK_TIMEOUT_S", 0.05)
+    async with linked() as peers, Mute() as mute:
+        peers.apply([mute.record])
+        await eventually(lambda: mute.num_connections >= 3)
+        assert state(peers) == "unmet"
+        peers.apply([])
+        assert deaths(peers) == [OTHER]
+        assert list(peers) == []
+
+
+async def test_a_wrong_token_is_no_link() -> None:
+    async with linked("another") as peers, OtherRouter() as other:
+        peers.apply([other.record])
+        await eventually(lambda: state(peers) == "unmet")
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert (answer.status, answer.ok) == (401, False)
+
+
+async def test_who_does_not_answer_is_named() -> None:
+    async with linked() as peers:
+        async with OtherRouter() as other:
+            pass
+        peers.apply([other.record])
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert (answer.router_id, answer.status, answer.error) == (OTHER, 0, "it does not accept connections")
