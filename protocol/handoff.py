@@ -6,6 +6,7 @@ only ``HandOffSummary`` out of it and keeps the rest as bytes, since the block l
 History
 -------
 1: first version.
+2: ``output_token_ids``, for an answer that goes on after tokens that the client has; ``Resume`` asks for it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
     """What D needs in order to read a finished prefill from P.
 
     ``remote_host``/``remote_port`` name P's *internal* port, where the handshake is served.
-    ``remote_block_ids`` has one list per KV group; our engines have one group. Block ``i`` of the list holds the
-    prompt's tokens ``[i * block_size, (i + 1) * block_size)``; the last one may be partly filled.
+    ``remote_block_ids`` has one list per KV group; our engines have one group. Block ``i`` of the list holds tokens
+    ``[i * block_size, (i + 1) * block_size)`` of the prompt and, after it, ``output_token_ids``; the last one may be
+    partly filled. ``remote_num_tokens`` are both.
     """
 
     do_remote_prefill: bool
@@ -54,6 +56,21 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
     created: int = 0
     #: Prompt tokens that P found in its prefix cache (``usage.prompt_tokens_details.cached_tokens``).
     num_cached_tokens: int = 0
+    #: Outputs before ``first_token``, which the client has too: what P was given to go on after.
+    output_token_ids: list[int] = []
+
+
+class Resume(msgspec.Struct, kw_only=True):
+    """``kv_transfer_params.resume`` of a request that goes on after what its client has seen already.
+
+    With ``do_remote_decode`` it asks a P, without either flag whoever shall give all the rest. What is answered is as
+    if the sequence had been preempted there and had never left; nothing of ``token_ids`` is shown again.
+    """
+
+    #: All output tokens that the client has, P's first one included.
+    token_ids: list[int]
+    #: ``created`` of the chunks that the client has; 0 if it has none.
+    created: int = 0
 
 
 class HandOffSummary(msgspec.Struct, kw_only=True):

@@ -79,7 +79,7 @@ def text_of(tokens: list[int]) -> str:
 
 
 class ScriptedEngine:
-    """Gives every request the tokens of ``script``, one for each turn of ``gate``; D's leg goes on after the first."""
+    """Gives every request the tokens of ``script``, one for each turn of ``gate``, after those that it comes with."""
 
     def __init__(self, script: list[int] | None = None) -> None:
         self.script = [*tokens_of(TEXT), EOS] if script is None else script
@@ -109,7 +109,8 @@ class ScriptedEngine:
         return stream
 
     async def _run(self, request: EngineRequest, stream: QueuedTokens) -> None:
-        skip = 1 if request.remote is not None and request.remote.first_token >= 0 else 0
+        skip = len(request.output_token_ids)
+        skip += request.remote is not None and request.remote.first_token >= 0
         for count, token in enumerate(self.script[skip:], start=skip + 1):
             if self.gate is not None:
                 await self.gate.acquire()

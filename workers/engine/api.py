@@ -41,7 +41,7 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     request_id: str
     prompt_token_ids: list[int]
     sampling: SamplingParams
-    #: Upper bound of sampled tokens, the first token of a hand-off included.
+    #: Upper bound of sampled tokens; ``output_token_ids`` and the first token of a hand-off included.
     max_tokens: int
     #: Sampling one of these ends the sequence (empty with ``ignore_eos``). The token is reported, not dropped.
     stop_token_ids: frozenset[int] = frozenset()
@@ -49,8 +49,10 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     priority: int = 0
     #: P: after the first token pin the blocks under a lease and report a ``HandOff``.
     hand_off: bool = False
-    #: D: read the prompt's blocks from there and go on after ``params.first_token``.
+    #: D: read the blocks of prompt and ``output_token_ids`` from there and go on after ``params.first_token``.
     remote: KVTransferParams | None = None
+    #: Sampled elsewhere before: the sequence goes on after them as if it had been preempted here.
+    output_token_ids: list[int] = []
 
 
 class HandOff(msgspec.Struct, frozen=True):
@@ -91,13 +93,13 @@ class RefusedError(EngineError):
 
 
 class InvalidRequestError(RefusedError):
-    """Token ids out of range, an empty prompt, a request id that is in use."""
+    """Token ids out of range, an empty prompt, nothing left to sample, a request id that is in use."""
 
     code = "invalid_request"
 
 
 class PromptTooLongError(RefusedError):
-    """Prompt and one token more do not fit the model, or the whole cache."""
+    """Prompt, outputs so far and one token more do not fit the model, or the whole cache."""
 
     code = "context_length_exceeded"
 

@@ -100,18 +100,19 @@ class BlockReads:
             counters.fence_rejections += 1
 
     def _go_on(self, seq: Sequence) -> None:
-        """The prompt is computed, except for its last token if that has to be sampled after here."""
-        seq.num_computed = min(seq.num_prompt, len(seq.tokens) - 1)
+        """What P had is computed, except for its last token if that has to be sampled after here."""
+        seq.num_computed = min(seq.num_prefilled, len(seq.tokens) - 1)
         self._board.name_computed(seq)
         self._run(seq, Event.READ_DONE)
 
     def _compute_rest(self, seq: Sequence, stale: set[int]) -> None:
         """Keep what comes before the first stale block; the others are the sequence's own to compute into.
 
-        The stale block holds at least one token of the prompt, so there is always one left to compute.
+        The stale block holds at least one of the tokens, so there is always one left to compute.
         """
         size, held = self._board.config.block_size, seq.num_named
-        read = {block: index for index, block in enumerate(seq.blocks[: -(-seq.num_prompt // size)]) if index >= held}
+        num_blocks = -(-seq.num_prefilled // size)
+        read = {block: index for index, block in enumerate(seq.blocks[:num_blocks]) if index >= held}
         # Who names none, or others than were read, is not trusted with any.
         is_exact = stale and stale <= read.keys()
         first_bad = min(read[block] for block in stale) if is_exact else held

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a lease was granted for."""
+    """What a lease was granted for. ``token_ids`` are what its blocks hold."""
 
     request_id: str
-    prompt_token_ids: list[int]
+    token_ids: list[int]
 
 
 class Board:
@@ -98,7 +98,7 @@ class Board:
         """End a sequence with its blocks held by a lease."""
         blocks, seq.blocks = seq.blocks, []
         versions = self.pool.lease(lease_id, blocks)
-        self.granted[lease_id] = Grant(seq.request.request_id, seq.request.prompt_token_ids)
+        self.granted[lease_id] = Grant(seq.request.request_id, seq.tokens[: seq.num_prefilled])
         self.counters.hand_offs += 1
         self.leave(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)

@@ -48,7 +48,7 @@ class Sequence:
         self.state = State.WAITING
         if remote is not None:
             self.state = State.PARKED if remote.remote_engine_id == own_engine_id else State.CONNECTING
-        self.tokens = list(request.prompt_token_ids)
+        self.tokens = [*request.prompt_token_ids, *request.output_token_ids]
         if remote is not None and remote.first_token >= 0:
             self.tokens.append(remote.first_token)
         #: Tokens that the caller knew before the first of ours.
@@ -85,8 +85,13 @@ class Sequence:
 
     @property
     def num_outputs(self) -> int:
-        """Tokens sampled so far, a first token from P included."""
+        """Tokens sampled so far, those from elsewhere included."""
         return len(self.tokens) - len(self.request.prompt_token_ids)
+
+    @property
+    def num_prefilled(self) -> int:
+        """Tokens that a P has in its blocks when it hands over: the prompt and the outputs that it was given."""
+        return len(self.request.prompt_token_ids) + len(self.request.output_token_ids)
 
     @property
     def num_blocks_needed(self) -> int:

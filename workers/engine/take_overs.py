@@ -46,7 +46,7 @@ class TakeOvers:
         return leases
 
     def _fits(self, seq: Sequence) -> bool:
-        """The lease holds what the parameters promise, and there is nothing left to compute of the prompt."""
+        """The lease holds what the parameters promise, and there is nothing left to compute of that."""
         remote = seq.request.remote
         assert remote is not None  # only such sequences are parked
         grant = self._board.granted.get(remote.lease_id)
@@ -54,7 +54,7 @@ class TakeOvers:
             return False
         blocks = remote.remote_block_ids[0]
         return (
-            grant.prompt_token_ids == seq.request.prompt_token_ids
+            grant.token_ids == seq.tokens[: seq.num_prefilled]
             and blocks == self._board.pool.blocks_of(remote.lease_id)
             and remote.block_versions == [self._board.pool.version_of(block) for block in blocks]
         )
@@ -64,7 +64,7 @@ class TakeOvers:
         board.roster.parked.pop()
         seq.advance(Event.TAKE_OVER)
         seq.blocks = board.take_over(self._note_read(seq))
-        seq.num_computed = seq.num_prompt
+        seq.num_computed = seq.num_prefilled
         seq.num_cached = 0
         board.name_computed(seq)
         board.roster.add_running(seq)

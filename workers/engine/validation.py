@@ -27,12 +27,30 @@ def check_request(request: EngineRequest, config: EngineConfig) -> None:
         raise InvalidRequestError(f"a token id of the prompt is not in 0..{config.vocab_size - 1}")
     if request.max_tokens < 1:
         raise InvalidRequestError(f"max_tokens must be at least 1, got {request.max_tokens}")
-    if len(prompt) + 1 > config.max_total_tokens:
+    _check_outputs(request, config)
+    if len(prompt) + len(request.output_token_ids) + 1 > config.max_total_tokens:
         raise PromptTooLongError(
-            f"the prompt has {len(prompt)} tokens; with one token of output at most {config.max_total_tokens} fit here"
+            f"{_what_it_has(request)}; with one token of output at most {config.max_total_tokens} fit here"
         )
     if request.remote is not None:
         _check_remote(request, request.remote, config)
+
+
+def _check_outputs(request: EngineRequest, config: EngineConfig) -> None:
+    """The tokens that were sampled elsewhere."""
+    outputs = request.output_token_ids
+    if not outputs:
+        return
+    if min(outputs) < 0 or max(outputs) >= config.vocab_size:
+        raise InvalidRequestError(f"an output token id is not in 0..{config.vocab_size - 1}")
+    if len(outputs) >= request.max_tokens or not request.stop_token_ids.isdisjoint(outputs):
+        raise InvalidRequestError("the request was finished by the output tokens that it comes with")
+
+
+def _what_it_has(request: EngineRequest) -> str:
+    num_prompt, num_outputs = len(request.prompt_token_ids), len(request.output_token_ids)
+    outputs = f" and {num_outputs} of output" if num_outputs else ""
+    return f"the prompt has {num_prompt} tokens{outputs}"
 
 
 def _check_remote(request: EngineRequest, remote: KVTransferParams, config: EngineConfig) -> None:
@@ -43,11 +61,13 @@ def _check_remote(request: EngineRequest, remote: KVTransferParams, config: Engi
     for name in ("remote_engine_id", "lease_id"):
         if not 0 < len(getattr(remote, name)) <= _MAX_ID_CHARS:
             raise InvalidHandOffError(f"{name} has {len(getattr(remote, name))} characters")
-    num_tokens = len(request.prompt_token_ids)
+    num_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
     if remote.remote_num_tokens != num_tokens:
-        raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}, the prompt has {num_tokens}")
+        raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}; {_what_it_has(request)}")
     if remote.prompt_token_ids and remote.prompt_token_ids != request.prompt_token_ids:
         raise InvalidHandOffError("prompt_token_ids differ from the request's prompt")
+    if remote.output_token_ids != request.output_token_ids:
+        raise InvalidHandOffError("output_token_ids differ from the request's outputs so far")
     _check_blocks(remote, -(-num_tokens // config.block_size))
     _check_first_token(request, remote, config)
 
@@ -57,7 +77,7 @@ def _check_blocks(remote: KVTransferParams, num_blocks: int) -> None:
         raise InvalidHandOffError(f"remote_block_ids has {len(remote.remote_block_ids)} groups, this engine has one")
     blocks = remote.remote_block_ids[0]
     if len(blocks) != num_blocks:
-        raise InvalidHandOffError(f"{len(blocks)} remote blocks for a prompt of {num_blocks}")
+        raise InvalidHandOffError(f"{len(blocks)} remote blocks for tokens of {num_blocks}")
     if min(blocks) < 0 or max(blocks) >= _BLOCK_ID_LIMIT or len(set(blocks)) != len(blocks):
         raise InvalidHandOffError("remote_block_ids has an id that is out of range or there twice")
     versions = remote.block_versions
@@ -74,10 +94,10 @@ def _check_first_token(request: EngineRequest, remote: KVTransferParams, config:
     if token >= config.vocab_size:
         raise InvalidHandOffError(f"first_token is not in 0..{config.vocab_size - 1}")
     # Such a request was over on P; there is nothing to sample here.
-    if token in request.stop_token_ids or request.max_tokens < 2:
+    if token in request.stop_token_ids or request.max_tokens < len(request.output_token_ids) + 2:
         raise InvalidHandOffError("the request was finished by its first token")
-    if len(request.prompt_token_ids) + 2 > config.max_total_tokens:
+    if remote.remote_num_tokens + 2 > config.max_total_tokens:
         raise PromptTooLongError(
-            f"prompt and first token are {len(request.prompt_token_ids) + 1} tokens; with one more at most"
+            f"what P has and its first token are {remote.remote_num_tokens + 1} tokens; with one more at most"
             f" {config.max_total_tokens} fit here"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from protocol.errors import ApiError, InternalError
 from protocol.openai import R, parse_json
 from workers.server.http import Client, ClientGoneError, header, read_body
+from workers.server.token_ids import ASKED, HEADER
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -56,13 +57,13 @@ class GenerateEndpoint(Generic[R]):
             await client.send_error(error)
             return
         async with client:
-            await self._answer(raw, client, request_id)
+            await self._answer(raw, client, request_id, tells_token_ids=header(scope, HEADER) == ASKED)
         if client.gone:
             logger.info("request %s: the client left", request_id)
 
-    async def _answer(self, raw: bytes, client: Client, request_id: str) -> None:
+    async def _answer(self, raw: bytes, client: Client, request_id: str, *, tells_token_ids: bool) -> None:
         try:
-            job = await self._jobs.make(self._kind, parse_json(raw), request_id)
+            job = await self._jobs.make(self._kind, parse_json(raw), request_id, tells_token_ids=tells_token_ids)
             await self._serving.answer(job, client)
         except ApiError as error:
             if error.status >= 500:

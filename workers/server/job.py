@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadRequestError, NotFoundError
-from protocol.handoff import KVTransferParams
 from protocol.openai import ChatRequest, R, Request, validate
 from workers.engine.api import EngineRequest
-from workers.server import transfer_params
 from workers.server.conversation import check_num_messages
 from workers.server.detokenizer import Detokenizer
+from workers.server.leg import leg_of
 from workers.server.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
 from workers.server.replies import ChatReply, CompletionReply, Reply
 from workers.server.sampling import check_prompt_tokens, sampling_params
 from workers.server.text_stream import TextStream
+from workers.server.token_ids import TokenIdLines
 from workers.server.tokenizer import TooManyTokensError
 from workers.server.transcript import Transcript
-from workers.server.transfer_params import PrefillAsk
 
 if TYPE_CHECKING:
+    from protocol.handoff import KVTransferParams
     from workers.server.identity import Identity
+    from workers.server.leg import Leg
     from workers.server.tokenizer import Tokenizer
 
 
 #: What ``/v1/completions`` gives a client that names no limit (OpenAI's default); a chat goes on while there is room.
 COMPLETION_MAX_TOKENS = 16
+#: Tokens of an answer that broke off, made text in one go on the event loop (a few ms).
+SKIP_TOKENS = 256
 
 
 @dataclass
 class Job:
-    """One request, ready to run. ``remote`` is set on the decode leg, ``hand_off`` on the prefill leg."""
+    """One request, ready to run. ``token_ids``: lines for the router, if it asked for them."""
 
     request: Request
+    leg: Leg
     engine_request: EngineRequest
     transcript: Transcript
     reply: Reply
     created: int
     first_text: str = ""
-
-    @property
-    def hand_off(self) -> bool:
-        """This is P's leg."""
-        return self.engine_request.hand_off
-
-    @property
-    def continues(self) -> bool:
-        """This is D's leg, and P's first token is already with the client."""
-        remote = self.engine_request.remote
-        return remote is not None and remote.first_token >= 0
+    token_ids: TokenIdLines | None = None
 
 
 class Jobs:
@@ -61,19 +55,21 @@ class Jobs:
         self._identity = identity
         self._tokenizer = tokenizer
 
-    async def make(self, kind: type[R], body: dict[str, Any], request_id: str) -> Job:
+    async def make(self, kind: type[R], body: dict[str, Any], request_id: str, *, tells_token_ids: bool = False) -> Job:
         """The body comes from the router, or from this machine: so it may carry ``kv_transfer_params``."""
-        leg = _leg(body)
-        hand_off = isinstance(leg, PrefillAsk)
+        leg = leg_of(body)
         check_num_messages(body)
-        request = validate(kind, _without_limits(body) if hand_off else body)
+        request = validate(kind, _without_limits(body) if leg.hand_off else body)
         if request.model != self._identity.model:
             raise NotFoundError(f"The model '{request.model}' does not exist.", param="model", code="model_not_found")
-        if hand_off and request.stream:
+        if leg.hand_off and request.stream:
             raise BadRequestError("A prefill is not streamed.", param="stream", code="invalid_value")
-        remote = leg if isinstance(leg, KVTransferParams) else None
-        prompt = await self._prompt(request, remote)
-        return self._job(request, prompt, remote, request_id, hand_off=hand_off)
+        prompt = await self._prompt(request, leg.remote)
+        job = self._job(request, prompt, leg, request_id)
+        await _go_on_after(job, leg)
+        if tells_token_ids and request.stream:
+            job.token_ids = TokenIdLines(job.transcript.tokens)
+        return job
 
     async def _prompt(self, request: Request, remote: KVTransferParams | None) -> list[int]:
         """The prompt's tokens: P's own where there are any, so that two workers can never differ."""
@@ -110,16 +106,12 @@ class Jobs:
             code="context_length_exceeded",
         )
 
-    def _job(
-        self, request: Request, prompt: list[int], remote: KVTransferParams | None, request_id: str, *, hand_off: bool
-    ) -> Job:
+    def _job(self, request: Request, prompt: list[int], leg: Leg, request_id: str) -> Job:
         eos = self._tokenizer.eos_token_ids
         sampling = sampling_params(
-            request, seed=_seed(request, remote), vocab_size=self._identity.vocab_size, eos_token_ids=eos
+            request, seed=_seed(request, leg.remote), vocab_size=self._identity.vocab_size, eos_token_ids=eos
         )
-        max_tokens = 1 if hand_off else self._max_tokens(request, len(prompt))
-        if remote is not None and remote.first_token >= 0 and max_tokens < 2:
-            raise BadRequestError("P's first token leaves nothing to decode.", param="max_tokens", code="invalid_value")
+        max_tokens = len(leg.given) + 1 if leg.hand_off else self._max_tokens(request, len(prompt))
         engine_request = EngineRequest(
             request_id=request_id,
             prompt_token_ids=prompt,
@@ -127,20 +119,14 @@ class Jobs:
             max_tokens=max_tokens,
             stop_token_ids=frozenset() if request.ignore_eos else eos,
             priority=request.priority,
-            hand_off=hand_off,
-            remote=remote,
+            hand_off=leg.hand_off,
+            remote=leg.remote,
+            output_token_ids=leg.given,
         )
-        created = remote.created if remote is not None and remote.created else int(time.time())
-        job = Job(
-            request,
-            engine_request,
-            self._transcript(request, prompt),
-            self._reply(request, request_id, created),
-            created,
-        )
-        if remote is not None and remote.first_token >= 0:
-            job.first_text = _resume(job, remote)
-        return job
+        leg.check(engine_request, self._identity)
+        created = leg.created
+        transcript, reply = self._transcript(request, prompt), self._reply(request, request_id, created)
+        return Job(request, leg, engine_request, transcript, reply, created)
 
     def _max_tokens(self, request: Request, num_prompt_tokens: int) -> int:
         """What the client wants at most, and never more than fits: the answer then ends with ``length``."""
@@ -171,19 +157,6 @@ def _prompt_param(request: Request) -> str:
     return "messages" if isinstance(request, ChatRequest) else "prompt"
 
 
-def _leg(body: dict[str, Any]) -> PrefillAsk | KVTransferParams | None:
-    raw = body.get(transfer_params.PARAM)
-    if raw is None:
-        return None
-    if not isinstance(raw, dict):
-        raise BadRequestError(
-            f"Invalid type for '{transfer_params.PARAM}': expected an object.",
-            param=transfer_params.PARAM,
-            code="invalid_type",
-        )
-    return transfer_params.parse(raw)
-
-
 def _without_limits(body: dict[str, Any]) -> dict[str, Any]:
     """P samples exactly one token whatever the limits say; ``min_tokens`` may well be more than one."""
     return {name: value for name, value in body.items() if name not in {"max_tokens", "max_completion_tokens"}}
@@ -197,7 +170,17 @@ def _seed(request: Request, remote: KVTransferParams | None) -> int:
     return secrets.randbits(63)
 
 
-def _resume(job: Job, remote: KVTransferParams) -> str:
-    """Feed the transcript P's first token. A stream shows nothing of it, logprobs included: the client has them."""
-    first_logprobs = None if job.request.stream else remote.first_logprobs
-    return job.transcript.resume(remote.first_token, first_logprobs, remote.num_cached_tokens)
+async def _go_on_after(job: Job, leg: Leg) -> None:
+    """Feed the transcript what the client has. Raises BadRequestError if that was the whole answer.
+
+    A stream shows nothing of P's first token either, logprobs included.
+    """
+    for start in range(0, len(leg.given), SKIP_TOKENS):
+        job.transcript.skip(leg.given[start : start + SKIP_TOKENS])
+        await asyncio.sleep(0)
+    if job.transcript.stopped:
+        raise leg.has_stop_string()
+    if leg.remote is not None and leg.has_first_token:
+        first_logprobs = None if job.request.stream else leg.remote.first_logprobs
+        num_cached = leg.remote.num_cached_tokens
+        job.first_text = job.transcript.resume(leg.remote.first_token, first_logprobs, num_cached)

@@ -70,7 +70,7 @@ class WorkerMetrics:
         usage = transcript.usage
         self._requests.labels(transcript.finish_reason or "error").inc()
         self._prompt_tokens.inc(usage.num_prompt_tokens)
-        self._generation_tokens.inc(usage.num_completion_tokens)
+        self._generation_tokens.inc(usage.num_completion_tokens - transcript.num_given)
 
     def on_step(self, result: StepResult) -> None:
         """A forward pass is over."""

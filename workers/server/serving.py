@@ -6,6 +6,8 @@ plain    the whole answer, from here
 prefill  one token, blocks pinned under a lease; the answer says how to read them (P)
 decode   blocks read from P, the answer after P's first token (D)
 
+Any of them may go on where the stream of another worker broke off.
+
 Response headers wait for the first output of the engine, so that a status never hides an error. A client that leaves
 cancels the request where it stands: the engine's stream is closed, the blocks are free.
 """
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
 from workers.server.engine_errors import to_api_error
+from workers.server.token_ids import END
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +68,7 @@ class Serving:
         """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know."""
         self._on_change()
         try:
-            if job.hand_off:
+            if job.leg.hand_off:
                 await self._hand_off(job, client)
             elif job.request.stream:
                 await self._stream(job, client)
@@ -80,12 +83,12 @@ class Serving:
     async def _stream(self, job: Job, client: Client) -> None:
         async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
             async for output in outputs:
-                data = _chunk(job, output)
+                data = _events(job, output)
                 if not client.started:
                     await client.start_stream()
                     data = _opening(job) + data
                 if job.transcript.finish_reason is not None:
-                    await client.send_last(data + job.reply.closing(job.transcript.finish_reason, job.transcript.usage))
+                    await client.send_last(data)
                     return
                 if data:
                     await client.send_part(data)
@@ -132,7 +135,7 @@ class Serving:
             raise AbortedError("the engine ended the sequence early")
         logprobs = transcript.take_logprobs()
         params = None if hand_off is None else self._params(job, hand_off, logprobs)
-        tokens = transcript.tokens if job.request.return_token_ids else None
+        tokens = transcript.tokens[transcript.num_given :] if job.request.return_token_ids else None
         body = job.reply.whole(text, transcript.finish_reason, logprobs, transcript.usage, params, tokens)
         await client.send_json(200, body)
 
@@ -147,7 +150,7 @@ class Serving:
             remote_host=identity.internal_host,
             remote_port=identity.internal_port,
             remote_block_ids=[hand_off.block_ids],
-            remote_num_tokens=len(request.prompt_token_ids),
+            remote_num_tokens=len(request.prompt_token_ids) + len(request.output_token_ids),
             tp_size=identity.num_ranks,
             lease_id=hand_off.lease_id,
             block_versions=hand_off.versions,
@@ -157,6 +160,7 @@ class Serving:
             seed=request.sampling.seed,
             created=job.created,
             num_cached_tokens=job.transcript.usage.num_cached_tokens,
+            output_token_ids=request.output_token_ids,
         )
 
     @contextlib.contextmanager
@@ -189,6 +193,17 @@ def _take_now(outputs: TokenStream) -> TokenOutput | None:
     return None
 
 
+def _events(job: Job, output: TokenOutput) -> bytes:
+    """What one more token adds to the stream. What ends it goes together, the last text too: it is as good as nothing
+    to somebody who has to go on elsewhere, since after the last token there is nothing to go on with.
+    """
+    data, transcript, lines = _chunk(job, output), job.transcript, job.token_ids
+    if transcript.finish_reason is not None:
+        data += job.reply.closing(transcript.finish_reason, transcript.usage)
+        return data if lines is None else END + data
+    return data if lines is None or not data else lines.next_line() + data
+
+
 def _chunk(job: Job, output: TokenOutput) -> bytes:
     """One more token as a chunk; empty while its text is held back. Its logprobs wait for the text."""
     text = job.transcript.add(output)
@@ -203,4 +218,4 @@ def _chunk(job: Job, output: TokenOutput) -> bytes:
 
 def _opening(job: Job) -> bytes:
     """The client of a continued stream has seen the beginning."""
-    return b"" if job.continues else job.reply.opening()
+    return b"" if job.leg.has_begun else job.reply.opening()

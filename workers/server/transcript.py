@@ -8,6 +8,8 @@ from workers.engine.api import FinishReason
 from workers.server.replies import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from workers.engine.api import TokenOutput
     from workers.server.logprobs import Logprobs
     from workers.server.text_stream import TextStream
@@ -24,10 +26,26 @@ class Transcript:
         self._logprobs = logprobs
         self._num_prompt_tokens = num_prompt_tokens
         self._num_cached_tokens: int | None = None
-        #: The sampled tokens, a first token from P included.
+        #: The sampled tokens, those from elsewhere included.
         self.tokens: list[int] = []
+        #: Leading ones of these that the client has from an answer that broke off: none of them is shown.
+        self.num_given = 0
         #: OpenAI's ``stop`` or ``length``; None while it goes on.
         self.finish_reason: str | None = None
+
+    def skip(self, tokens: Iterable[int]) -> None:
+        """Go on after tokens that the client has seen; before anything else."""
+        for token in tokens:
+            if self._logprobs is not None:
+                self._logprobs.resume(token, None)
+            self.tokens.append(token)
+            self._text.push(token)
+        self.num_given = len(self.tokens)
+
+    @property
+    def stopped(self) -> bool:
+        """The text has reached a stop string."""
+        return self._text.stopped
 
     def resume(self, first_token: int, first_logprobs: dict[str, Any] | None, num_cached_tokens: int) -> str:
         """D: go on after the token that P sampled and showed; returns what P showed of it."""
@@ -60,7 +78,7 @@ class Transcript:
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far, the first one from P included."""
+        """Tokens so far, those from elsewhere included."""
         return Usage(self._num_prompt_tokens, self._text.num_tokens, self._num_cached_tokens or 0)
 
     def _conclude(self, finish: FinishReason | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from protocol.errors import BadRequestError
-from protocol.handoff import KVTransferParams
+from protocol.handoff import KVTransferParams, Resume
 from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
 from workers.server.first_logprobs import complaints_about
 
@@ -26,33 +26,42 @@ _HOST = re.compile(r"[0-9A-Za-z_.:%\[\]-]{1,255}")
 T = TypeVar("T")
 
 
-class PrefillAsk(msgspec.Struct):
-    """What a P is asked; vLLM's routers send more fields, all null."""
+class Ask(msgspec.Struct):
+    """What a P is asked, and with no flag set a worker that gives all the rest; D is asked with ``KVTransferParams``.
+
+    vLLM's routers send more fields, all null.
+    """
 
     do_remote_decode: bool = False
     do_remote_prefill: bool = False
+    resume: Resume | None = None
 
 
-def parse(raw: dict[str, Any]) -> PrefillAsk | KVTransferParams | None:
-    """P's question, D's instructions, or None when neither flag is set. Raises BadRequestError."""
-    ask = _convert(raw, PrefillAsk)
+def parse(raw: dict[str, Any]) -> Ask | KVTransferParams:
+    """Raises BadRequestError."""
+    ask = _convert(raw, Ask)
     if ask.do_remote_decode and ask.do_remote_prefill:
-        raise _bad("do_remote_decode and do_remote_prefill exclude each other")
-    if ask.do_remote_decode:
-        return ask
-    return _checked(_convert(raw, KVTransferParams)) if ask.do_remote_prefill else None
+        raise bad("do_remote_decode and do_remote_prefill exclude each other")
+    if ask.do_remote_prefill:
+        if ask.resume is not None:
+            raise bad("a D is not asked to resume: its output_token_ids say where it goes on")
+        return _checked(_convert(raw, KVTransferParams))
+    if ask.resume is not None:
+        for complaint in _about_the_resumption(ask.resume):
+            raise bad(complaint)
+    return ask
 
 
 def _convert(raw: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(raw, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise _bad(str(error)) from None
+        raise bad(str(error)) from None
 
 
 def _checked(params: KVTransferParams) -> KVTransferParams:
     for complaint in _complaints(params):
-        raise _bad(complaint)
+        raise bad(complaint)
     return params
 
 
@@ -83,10 +92,23 @@ def _about_the_blocks(params: KVTransferParams) -> Iterable[str]:
         yield "block_versions are unsigned 64-bit integers"
     if params.remote_num_tokens < 1:
         yield "remote_num_tokens must be at least 1"
-    if params.prompt_token_ids and len(params.prompt_token_ids) != params.remote_num_tokens:
-        yield "remote_num_tokens is not the number of prompt_token_ids"
-    if not all(0 <= token < 2**31 for token in params.prompt_token_ids):
-        yield "prompt_token_ids are not token ids"
+    num_tokens = len(params.prompt_token_ids) + len(params.output_token_ids)
+    if params.prompt_token_ids and num_tokens != params.remote_num_tokens:
+        yield "remote_num_tokens is not the number of prompt_token_ids and output_token_ids"
+    for name in ("prompt_token_ids", "output_token_ids"):
+        if not _are_tokens(getattr(params, name)):
+            yield f"{name} are not token ids"
+
+
+def _about_the_resumption(resume: Resume) -> Iterable[str]:
+    if not _are_tokens(resume.token_ids):
+        yield "resume.token_ids are not token ids"
+    if not 0 <= resume.created < 2**63:
+        yield "resume.created is not a time"
+
+
+def _are_tokens(token_ids: list[int]) -> bool:
+    return all(0 <= token < 2**31 for token in token_ids)
 
 
 def _about_the_request(params: KVTransferParams) -> Iterable[str]:
@@ -98,5 +120,6 @@ def _about_the_request(params: KVTransferParams) -> Iterable[str]:
         yield from complaints_about(params.first_logprobs)
 
 
-def _bad(complaint: str) -> BadRequestError:
+def bad(complaint: str) -> BadRequestError:
+    """The error for a ``complaint`` about them."""
     return BadRequestError(f"Invalid '{PARAM}': {complaint}.", param=PARAM, code="kv_params_invalid")

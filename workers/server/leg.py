@@ -1,0 +1,93 @@
+"""Which part of an answer a worker is asked for, and what the client has of it already."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import BadRequestError
+from protocol.handoff import KVTransferParams
+from workers.server import transfer_params
+
+if TYPE_CHECKING:
+    from protocol.handoff import Resume
+    from workers.engine.api import EngineRequest
+    from workers.server.identity import Identity
+
+
+@dataclass(frozen=True)
+class Leg:
+    """``hand_off``: P's. ``remote``: D's. Neither: all that is left. ``resume``, not for D: the client has a part."""
+
+    hand_off: bool = False
+    remote: KVTransferParams | None = None
+    resume: Resume | None = None
+
+    @property
+    def given(self) -> list[int]:
+        """Output tokens of an answer that broke off. Nothing of them is shown."""
+        if self.remote is not None:
+            return self.remote.output_token_ids
+        return [] if self.resume is None else self.resume.token_ids
+
+    @property
+    def has_first_token(self) -> bool:
+        """D's leg, and P has sampled one."""
+        return self.remote is not None and self.remote.first_token >= 0
+
+    @property
+    def has_begun(self) -> bool:
+        """The client has the beginning of the stream."""
+        return self.has_first_token or self.resume is not None or bool(self.given)
+
+    @property
+    def created(self) -> int:
+        """Unix seconds: those that the client has been told, or now."""
+        origin = self.remote or self.resume
+        return (origin and origin.created) or int(time.time())
+
+    def check(self, request: EngineRequest, identity: Identity) -> None:
+        """Raise BadRequestError unless ``request`` has something to sample after ``given``."""
+        if self.given:
+            self._check_given(request, identity)
+        if self.has_first_token and request.max_tokens < len(self.given) + 2:
+            raise BadRequestError("P's first token leaves nothing to decode.", param="max_tokens", code="invalid_value")
+
+    def _check_given(self, request: EngineRequest, identity: Identity) -> None:
+        tokens, fit = self.given, identity.max_model_len
+        if max(tokens) >= identity.vocab_size:
+            raise self._bad(f"must be below {identity.vocab_size}, the size of the vocabulary")
+        num_taken = len(request.prompt_token_ids) + len(tokens)
+        if num_taken >= fit:
+            raise self._bad(f"leave no room: with the prompt they are {num_taken} tokens, and {fit} fit")
+        for index, token in enumerate(tokens):
+            if token in request.stop_token_ids:
+                raise self._bad(f"have the stop token {token} at {index}: that request was over")
+        if len(tokens) >= request.max_tokens:
+            raise self._bad(f"are {len(tokens)} of {request.max_tokens} tokens at most: that request was over")
+
+    def has_stop_string(self) -> BadRequestError:
+        """The error for ``given`` whose text reaches a stop string."""
+        return self._bad("contain a stop string: that request was over")
+
+    def _bad(self, complaint: str) -> BadRequestError:
+        name = "resume.token_ids" if self.remote is None else "output_token_ids"
+        return transfer_params.bad(f"{name} {complaint}")
+
+
+def leg_of(body: dict[str, Any]) -> Leg:
+    """By ``kv_transfer_params``. Raises BadRequestError."""
+    raw = body.get(transfer_params.PARAM)
+    if raw is None:
+        return Leg()
+    if not isinstance(raw, dict):
+        raise BadRequestError(
+            f"Invalid type for '{transfer_params.PARAM}': expected an object.",
+            param=transfer_params.PARAM,
+            code="invalid_type",
+        )
+    params = transfer_params.parse(raw)
+    if isinstance(params, KVTransferParams):
+        return Leg(remote=params)
+    return Leg(hand_off=params.do_remote_decode, resume=params.resume)

@@ -1,0 +1,27 @@
+"""Which tokens an event of a stream accounts for, told to the router in SSE comment lines. Pure.
+
+A router that has the ids can let another worker go on from here. They are asked for with a header, because a client
+that is not told needs no such lines; the bytes of the ``data:`` lines are the same with and without.
+"""
+
+from __future__ import annotations
+
+#: Asks for the lines, with the value ``ASKED``.
+HEADER = b"x-baton-token-ids"
+ASKED = "1"
+#: Before the events that end the answer: they are the last, and go together.
+END = b":end\n"
+
+
+class TokenIdLines:
+    """The lines of one stream. ``tokens`` grows as tokens are sampled; what it holds now needs no line."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self._tokens = tokens
+        self._num_told = len(tokens)
+
+    def next_line(self) -> bytes:
+        """For the event that comes now: the tokens since the last one."""
+        line = b":" + ",".join(map(str, self._tokens[self._num_told :])).encode() + b"\n"
+        self._num_told = len(self._tokens)
+        return line
