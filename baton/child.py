@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ import msgspec
 from baton.parent_death import die_with_parent
 from protocol.status import Failed, Progress, Ready, Status, decode
 
+#: Runs this same interpreter and package, whatever is first on PATH.
+COMMAND = (sys.executable, "-m", "baton")
 #: How much of the end of a log is searched for its last line.
 LOG_TAIL_BYTES = 8192
 #: Pipe and process end together, in any order. This bounds how long the one is waited for after the other: a pipe

@@ -24,7 +24,7 @@ EXIT_WRONG_SETTINGS = 2
 #: Command, the section it takes its settings from, its module with ``run(settings) -> int``, a line of help.
 PROCESSES = {
     "up": ("up", "baton.main", "Start Redis, workers and a router on this machine, and stop them together."),
-    "router": ("router", "router.main", "Run a router: the OpenAI API in front of the workers."),
+    "router": ("router", "baton.router_processes", "Run a router: the OpenAI API in front of the workers."),
     "worker": ("worker", "workers.main", "Run a worker: one engine that prefills, decodes, or both."),
 }
 #: Command of an operator, which asks a router: its module, with a function of the command's name, a line of help.

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from baton.child import ChildDiedError
+from baton.child import COMMAND, ChildDiedError
 from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
 from baton.display import Display, make_display
 from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
@@ -30,8 +30,6 @@ from router.settings import RouterSettings
 
 EXIT_FAILED = 1
 EXIT_WRONG_SETTINGS = 2
-#: Runs this same interpreter and package, whatever is first on PATH.
-COMMAND = (sys.executable, "-m", "baton")
 
 
 def run(settings: UpSettings, command: tuple[str, ...] = COMMAND) -> int:

@@ -70,6 +70,8 @@ def make_plan(
     """Raises ConfigurationError when the router or a worker would refuse its settings. Nothing is started here."""
     drain_s = settings.stop_timeout_s / 2  # the rest is for what comes after: withdraw, close, exit
     flags: dict[str, Any] = {"host": settings.host, "port": settings.port, "drain_timeout_s": drain_s}
+    if settings.routers is not None:
+        flags["processes"] = settings.routers
     router = _child("router", "router", flags, command, environ, document)
     common: dict[str, Any] = {"model": model.place, "port": 0, "internal_port": 0, "drain_timeout_s": drain_s}
     if model.name is not None:

@@ -35,6 +35,12 @@ class UpSettings(Settings):
         le=MAX_RANKS,
         description="Ranks of each decode worker (its tp). Unset: the worker section's, else 1.",
     )
+    routers: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Router processes (the router's processes). Unset: the router section's, else 1.",
+    )
     host: str = Field("127.0.0.1", min_length=1, description="Address the router listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the OpenAI API; 0 lets the system choose.")
     redis_url: str | None = Field(

@@ -51,7 +51,7 @@ def run(settings: RouterSettings) -> int:
     """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     try:
-        sock = listen(settings.host, settings.port)
+        sock = listen(settings.host, settings.port, shared=bool(settings.group))
     except OSError as error:
         return _fail(settings, str(error.strerror))
     with contextlib.ExitStack() as bound:

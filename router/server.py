@@ -32,19 +32,55 @@ BACKLOG = 4096
 _CLOSE_S = 2.0
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises OSError with one clear line when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.bind((host, port))
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None
+def listen(host: str, port: int, shared: bool = False) -> socket.socket:
+    """A bound socket that listens. Raises OSError with one clear line when the address cannot be had.
+
+    ``shared``: others that say so too listen on the same port, and the system deals connections out to all of them.
+    """
+    with _clear_errors(host, port):
+        sock = _tcp_socket(host)
+        try:
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind((host, port))
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A bound socket that never listens: the port stays ours for those that listen on it ``shared``.
+
+    Raises OSError as ``listen``, also when somebody listens there ``shared`` already.
+    """
+    with _clear_errors(host, port):
+        sock = _tcp_socket(host)
+        try:
+            sock.bind((host, port))
+            # Only now: set before, it would have let us in beside strangers. Whoever binds from here on has to share.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+def _tcp_socket(host: str) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+@contextlib.contextmanager
+def _clear_errors(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None
 
 
 def _tune_collector() -> None:

@@ -41,6 +41,12 @@ class RouterSettings(ProcessSettings):
         description="Host name or address at which other routers reach this one. "
         "Default: the address listened on, or this machine's name where that means all addresses.",
     )
+    processes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Router processes on this port, each with a share of the connections; more than one need Redis.",
+    )
     group: str = Field(
         "",
         pattern=r"^[0-9a-f]*$",
@@ -164,6 +170,8 @@ class RouterSettings(ProcessSettings):
             )
         if not self.redis_url and not (self.prefill and self.decode):
             raise ValueError("without redis_url both prefill and decode need a URL")
+        if not self.redis_url and self.processes > 1:
+            raise ValueError("processes above 1 needs redis_url: without it they would not know of each other")
         if self.internal_token is None and self.bound_internal_host not in LOOPBACK:
             raise ValueError("internal_host is not a loopback address: that needs an internal_token")
         if self.lease_renew_interval_ms * 2 > self.lease_duration_ms:

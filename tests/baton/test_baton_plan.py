@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from baton.configuration import ConfigurationError, Document, load
-from baton.plan import Model, Plan, child_environ, choose_model, make_plan
+from baton.plan import Model, Plan, child_environ, choose_model, make_plan, with_known_port
 from baton.settings import UpSettings
 from baton.shares import Machine
+from protocol.status import Ready
 
 CPU = Machine(num_cpus=8)
 
@@ -45,6 +46,17 @@ def test_flags_of_router_and_workers() -> None:
     assert (shown["--role"], shown["--model"], shown["--port"], shown["--internal-port"]) == (
         *("decode", "/models/m", "0", "0"),
     )
+
+
+def test_the_number_of_routers_is_passed_on() -> None:
+    assert "--processes" not in flags(plan().router.argv)
+    assert flags(plan(routers=3).router.argv)["--processes"] == "3"
+
+
+def test_a_router_is_started_again_on_the_port_it_got() -> None:
+    again = with_known_port(plan(port=0).router, Ready("http://127.0.0.1:4711"))
+    assert flags(again.argv)["--port"] == "4711"
+    assert with_known_port(plan(port=9000).router, Ready("http://127.0.0.1:9000")) == plan(port=9000).router
 
 
 def test_secrets_are_in_the_environment_only() -> None:
