@@ -2,11 +2,14 @@
 
 import { byId, duration, count, make, rate, reconcile, setText, STATES } from "./dom.js";
 
-const WIDTH = 300;
 const HEIGHT = 100;
+//: A plot is at least so many steps wide, however young the router is.
+const MIN_STEPS = 30;
 //: The step under the pointer, counted from the newest; null: the newest that was measured.
 let pointed = null;
 let newest = null;
+//: Steps that the plots show.
+let width = MIN_STEPS;
 
 const quantiles = (id, title, { p50_ms, p95_ms }) => ({
   id, title, unit: duration, lines: [["p50", p50_ms], ["p95", p95_ms]],
@@ -30,6 +33,9 @@ function plotsOf(history) {
 export function showPlots(history) {
   newest = history;
   const numSteps = history.requests_per_s.length;
+  width = Math.max(MIN_STEPS, numSteps);
+  const minutes = Math.round((width * history.step_s) / 60);
+  setText(byId("span"), minutes === 1 ? "Last minute" : `Last ${minutes} minutes`);
   setText(byId("when"), pointed === null || pointed >= numSteps
     ? "" : `${duration(pointed * history.step_s * 1000)} ago`);
   reconcile(byId("plots"), plotsOf(history), build, update);
@@ -50,8 +56,8 @@ function build({ id, title, lines, stacked }) {
     value.append(...(lines.length > 1 ? [make("i"), `${name} `] : []), make("b"));
     caption.append(value);
   }
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
-  for (const y of [0, 50]) picture.append(svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: y + 3, y2: y + 3 }));
+  const picture = svg("svg", { preserveAspectRatio: "none", role: "img" });
+  for (const y of [0, 50]) picture.append(svg("line", { class: "grid", x1: 0, x2: "100%", y1: y + 3, y2: y + 3 }));
   for (const [name] of lines) picture.append(svg("path", { class: `${stacked ? "area" : "curve"} ${name}` }));
   picture.append(svg("line", { class: "pointer", x1: -1, x2: -1, y1: 0, y2: HEIGHT }));
   const frame = make("div", "frame");
@@ -63,8 +69,9 @@ function build({ id, title, lines, stacked }) {
 }
 
 function point(event, picture) {
-  const { left, width } = picture.getBoundingClientRect();
-  pointed = event === null ? null : Math.max(0, WIDTH - 1 - Math.floor((WIDTH * (event.clientX - left)) / width));
+  const box = picture.getBoundingClientRect();
+  const at = (event) => Math.floor((width * (event.clientX - box.left)) / box.width);
+  pointed = event === null ? null : Math.max(0, width - 1 - at(event));
   if (newest) showPlots(newest);
 }
 
@@ -78,6 +85,7 @@ function update(node, { title, unit, lines, stacked }) {
     setText(caption.children[1 + i].lastChild, unit(value ?? null));
     return `${name} ${unit(value ?? null)}`;
   });
+  picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
   picture.setAttribute("aria-label", `${title}: ${said.join(", ")}; highest ${unit(top)}`);
   setText(topLabel, top > 0 ? unit(top) : "");
   nothing.hidden = tops.some((value) => value !== null);
@@ -94,7 +102,7 @@ function update(node, { title, unit, lines, stacked }) {
     below = above;
   });
   const pointer = picture.lastChild;
-  const x = pointed === null ? -1 : WIDTH - 0.5 - pointed;
+  const x = pointed === null ? -1 : width - 0.5 - pointed;
   pointer.setAttribute("x1", x);
   pointer.setAttribute("x2", x);
 }
@@ -111,7 +119,7 @@ function curve(values, y) {
   let path = "";
   values.forEach((value, i) => {
     if (value === null) return;
-    const x = WIDTH - values.length + i;
+    const x = width - values.length + i;
     const begins = i === 0 || values[i - 1] === null;
     path += `${begins ? "M" : "L"}${x},${y(value)}L${x + 1},${y(value)}`;
   });
@@ -120,7 +128,7 @@ function curve(values, y) {
 
 function area(above, below, y) {
   if (!above.length) return "";
-  const begin = WIDTH - above.length;
+  const begin = width - above.length;
   const there = above.map((value, i) => `L${begin + i},${y(value)}L${begin + i + 1},${y(value)}`);
   const back = below.map((value, i) => `L${begin + i + 1},${y(value)}L${begin + i},${y(value)}`).reverse();
   return `M${begin},${y(below[0])}${there.join("")}${back.join("")}Z`;

@@ -1,0 +1,203 @@
+"""``python -m bench.policies``: placement policies on real routers and real workers, one row a policy.
+
+Two P and two D of the demo model. Conversations begin with one of a few system prompts and come in bursts; a turn waits
+for the one before. Policies take turns, with the same conversations in each repetition, and medians are shown. Workers
+live through all of it: every run's prompts begin with words of their own, so nobody finds what another run left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import time
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+import httpx
+
+from bench.stack import MODEL, Stack
+from demo.questions import load_questions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PAIRS = [
+    ("round_robin", "round_robin"),
+    ("two_choices", "two_choices"),
+    ("least_loaded", "least_loaded"),
+    ("prefix", "least_loaded"),
+    ("prefix", "kv_room"),
+    ("prefix", "affinity"),
+]
+P_FLAGS = [{"num-blocks": 2048, "max-num-seqs": 8}] * 2
+D_FLAGS = [{"num-blocks": 1536, "max-num-seqs": 16}] * 2
+#: In the first so many of ten seconds conversations come four times as fast.
+BURST_S, PERIOD_S, BURST_FACTOR = 2.0, 10.0, 4.0
+QUERIES, HITS = "baton_worker_prefix_cache_queries_total", "baton_worker_prefix_cache_hits_total"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What is asked, the answer's length in tokens, and how long the person thinks afterwards."""
+
+    question: str
+    num_new: int
+    think_s: float
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """When it begins, seconds after the start, and its turns."""
+
+    begin_s: float
+    system: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass
+class Tally:
+    """What the clients of one run saw."""
+
+    ttft_s: list[float] = field(default_factory=list)
+    num_failed: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run: milliseconds, shares of the prompt tokens that were looked for, requests per second."""
+
+    ttft_p50_ms: float
+    ttft_p99_ms: float
+    hits_prefill: float
+    hits_decode: float
+    requests_per_s: float
+    num_failed: int
+
+
+def conversations(seed: int, salt: str, seconds: float, rate: float) -> list[Conversation]:
+    """The same for the same seed, but for ``salt``, with which every prompt begins. ``rate``: new ones a second."""
+    rng = random.Random(seed)
+    facts = load_questions()
+
+    def words(num: int) -> str:
+        return " ".join(rng.choice(facts).answer for _ in range(num))
+
+    systems = [f"{salt} {words(rng.randint(4, 24))}" for _ in range(8)]
+    made: list[Conversation] = []
+    now_s = 0.0
+    while True:
+        now_s += rng.expovariate(rate * (BURST_FACTOR if now_s % PERIOD_S < BURST_S else 1))
+        if now_s > seconds:
+            return made
+        system = systems[min(int(rng.paretovariate(1)) - 1, len(systems) - 1)]
+        turns = [
+            Turn(words(rng.randint(1, 6)), rng.randint(8, 40), rng.expovariate(2)) for _ in range(rng.randint(1, 4))
+        ]
+        made.append(Conversation(now_s, system, tuple(turns)))
+
+
+async def run(stack: Stack, prefill: str, decode: str, workload: Sequence[Conversation]) -> Row:
+    """One policy, one router of its own, until the last conversation is over."""
+    async with stack.router(pick_prefill=prefill, pick_decode=decode, log_level="warning") as url:
+        before = {role: await stack.counters(role) for role in stack.urls}
+        tally, began_s = Tally(), time.perf_counter()
+        await asyncio.gather(*(_talk(stack.http, url, one, tally) for one in workload))
+        seconds = time.perf_counter() - began_s
+        after = {role: await stack.counters(role) for role in stack.urls}
+    times = quantiles(tally.ttft_s, n=100, method="inclusive") if len(tally.ttft_s) > 1 else [float("nan")] * 99
+    return Row(
+        ttft_p50_ms=times[49] * 1e3,
+        ttft_p99_ms=times[98] * 1e3,
+        hits_prefill=_hits(before["prefill"], after["prefill"]),
+        hits_decode=_hits(before["decode"], after["decode"]),
+        requests_per_s=len(tally.ttft_s) / seconds,
+        num_failed=tally.num_failed,
+    )
+
+
+async def _talk(http: httpx.AsyncClient, url: str, conversation: Conversation, tally: Tally) -> None:
+    await asyncio.sleep(conversation.begin_s)
+    messages = [{"role": "system", "content": conversation.system}]
+    for turn in conversation.turns:
+        messages.append({"role": "user", "content": turn.question})
+        try:
+            said = await _ask(http, url, messages, turn.num_new, tally)
+        except (httpx.HTTPError, KeyError, ValueError):
+            tally.num_failed += 1
+            return
+        messages.append({"role": "assistant", "content": said})
+        await asyncio.sleep(turn.think_s)
+
+
+async def _ask(http: httpx.AsyncClient, url: str, messages: list[dict[str, str]], num_new: int, tally: Tally) -> str:
+    """The answer. Raises HTTPError, and KeyError or ValueError for an event that is none."""
+    body = {"model": MODEL, "messages": messages, "max_tokens": num_new, "ignore_eos": True, "stream": True}
+    sent_s, first_s, said = time.perf_counter(), None, ""
+    async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
+        answer.raise_for_status()
+        async for line in answer.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            content = json.loads(line[6:])["choices"][0]["delta"].get("content")
+            if content:
+                first_s = first_s or time.perf_counter() - sent_s
+                said += content
+    if first_s is None:
+        raise ValueError("an answer without content")
+    tally.ttft_s.append(first_s)
+    return said
+
+
+def _hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    looked_for = after[QUERIES] - before[QUERIES]
+    return (after[HITS] - before[HITS]) / looked_for if looked_for else float("nan")
+
+
+async def measure(runs: int, seconds: float, rate: float, seed: int) -> dict[tuple[str, str], list[Row]]:
+    """All policies in turn, ``runs`` times; the order is turned round each time, so that none is always first."""
+    rows: dict[tuple[str, str], list[Row]] = {pair: [] for pair in PAIRS}
+    async with Stack(P_FLAGS, D_FLAGS) as stack:
+        await run(
+            stack, "least_loaded", "least_loaded", conversations(seed, "first", seconds / 4, rate)
+        )  # all peers meet
+        for repetition in range(runs):
+            for pair in PAIRS if repetition % 2 == 0 else PAIRS[::-1]:
+                workload = conversations(seed + repetition, f"{repetition}-{'-'.join(pair)}", seconds, rate)
+                rows[pair].append(await run(stack, *pair, workload))
+    return rows
+
+
+def table(rows: Mapping[tuple[str, str], Sequence[Row]]) -> str:
+    """Medians, as Markdown."""
+    lines = [
+        "| prefill | decode | TTFT p50 ms | TTFT p99 ms | hits P | hits D | requests/s | failed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (prefill, decode), some in rows.items():
+        lines.append(
+            f"| {prefill} | {decode} "
+            f"| {median(row.ttft_p50_ms for row in some):.0f} | {median(row.ttft_p99_ms for row in some):.0f} "
+            f"| {median(row.hits_prefill for row in some):.0%} | {median(row.hits_decode for row in some):.0%} "
+            f"| {median(row.requests_per_s for row in some):.1f} | {sum(row.num_failed for row in some)} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="bench.policies", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="repetitions (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of arrivals in one run (default %(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="new conversations a second between bursts (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the workload (default %(default)s)")
+    given = parser.parse_args()
+    print(table(asyncio.run(measure(given.runs, given.seconds, given.rate, given.seed))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""``python -m bench.screenshot``: docs/dashboard.png, from real workers under load. Needs Chromium.
+
+Two P and three D of the demo model, and more requests than the D have room for, so that some are held with a lease.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from bench.browser import browse
+from bench.picture import png_of
+from bench.stack import MODEL, Stack
+from demo.questions import load_questions
+
+PREFILL = [{"num-blocks": 1024, "max-num-seqs": 3}] * 2
+DECODE = [{"num-blocks": 512, "max-num-seqs": 3}] * 3
+USERS = ("search", "support", "batch", "mobile", "docs")
+#: What is on the picture at least.
+SHOWN = "%d <= Number(document.querySelector('#flow .%s strong')?.textContent)"
+
+
+async def ask(http: httpx.AsyncClient, url: str, rng: random.Random) -> None:
+    """One client: a stream after the other, for ever."""
+    facts = load_questions()
+    while True:
+        context = " ".join(rng.choice(facts).answer for _ in range(rng.randint(5, 60)))
+        body = {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": f"{context} {rng.choice(facts).ask[0]}"}],
+            "max_tokens": rng.randint(60, 400),
+            "ignore_eos": True,
+            "stream": True,
+            "user": rng.choice(USERS),
+        }
+        with suppress(httpx.HTTPError):
+            async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
+                async for _ in answer.aiter_raw():
+                    pass
+        await asyncio.sleep(rng.expovariate(1.0))
+
+
+async def take(given: argparse.Namespace) -> bytes:
+    """The page's pixels."""
+    rng = random.Random(given.seed)
+    async with Stack(PREFILL, DECODE) as stack, stack.router() as url, browse() as page:
+        clients = [asyncio.create_task(ask(stack.http, url, rng)) for _ in range(given.clients)]
+        try:
+            await page.open(f"{url}/dashboard")
+            await asyncio.sleep(given.seconds)
+            await page.until(f"{SHOWN % (1, 'held')} && {SHOWN % (4, 'decoding')}")
+            return await page.pixels(await page.look(given.width, given.height, dark=given.dark))
+        finally:
+            for client in clients:
+                client.cancel()
+            await asyncio.gather(*clients, return_exceptions=True)
+
+
+def main() -> None:
+    """Take it."""
+    parser = argparse.ArgumentParser(prog="bench.screenshot", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs/dashboard.png"), help="default %(default)s")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of load before it (default %(default)s)")
+    parser.add_argument("--clients", type=int, default=20, help="streams at once (default %(default)s)")
+    parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--height", type=int, default=1000)
+    parser.add_argument("--dark", action="store_true", help="as a browser that prefers dark pages shows it")
+    parser.add_argument("--seed", type=int, default=1, help="of the load (default %(default)s)")
+    given = parser.parse_args()
+    rows = np.frombuffer(asyncio.run(take(given)), np.uint8).reshape(given.height, given.width, 4)
+    size = given.out.write_bytes(png_of(rows[:, :, :3]))
+    print(f"{given.out}: {size / 1024:.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()
