@@ -20,6 +20,8 @@ from worker_server_kit import (
 )
 from worker_server_streams import Answer, Event, ask
 
+from workers.server.job import SKIP_TOKENS
+
 #: The script begins with a character of several tokens and has some in its middle.
 SAID = "\u4e2d" + TEXT + " and \U0001f3c3 runs"
 SCRIPT = [*tokens_of(SAID), EOS]
@@ -154,6 +156,21 @@ async def test_a_whole_answer_shows_nothing_of_what_was_given() -> None:
         assert answer["usage"]["completion_tokens"] == alone["usage"]["completion_tokens"] == len(SCRIPT)
     sampled = len(SCRIPT) + 2 * len(SCRIPT[9:]) + 1
     assert f"baton_worker_generation_tokens_total {float(sampled)}" in metrics
+
+
+@pytest.mark.parametrize("count", [SKIP_TOKENS - 1, SKIP_TOKENS, SKIP_TOKENS + 1, 2 * SKIP_TOKENS + 5])
+async def test_much_that_was_seen_is_skipped_in_parts(count: int) -> None:
+    script = (SCRIPT[:-1] * 4)[: 2 * SKIP_TOKENS + 20]
+    async with front(script) as worker:
+        body = completion([5], max_tokens=len(script), logprobs=0, return_token_ids=True)
+        alone = (await worker.http.post("/v1/completions", json=body)).json()
+        body["kv_transfer_params"] = given(script[:count])
+        answer = (await worker.http.post("/v1/completions", json=body)).json()
+    assert answer["choices"][0]["token_ids"] == script[count:]
+    offsets = [one["choices"][0]["logprobs"]["text_offset"] for one in (answer, alone)]
+    assert offsets[0] == offsets[1][count:]
+    assert alone["choices"][0]["text"].endswith(answer["choices"][0]["text"])
+    assert answer["usage"] == alone["usage"] | {"prompt_tokens_details": {"cached_tokens": 0}}
 
 
 async def test_nothing_seen_yet_is_only_a_stream_without_its_beginning() -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 #: What ``/v1/completions`` gives a client that names no limit (OpenAI's default); a chat goes on while there is room.
 COMPLETION_MAX_TOKENS = 16
-#: Tokens of an answer that broke off, made text in one go on the event loop (a few ms).
-SKIP_TOKENS = 256
+#: Tokens of an answer that broke off, made text in one go on the event loop (about 1 ms).
+SKIP_TOKENS = 64
 
 
 @dataclass

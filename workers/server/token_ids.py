@@ -22,6 +22,6 @@ class TokenIdLines:
 
     def next_line(self) -> bytes:
         """For the event that comes now: the tokens since the last one."""
-        line = b":" + ",".join(map(str, self._tokens[self._num_told :])).encode() + b"\n"
+        new = self._tokens[self._num_told :]
         self._num_told = len(self._tokens)
-        return line
+        return b":%d\n" % new[0] if len(new) == 1 else b":%b\n" % b",".join([b"%d" % token for token in new])
