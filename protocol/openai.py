@@ -33,6 +33,8 @@ MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_LOGIT_BIAS = 1024
+#: Ours: priorities are from its negative to it.
+MAX_PRIORITY = 1000
 #: Keys in one object: more than any has fields, few enough that one complaint for each is nothing.
 MAX_KEYS = 64
 
@@ -137,8 +139,8 @@ class _Request(_Strict):
     ignore_eos: StrictBool = False
     #: The choice also carries ``token_ids``, the sampled tokens; not for streams.
     return_token_ids: StrictBool = False
-    #: Which held request gets a decode worker first: higher first, then older.
-    priority: Annotated[StrictInt, Field(ge=-(2**31), lt=2**31)] = 0
+    #: Which request that waits gets a worker first: higher first, then older.
+    priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     #: Between router and workers only; the router strips what clients send.
     kv_transfer_params: dict[str, Any] | None = None
 

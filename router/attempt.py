@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
+from router.admission import retry_after_s
 from router.placement import Ahead
 from router.upstream import ConnectError, LegError, LegTimeout
 from router.worker_errors import READ_FAILED
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from router.exchange import Exchange
-    from router.room_queue import Pick, RoomQueue
+    from router.room_queue import Pick, RoomQueue, Waiter
     from router.workers import Worker
 
 
@@ -59,6 +60,12 @@ def is_the_workers_fault(error: ApiError) -> bool:
     return error.status >= 500 and error.code not in _NOT_ITS_FAULT
 
 
+def _give_up(x: Exchange, waiter: Waiter) -> None:
+    waiter.fail(
+        UnavailableError("No worker had room in time.", code="no_room", retry_after_s=retry_after_s(x.services))
+    )
+
+
 async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Pick, group: Hashable) -> Worker:
     """A worker with a place reserved for this request, which now holds the place.
 
@@ -66,15 +73,16 @@ async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Pick, group: Hashab
     """
     place = None if len(queue) else pick(Ahead())
     if place is None:
-        waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group)
-        timer = asyncio.get_running_loop().call_later(
-            x.services.settings.held_timeout_s,
-            waiter.fail,
-            UnavailableError("No worker had room in time.", code="no_room", retry_after_s=1),
-        )
+        waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group, x.num_bytes)
+        waiter.may_be_refused = lambda: not x.reply.started
+        timer = asyncio.get_running_loop().call_later(x.services.settings.held_timeout_s, _give_up, x, waiter)
+        waiting = x.services.metrics.waiting
+        key = "held" if queue is x.services.held_queue else "prefill", x.services.priorities.name_of(x.ask.priority)
+        waiting[key] += 1
         try:
             place = await waiter.place()
         finally:
+            waiting[key] -= 1
             timer.cancel()
             x.waiter = None
     x.occupy(place)

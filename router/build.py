@@ -12,6 +12,7 @@ from router.peers.port import Alone
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, DirectRule
 from router.placement.affinity import Affinity
 from router.prefill_aborts import PrefillAborts
+from router.priorities import PriorityClasses
 from router.room_queue import RoomQueue
 from router.services import Services
 from router.workers import WorkerPool
@@ -43,6 +44,7 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
             settings.min_uncached_tokens,
             pick_decode if isinstance(pick_decode, Affinity) else None,
         ),
+        priorities=PriorityClasses(settings.priority_classes),
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
         peers=Alone(new_router_id()) if peers is None else peers,
@@ -50,6 +52,8 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )
     services.peers.on_dead.append(services.cleanup.start)
+    names = services.priorities.names
+    services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)
     return services

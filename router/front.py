@@ -12,21 +12,24 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from protocol.errors import (
     ApiError,
     BadRequestError,
     BodyTimeoutError,
     InternalError,
-    RateLimitError,
     UnavailableError,
 )
 from protocol.openai import ChatRequest, CompletionRequest, parse_json, validate
 from protocol.router import new_request_id
+from router.admission import check_queue, check_requests, make_room
 from router.ask import Ask
 from router.body import BodyReader, replay
 from router.exchange import Exchange
 from router.exit import ClientGone, settle
 from router.legs import LegBodies
+from router.priorities import HEADER
 from router.reply import DROP, Reply
 from router.tracing.setup import set_up
 from router.tracing.upstream import CURRENT, TracedUpstream
@@ -112,13 +115,17 @@ class Front:
             headers: dict[bytes, bytes] = dict(scope["headers"])
             self._keys.check(headers.get(b"authorization"))
             timeout_s = self._timeout_s(headers)
-            self._admit()
+            priority = self._priority(headers)
+            self._admit(priority)
             body_timeout_s = min(timeout_s, self._services.settings.body_timeout_s)
             raw = await self._bodies.read(headers, receive, body_timeout_s)
-            self._admit()  # again: that took time. From here to the list of active requests nothing is awaited.
+            self._admit(priority)  # again: that took time. From here to the list of active requests nothing is awaited.
             body = parse_json(raw)
             ask = _ask(kind, body)
+            if priority is not None:
+                ask = msgspec.structs.replace(ask, priority=priority)
             self._services.pool.route(ask.model)
+            make_room(self._services, ask.model, ask.priority, len(raw))
         except ApiError as error:
             await self._refuse(reply, error)
             return
@@ -167,14 +174,16 @@ class Front:
         if error is not None and not isinstance(error, ClientGone):
             await x.reply.error(error)
 
-    def _admit(self) -> None:
-        services, settings = self._services, self._services.settings
+    def _priority(self, headers: dict[bytes, bytes]) -> int | None:
+        """What the header says; None: there is none, the body's counts."""
+        given = headers.get(HEADER.encode())
+        return None if given is None else self._services.priorities.number_of(given)
+
+    def _admit(self, priority: int | None) -> None:
         if self.closing:
             raise UnavailableError("The router is shutting down.", code="shutting_down", retry_after_s=1)
-        if len(services.prefill_queue) + len(services.held_queue) >= settings.max_queue_length:
-            raise RateLimitError("Too many requests are waiting.", retry_after_s=1)
-        if len(services.active) + len(self._bodies) >= settings.max_requests:
-            raise RateLimitError("Too many requests are running.", retry_after_s=1)
+        check_queue(self._services, priority)
+        check_requests(self._services, len(self._bodies))
 
     def _timeout_s(self, headers: dict[bytes, bytes]) -> float:
         limit_s = self._services.settings.request_timeout_s

@@ -70,6 +70,13 @@ class Metrics:
         self.retries: Counter[str] = Counter({"prefill": 0, "decode": 0, "prefill_again": 0})
         #: Requests that skipped P, by reason.
         self.direct: Counter[str] = Counter(dict.fromkeys(Direct, 0))
+        #: Requests that wait for room now, by queue ("prefill" or "held") and priority class.
+        self.waiting: Counter[tuple[str, str]] = Counter()
+        #: Requests answered 429 to make room for more urgent ones.
+        self.num_displaced = 0
+        #: Prompts that were next but waited because of max_leased_fraction, and for how long, seconds.
+        self.num_held_back = 0
+        self.held_back_s = 0.0
         self.num_chunks = 0
         self.relayed_errors = 0
 
@@ -132,6 +139,27 @@ class RouterCollector(Collector):
         yield _counter("baton_router_aborted", "Aborted, by the state they were in.", "state", metrics.aborted_in)
         yield _counter("baton_router_refused", "Requests refused before they began.", "status", metrics.refused)
         yield _counter("baton_router_retries", "Legs that were tried again.", "leg", metrics.retries)
+        waiting = GaugeMetricFamily(
+            "baton_router_waiting_requests",
+            "Requests that wait for a worker with room.",
+            labels=["queue", "priority_class"],
+        )
+        for key, value in metrics.waiting.items():
+            waiting.add_metric(list(key), value)
+        yield waiting
+        yield CounterMetricFamily(
+            "baton_router_displaced",
+            "Requests refused for more urgent ones while they waited.",
+            value=metrics.num_displaced,
+        )
+        yield CounterMetricFamily(
+            "baton_router_held_back",
+            "Prompts that were next but waited because of max_leased_fraction.",
+            value=metrics.num_held_back,
+        )
+        yield CounterMetricFamily(
+            "baton_router_held_back_seconds", "How long they did, once they no longer do.", value=metrics.held_back_s
+        )
         yield _counter("baton_router_direct_requests", "Requests that skipped P.", "reason", metrics.direct)
         yield _counter("baton_router_leases", "Leases tracked, by what became of them.", "event", self._leases())
         yield _counter(

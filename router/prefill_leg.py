@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from router.attempt import TryAnother, api_error, leave_failed, wait_for_room
+from router.held_back import HeldBack
 from router.placement import in_question, placeable
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
@@ -64,21 +65,28 @@ async def _find(x: Exchange) -> Worker:
     if x.ask.max_new_tokens != 1:
         need.check(route.decode, x.ask.prompt_param)
 
+    held_back = HeldBack(services.metrics)
+
     def fits(worker: Worker) -> bool:
         return services.leased.allows(worker) and need.fits(worker, services.leased.since_report(worker))
 
     def pick(ahead: Ahead) -> Place | None:
         try:
-            workers = in_question(services.pool.route(x.ask.model).prefill, x.failed_prefill)
+            asked = in_question(services.pool.route(x.ask.model).prefill, x.failed_prefill)
         except ApiError:  # all of them left while this request waited; new ones may come
             return None
-        workers = placeable(workers, fits, ahead, group)
+        workers = placeable(asked, fits, ahead, group)
         if not workers:
+            if any(worker.room > 0 and not services.leased.allows(worker) for worker in asked):
+                held_back.begin()
             return None
         worker = services.pick_prefill.pick(workers, x.prompt)
         return services.pool.enter(worker, need.blocks_on(worker))
 
-    worker = await wait_for_room(x, services.prefill_queue, pick, group)
+    try:
+        worker = await wait_for_room(x, services.prefill_queue, pick, group)
+    finally:
+        held_back.end()
     x.prefill_worker = worker
     return worker
 

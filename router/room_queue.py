@@ -11,6 +11,7 @@ import asyncio
 from bisect import insort
 from typing import TYPE_CHECKING
 
+from router.pace import Pace
 from router.placement import Ahead
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Waiter:
     """One request that waits."""
 
-    __slots__ = ("_order", "_pick", "_queue", "future", "group")
+    __slots__ = ("_order", "_pick", "_queue", "future", "group", "may_be_refused", "num_bytes")
 
     def __init__(
         self,
@@ -33,13 +34,23 @@ class Waiter:
         pick: Pick,
         order: tuple[int, int],
         group: Hashable,
+        num_bytes: int,
     ) -> None:
         self._queue = queue
         self._pick = pick
         self._order = order
         #: Waiters of one group may be given the same workers: when one waits for all of them, so do those behind it.
         self.group = group
+        #: Of its body.
+        self.num_bytes = num_bytes
+        #: It can still be answered 429.
+        self.may_be_refused: Callable[[], bool] = lambda: True
         self.future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+
+    @property
+    def priority(self) -> int:
+        """Higher is more urgent."""
+        return -self._order[0]
 
     def __lt__(self, other: Waiter) -> bool:
         return self._order < other._order
@@ -86,14 +97,18 @@ class RoomQueue:
     def __init__(self, give_back: Callable[[Place], None]) -> None:
         self.give_back = give_back
         self._waiters: list[Waiter] = []
+        #: Bodies of those who wait.
+        self.num_bytes = 0
+        self.pace = Pace()
 
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def enter(self, pick: Pick, priority: int, number: int, group: Hashable) -> Waiter:
+    def enter(self, pick: Pick, priority: int, number: int, group: Hashable, num_bytes: int = 0) -> Waiter:
         """Wait for a place. ``number`` is the request's own, growing: its age."""
-        waiter = Waiter(self, pick, (-priority, number), group)
+        waiter = Waiter(self, pick, (-priority, number), group, num_bytes)
         insort(self._waiters, waiter)
+        self.num_bytes += num_bytes
         self.wake()
         return waiter
 
@@ -101,10 +116,26 @@ class RoomQueue:
         """There may be room: offer it in order."""
         if not self._waiters:
             return
-        ahead = Ahead()
-        self._waiters = [waiter for waiter in self._waiters if waiter.group in ahead.groups or not waiter.offer(ahead)]
+        ahead, now_s, left = Ahead(), asyncio.get_running_loop().time(), []
+        for waiter in self._waiters:
+            if waiter.group in ahead.groups or not waiter.offer(ahead):
+                left.append(waiter)
+            else:
+                self.num_bytes -= waiter.num_bytes
+                self.pace.left(now_s)
+        self._waiters = left
 
     def forget(self, waiter: Waiter) -> None:
         """Take a waiter out; nothing happens if it is not in."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
+            self.num_bytes -= waiter.num_bytes
+
+    def last_below(self, priority: int) -> Waiter | None:
+        """The last in order that has a lower priority and may be refused; None: there is none."""
+        for waiter in reversed(self._waiters):
+            if waiter.priority >= priority:
+                break
+            if not waiter.future.done() and waiter.may_be_refused():
+                return waiter
+        return None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from router.peers.port import Peers
     from router.placement import DirectRule, PickDecode, PickPrefill
     from router.prefill_aborts import PrefillAborts
+    from router.priorities import PriorityClasses
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
     from router.upstream import Upstream
@@ -56,6 +57,7 @@ class Services:
     prefill_aborts: PrefillAborts
     leased: LeasedBlocks
     direct: DirectRule
+    priorities: PriorityClasses
     #: The other routers.
     peers: Peers
     #: What routers that died have left on workers.

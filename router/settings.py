@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from protocol.addresses import worker_url
 from protocol.settings import LOOPBACK, ProcessSettings
+from router.priorities import PriorityClasses
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
@@ -101,6 +102,18 @@ class RouterSettings(ProcessSettings):
     max_queue_length: int = Field(
         4096, ge=1, description="Requests that may wait for a worker with room; the next one is answered 429."
     )
+    max_queued_bytes: int = Field(
+        512 << 20,
+        gt=0,
+        description="Bodies of requests that wait for a worker with room, bytes; the next one is answered 429.",
+    )
+    priority_classes: tuple[str, ...] = Field(
+        ("high=10", "normal=0", "low=-10"),
+        description=(
+            "Names for priorities, each name=number from -1000 to 1000: what the header x-baton-priority may say, and "
+            "how the metrics group those who wait."
+        ),
+    )
     max_requests: int = Field(16384, ge=1, description="Requests in any state; the next one is answered 429.")
     default_max_in_flight: int = Field(
         1024, ge=1, description="Requests at once on a worker that does not report how many it runs."
@@ -156,6 +169,12 @@ class RouterSettings(ProcessSettings):
     )
 
     log_requests: bool = Field(False, description="One log line at the end of every request; costs 20 to 30 % of CPU.")
+
+    @field_validator("priority_classes")
+    @classmethod
+    def _classes(cls, pairs: tuple[str, ...]) -> tuple[str, ...]:
+        PriorityClasses(pairs)
+        return pairs
 
     @field_validator("prefill", "decode")
     @classmethod

@@ -1,0 +1,31 @@
+"""Counts that a prompt waits because of ``max_leased_fraction``, and how long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.metrics import Metrics
+
+
+class HeldBack:
+    """Of one prompt. ``begin`` as often as it is so, ``end`` once it waits no longer."""
+
+    __slots__ = ("_metrics", "_since_s")
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._since_s: float | None = None
+
+    def begin(self) -> None:
+        """It is next, and a worker that has room may not be sent it."""
+        if self._since_s is None:
+            self._metrics.num_held_back += 1
+            self._since_s = asyncio.get_running_loop().time()
+
+    def end(self) -> None:
+        """It waits no longer."""
+        if self._since_s is not None:
+            self._metrics.held_back_s += asyncio.get_running_loop().time() - self._since_s
+            self._since_s = None

@@ -1,0 +1,53 @@
+"""Priority classes: names for numbers. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import BadRequestError
+from protocol.openai import MAX_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Where a client, or a gateway before it, names the class.
+HEADER = "x-baton-priority"
+#: Classes at most: each is a time series.
+MAX_CLASSES = 32
+
+
+class PriorityClasses:
+    """From ``name=number`` each, lower case. Raises ValueError with one sentence."""
+
+    def __init__(self, pairs: Iterable[str]) -> None:
+        self._numbers: dict[str, int] = {}
+        for pair in pairs:
+            name, _, number = (part.strip() for part in pair.partition("="))
+            if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum() and name == name.lower()):
+                raise ValueError("priority_classes are name=number, a name in lower case")
+            if not number.removeprefix("-").isdecimal() or abs(int(number)) > MAX_PRIORITY:
+                raise ValueError(f"the number of a priority class is from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+            if name in self._numbers or int(number) in self._numbers.values():
+                raise ValueError("two priority classes have the same name or number")
+            self._numbers[name] = int(number)
+        if not 0 < len(self._numbers) <= MAX_CLASSES:
+            raise ValueError(f"there are 1 to {MAX_CLASSES} priority classes")
+        self._down = sorted(((number, name) for name, number in self._numbers.items()), reverse=True)
+
+    @property
+    def names(self) -> list[str]:
+        """Most urgent first."""
+        return [name for _, name in self._down]
+
+    def number_of(self, header: bytes) -> int:
+        """The priority that a header names. Raises BadRequestError for a class that does not exist."""
+        number = self._numbers.get(header.decode("latin-1").strip().lower())
+        if number is None:
+            raise BadRequestError(
+                f"The header '{HEADER}' must be one of: {', '.join(self.names)}.", param=HEADER, code="invalid_value"
+            )
+        return number
+
+    def name_of(self, priority: int) -> str:
+        """The most urgent class that the priority reaches; the lowest for what is below all."""
+        return next((name for number, name in self._down if priority >= number), self._down[-1][1])
