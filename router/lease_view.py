@@ -1,4 +1,4 @@
-"""The listing behind ``GET /admin/leases``: the store's leases, and which of this router's requests keeps each."""
+"""The listing behind ``GET /admin/leases``: the store's leases, and which request keeps each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from leases.store import LeaseState, LeaseStoreError
 from protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from leases.store import LeaseStatus, LeaseStore
-    from router.exchange import Exchange
 
 
 class LeaseView(BaseModel):
@@ -24,7 +23,7 @@ class LeaseView(BaseModel):
     engine_id: str
     state: LeaseState = Field(description="held, or released: P has not freed the blocks yet.")
     remaining_ms: int = Field(description="Until P frees the blocks without a renewal.")
-    request_id: str | None = Field(description="The request of this router that keeps it; null: another router's.")
+    request_id: str | None = Field(description="Which keeps it; null: it is over, or its router did not answer.")
 
 
 class LeaseListing:
@@ -43,9 +42,8 @@ class LeaseListing:
             return []
 
 
-async def view_leases(active: Iterable[Exchange], listing: LeaseListing, engine_ids: Sequence[str]) -> list[LeaseView]:
-    """All leases of these engines."""
-    keepers = {x.lease_id: x.request_id for x in active if x.lease_id}
+async def view_leases(keepers: Mapping[str, str], listing: LeaseListing, engine_ids: Sequence[str]) -> list[LeaseView]:
+    """All leases of these engines. ``keepers``: request ids by lease id."""
     return [
         LeaseView(
             lease_id=lease.lease_id,

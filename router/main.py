@@ -19,6 +19,7 @@ from registry.announcement import ROUTERS, WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
 from registry.task_end import end_task
+from router.admin.internal import internal_routes
 from router.app import create_app
 from router.build import build_services
 from router.dashboard.recorder import Recorder
@@ -79,7 +80,9 @@ async def serve(
     """
     tell(settings, Progress(text="router: connecting"))
     leases = LeaseClient(stores.leases, settings)
-    membership = None if stores.routers is None else Membership(settings, stores.routers)
+    membership = None
+    if stores.routers is not None and internal is not None:
+        membership = Membership(settings, stores.routers, sock, internal)
     services = build_services(settings, leases, None if membership is None else membership.peers)
     probes = HealthProbes(services.upstream, services.pool)
     services.pool.add_static(settings.prefill, settings.decode)
@@ -94,8 +97,9 @@ async def serve(
 
     server = RouterServer(front, services, on_ready=on_ready)
     try:
-        if membership is not None and internal is not None:
-            await membership.start(internal_app(services, live_part_routes(services, recorder)), sock, internal)
+        if membership is not None:
+            shares = internal_routes(services), live_part_routes(services, recorder)
+            await membership.start(internal_app(services, *shares))
         await server.serve(sockets=[sock])
     finally:
         services.peers.on_dead.clear()  # what acts on it is about to close

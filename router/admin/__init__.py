@@ -1,4 +1,7 @@
-"""The admin REST: what runs, abort it, who the workers are, which leases are kept. On a token of its own."""
+"""The admin REST: what runs, abort it, who the workers and routers are, which leases are kept. On a token of its own.
+
+What an operator asks of one router is answered for all of them (``others.py``); ``internal.py`` is each one's share.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Depends
 
 from router.admin.leases import lease_routes
-from router.admin.requests import RequestView, request_routes, view_request
+from router.admin.request_view import RequestView, view_request
+from router.admin.requests import request_routes
+from router.admin.routers import router_routes
 from router.admin.worker_view import HandshakesView, WorkerView, view_worker
 from router.admin.workers import worker_routes
 
@@ -22,6 +27,7 @@ __all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_
 def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> APIRouter:
     """All of ``/admin``."""
     api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
-    for routes in (request_routes(services), worker_routes(services), lease_routes(services, listing)):
+    parts = request_routes(services), worker_routes(services), lease_routes(services, listing), router_routes(services)
+    for routes in parts:
         api.include_router(routes)
     return api

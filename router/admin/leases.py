@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from router.admin.others import OfAll, hear
+from router.admin.own import OwnKeepers, own_keepers
 from router.lease_view import LeaseView, view_leases
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from router.services import Services
 
 
-class LeaseList(BaseModel):
+class LeaseList(OfAll):
     """Leases."""
 
     leases: list[LeaseView]
@@ -26,8 +28,12 @@ def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
 
     @api.get("/leases")
     async def leases(engine: Annotated[str | None, Field(description="Only of this engine.")] = None) -> LeaseList:
-        """Every lease of the known engines, and which request of this router keeps it."""
+        """Every lease of the known engines, and which request of which router keeps it."""
         engines = [engine] if engine else sorted({worker.engine_id for worker in services.pool if worker.engine_id})
-        return LeaseList(leases=await view_leases(services.active, listing, engines))
+        heard = await hear(services.peers, OwnKeepers, "GET", "/internal/keepers")
+        keepers: dict[str, str] = {}
+        for answer in (own_keepers(services), *heard.answers):
+            keepers |= answer.keepers
+        return LeaseList(leases=await view_leases(keepers, listing, engines), unreachable_routers=heard.unreachable)
 
     return api

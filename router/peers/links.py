@@ -39,9 +39,10 @@ class _Kept:
 class LinkedPeers:
     """``Peers`` that announce themselves in the registry. ``apply`` its lists; ``close`` at the end."""
 
-    def __init__(self, router_id: str, calls: PeerCalls, headers: Sequence[tuple[str, str]]) -> None:
-        """``headers`` open an internal port."""
-        self.router_id = router_id
+    def __init__(self, record: RouterRecord, calls: PeerCalls, headers: Sequence[tuple[str, str]]) -> None:
+        """``record`` is this router's own; ``headers`` open an internal port."""
+        self.record = record
+        self.router_id = record.router_id
         self.on_dead: list[Callable[[str], None]] = []
         #: Set once the registry has said who there is.
         self.met = asyncio.Event()

@@ -28,23 +28,31 @@ if TYPE_CHECKING:
 class Membership:
     """``peers`` can be used at once; the others see this router from ``start`` to ``stop``. Needs a running loop."""
 
-    def __init__(self, settings: RouterSettings, registry: Registry[RouterRecord]) -> None:
+    def __init__(
+        self,
+        settings: RouterSettings,
+        registry: Registry[RouterRecord],
+        public: socket.socket,
+        internal: socket.socket,
+    ) -> None:
+        """Of a router that serves on these bound sockets."""
         token = settings.internal_token
         headers = () if token is None else (("authorization", f"Bearer {token.get_secret_value()}"),)
         self._settings = settings
         self._registry = registry
         self._upstream = HttpUpstream(CALL_TIMEOUT_S)
-        self.peers = LinkedPeers(new_router_id(), PeerCalls(self._upstream, headers), headers)
+        self._internal = internal
+        record = record_of(new_router_id(), settings, public, internal)
+        self.peers = LinkedPeers(record, PeerCalls(self._upstream, headers), headers)
         self._port: InternalPort | None = None
         self._presence: Announcer[RouterRecord] | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self, app: ASGIApp, public: socket.socket, internal: socket.socket) -> None:
-        """Serve ``app`` on the internal socket, then tell the others, then look who they are."""
-        self._port = InternalPort(InternalFront(self._settings, app), internal)
+    async def start(self, app: ASGIApp) -> None:
+        """Serve ``app`` on the internal port, then tell the others, then look who they are."""
+        self._port = InternalPort(InternalFront(self._settings, app), self._internal)
         await self._port.start()
-        record = record_of(self.peers.router_id, self._settings, public, internal)
-        self._presence = presence(self._registry, record)
+        self._presence = presence(self._registry, self.peers.record)
         await self._presence.start()
         self._watch = asyncio.create_task(discover(self._registry, self.peers), name="routers")
 

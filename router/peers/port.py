@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from protocol.router import RouterRecord
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from protocol.router import RouterRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class Peers(Protocol):
         """This router's own id."""
 
     @property
+    def record(self) -> RouterRecord:
+        """This router as the others see it."""
+
+    @property
     def on_dead(self) -> list[Callable[[str], None]]:
         """Called once for each router that died, with its id, on the loop. They must not raise."""
 
@@ -48,10 +52,11 @@ class Peers(Protocol):
 
 
 class Alone:
-    """A router without Redis: it meets no other."""
+    """A router without Redis: it meets no other, and its record names no address."""
 
     def __init__(self, router_id: str) -> None:
         self.router_id = router_id
+        self.record = RouterRecord(router_id=router_id, url="", internal_url="")
         self.on_dead: list[Callable[[str], None]] = []
 
     def __iter__(self) -> Iterator[RouterRecord]:

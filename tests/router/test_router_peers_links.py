@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TOKEN = "s3cret-internal"
 OTHER = "b" * 12
+OWN = RouterRecord(router_id="a" * 12, url="http://own", internal_url="http://own")
 
 
 def app() -> FastAPI:
@@ -76,7 +77,7 @@ class Mute:
 @asynccontextmanager
 async def linked(token: str = TOKEN) -> AsyncIterator[LinkedPeers]:
     upstream, headers = HttpUpstream(2.0), (("authorization", f"Bearer {token}"),)
-    peers = LinkedPeers("a" * 12, PeerCalls(upstream, headers), headers)
+    peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers)
     dead: list[str] = []
     peers.on_dead.append(dead.append)
     peers.dead = dead  # type: ignore[attr-defined]

@@ -27,7 +27,8 @@ class Observer:
     def __init__(self, redis_url: str) -> None:
         self.registry = RedisRegistry(redis_url, ROUTERS)
         self._upstream = HttpUpstream(2.0)
-        self.peers = LinkedPeers("0" * 12, PeerCalls(self._upstream, ()), ())
+        own = RouterRecord(router_id="0" * 12, url="", internal_url="")
+        self.peers = LinkedPeers(own, PeerCalls(self._upstream, ()), ())
         self.dead: list[str] = []
         self.peers.on_dead.append(self.dead.append)
 

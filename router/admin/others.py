@@ -1,0 +1,53 @@
+"""What the other routers answer, understood."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from router.peers.port import PeerAnswer, Peers
+
+log = logging.getLogger("baton.router")
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
+
+class OfAll(BaseModel):
+    """An answer to which every router has to add its share."""
+
+    unreachable_routers: list[str] = Field(
+        default=[], description="Ids of the routers that did not answer: their share is missing."
+    )
+
+
+@dataclass
+class Heard(Generic[AnswerT]):
+    """Who said what, and who did not."""
+
+    answers: list[AnswerT] = field(default_factory=list)
+    unreachable: list[str] = field(default_factory=list)
+
+
+async def hear(peers: Peers, kind: type[AnswerT], method: str, path: str, body: bytes = b"") -> Heard[AnswerT]:
+    """Ask all other routers at once."""
+    return understand(kind, await peers.gather(method, path, body))
+
+
+def understand(kind: type[AnswerT], answers: Iterable[PeerAnswer]) -> Heard[AnswerT]:
+    """What was said; a refusal or another answer than ``kind`` (of another version) is none."""
+    heard: Heard[AnswerT] = Heard()
+    for answer in answers:
+        try:
+            if not answer.ok:
+                raise ValueError(answer.error or f"status {answer.status}")
+            heard.answers.append(kind.model_validate_json(answer.body))
+        except (ValueError, ValidationError) as error:
+            log.warning("router %s did not do its share: %s", answer.router_id, str(error).partition("\n")[0])
+            heard.unreachable.append(answer.router_id)
+    return heard

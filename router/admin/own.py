@@ -1,0 +1,87 @@
+"""What one router knows and does of its own requests: the share of one in what all of them answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from protocol.errors import CancelledByAdminError
+from router.admin.request_view import RequestView, view_request
+from router.request import State
+
+if TYPE_CHECKING:
+    from router.exchange import Exchange
+    from router.services import Services
+
+
+class OwnRequests(BaseModel):
+    """Live requests of one router, oldest first."""
+
+    requests: list[RequestView]
+
+
+class OwnAborted(BaseModel):
+    """The requests of one router that were told to end."""
+
+    aborted: list[str]
+
+
+class OwnKeepers(BaseModel):
+    """Which request of one router keeps a lease: request ids by lease id."""
+
+    keepers: dict[str, str]
+
+
+class AbortFilter(BaseModel):
+    """Which requests to abort: those that match every field given. ``{"all": true}`` for all of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: State | None = None
+    worker: str | None = Field(None, description="Id of the prefill or decode worker.")
+    model: str | None = None
+    user: str | None = None
+    older_than_s: float | None = Field(None, ge=0, description="Age above which a request matches, seconds.")
+    all: bool = False
+
+
+def own_requests(services: Services) -> OwnRequests:
+    """This router's."""
+    return OwnRequests(requests=[_view(services, x) for x in services.active])
+
+
+def own_keepers(services: Services) -> OwnKeepers:
+    """This router's."""
+    return OwnKeepers(keepers={x.lease_id: x.request_id for x in services.active if x.lease_id})
+
+
+def abort_own(services: Services, request_id: str) -> bool:
+    """End one request of this router now, in whatever state it is; False: there is none of that id."""
+    x = services.active.get(request_id)
+    return x is not None and x.stop(_cancelled())
+
+
+def abort_own_matching(services: Services, wanted: AbortFilter) -> OwnAborted:
+    """End every request of this router that matches."""
+    matching = [x for x in services.active if _matches(x, wanted)]
+    return OwnAborted(aborted=[x.request_id for x in matching if x.stop(_cancelled())])
+
+
+def _view(services: Services, x: Exchange) -> RequestView:
+    return view_request(x, services.leases.remaining_ms(x.engine_id, x.lease_id) if x.lease_id else None)
+
+
+def _cancelled() -> CancelledByAdminError:
+    return CancelledByAdminError("The request was aborted by an administrator.")
+
+
+def _matches(x: Exchange, wanted: AbortFilter) -> bool:
+    workers = {worker.worker_id for worker in (x.prefill_worker, x.decode_worker) if worker is not None}
+    return (
+        (wanted.state is None or wanted.state is x.progress.state)
+        and (wanted.worker is None or wanted.worker in workers)
+        and (wanted.model is None or wanted.model == x.ask.model)
+        and (wanted.user is None or wanted.user == x.ask.user)
+        and (wanted.older_than_s is None or x.age_s() > wanted.older_than_s)
+    )

@@ -1,0 +1,54 @@
+"""One live request as ``/admin/requests`` shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from protocol.router import owner_of
+from router.request import State
+
+if TYPE_CHECKING:
+    from router.exchange import Exchange
+
+
+class RequestView(BaseModel):
+    """One live request."""
+
+    id: str
+    router: str = Field(description="Id of the router that has it.")
+    state: State
+    age_ms: float = Field(description="Since it arrived, milliseconds.")
+    endpoint: str
+    model: str
+    user: str
+    stream: bool
+    priority: int
+    prefill_worker: str | None
+    decode_worker: str | None
+    lease_id: str | None
+    lease_remaining_ms: int | None = Field(description="Until P would free the blocks without a renewal.")
+    num_tokens: int = Field(description="Tokens so far; streams only.")
+    phases_ms: dict[str, float] = Field(description="Time spent in the states that it has left.")
+
+
+def view_request(x: Exchange, remaining_ms: int | None) -> RequestView:
+    """One request for people."""
+    return RequestView(
+        id=x.request_id,
+        router=owner_of(x.request_id),
+        state=x.progress.state,
+        age_ms=round(x.age_s() * 1e3, 1),
+        endpoint=x.ask.path,
+        model=x.ask.model,
+        user=x.ask.user,
+        stream=x.ask.stream,
+        priority=x.ask.priority,
+        prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
+        decode_worker=x.decode_worker.worker_id if x.decode_worker else None,
+        lease_id=x.lease_id or None,
+        lease_remaining_ms=remaining_ms,
+        num_tokens=x.num_tokens,
+        phases_ms={str(state): round(seconds * 1e3, 2) for state, seconds in x.progress.spent_s.items()},
+    )

@@ -1,0 +1,64 @@
+"""``/admin/routers``: who acts as one router."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from router.admin.others import hear
+
+if TYPE_CHECKING:
+    from router.services import Services
+
+
+class RouterView(BaseModel):
+    """One router."""
+
+    id: str
+    url: str = Field(description="Where clients reach it. Empty for a router that works alone.")
+    group: str = Field(description="Processes that share one port have the same; empty: it shares its port with none.")
+    started_s: int = Field(description="Alive since: Unix time in seconds by its own clock; 0: not told.")
+    is_this: bool = Field(description="It is the one that answers here.")
+    reachable: bool = Field(description="It answered now.")
+
+
+class RouterList(BaseModel):
+    """All routers, by id."""
+
+    routers: list[RouterView]
+
+
+class Here(BaseModel):
+    """What a router says when it is asked whether it is there."""
+
+    router_id: str
+
+
+def router_routes(services: Services) -> APIRouter:
+    """Listing."""
+    api = APIRouter()
+
+    @api.get("/routers")
+    async def routers() -> RouterList:
+        """This router and the others on its Redis that are not known to be dead."""
+        peers = services.peers
+        own = peers.record
+        others = list(peers)
+        heard = await hear(peers, Here, "GET", "/health")
+        there = {answer.router_id for answer in heard.answers}
+        rows = [
+            RouterView(
+                id=record.router_id,
+                url=record.url,
+                group=record.group,
+                started_s=record.started_s,
+                is_this=record is own,
+                reachable=record is own or record.router_id in there,
+            )
+            for record in (own, *others)
+        ]
+        return RouterList(routers=sorted(rows, key=lambda row: row.id))
+
+    return api
