@@ -71,18 +71,24 @@ class Cluster:
         self.services: Services = build_services(settings, self.leases)
         self.workers: list[StubWorker] = []
         self.limits: dict[str, int] = {}
+        #: Compatibility hashes, by worker.
+        self.hashes: dict[str, str] = {}
         self.front = create_app(self.services, LeaseListing(self.store))
         self.server = RouterServer(self.front, self.services)
         self.probes = HealthProbes(self.services.upstream, self.services.pool)
         self.url = ""
         self.client: httpx.AsyncClient
 
-    async def add(self, role: str, *, ours: bool = True, limit: int = 8) -> StubWorker:
-        """A new worker, announced as the registry would."""
+    async def add(
+        self, role: str, *, ours: bool = True, limit: int = 8, model: str = "m", digest: str = "hash"
+    ) -> StubWorker:
+        """A new worker, announced as the registry would. Those of one ``digest`` can read from each other."""
         worker = StubWorker(role, ours=ours, store=self.store, name=f"{role[0]}{len(self.workers)}")
+        worker.model = model
         await worker.start()
         self.workers.append(worker)
         self.limits[worker.name] = limit
+        self.hashes[worker.name] = digest if ours else ""
         self.announce()
         return worker
 
@@ -101,7 +107,7 @@ class Cluster:
                 model=worker.model,
                 url=worker.url,
                 internal_url=worker.url if worker.ours else "",
-                compatibility_hash="hash" if worker.ours else "",
+                compatibility_hash=self.hashes[worker.name],
                 max_model_len=1000,
                 block_size=16,
                 num_blocks=10,
