@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -20,13 +20,10 @@ from router.auth import AdminKeys, BearerKeys
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
 from router.front import Front
-from router.metrics import RouterCollector
+from router.peers.group_metrics import group_families
 from router.worker_errors import WorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from router.breaker import BreakerState
     from router.lease_view import LeaseListing
     from router.services import Services
 
@@ -77,17 +74,6 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
 
 def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
     started = int(time.time())
-    registry = CollectorRegistry()
-    registry.register(
-        RouterCollector(
-            services.metrics,
-            services.active.count,
-            services.leases.counters,
-            lambda: services.prefill_aborts.outcomes,
-            services.cleanup,
-            lambda: _rows(services),
-        )
-    )
 
     @app.get("/v1/models", dependencies=[Depends(keys.guard)])
     async def models() -> ModelList:
@@ -116,8 +102,8 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        """Prometheus text."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        """Prometheus text; of all processes that share this port."""
+        return Response(generate_latest(await group_families(services)), media_type=CONTENT_TYPE_LATEST)
 
 
 def _health(services: Services) -> Health:
@@ -140,11 +126,6 @@ def _can_serve(services: Services) -> bool:
         if sources_ok and any(worker.takes_work for worker in route.decode):
             return True
     return False
-
-
-def _rows(services: Services) -> Iterable[tuple[str, str, int, bool, BreakerState]]:
-    for worker in services.pool:
-        yield worker.worker_id, str(worker.role), worker.in_flight, worker.healthy, worker.breaker.state
 
 
 def _document_hot_routes(app: FastAPI) -> None:

@@ -29,6 +29,7 @@ from router.health import HealthProbes
 from router.lease_client import LeaseClient
 from router.lease_view import LeaseListing
 from router.peers.app import internal_app
+from router.peers.group_metrics import metrics_state_routes
 from router.peers.membership import Membership
 from router.server import RouterServer, listen
 
@@ -98,7 +99,7 @@ async def serve(
     server = RouterServer(front, services, on_ready=on_ready)
     try:
         if membership is not None:
-            shares = internal_routes(services), live_part_routes(services, recorder)
+            shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
             await membership.start(internal_app(services, *shares))
         await server.serve(sockets=[sock])
     finally:

@@ -1,0 +1,143 @@
+"""``/metrics`` of one port that several router processes share: whichever answers, it tells the sum over all."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from fastapi import APIRouter, Response
+from prometheus_client.metrics_core import Metric
+
+from protocol.errors import UnavailableError
+from router.metrics import RouterCollector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from router.breaker import BreakerState
+    from router.services import Services
+
+#: What processes see of a worker, each for itself: the sum would say nothing, so the highest counts.
+_OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker"})
+
+
+class SampleState(msgspec.Struct, array_like=True, frozen=True):
+    """One number of one process."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class FamilyState(msgspec.Struct, frozen=True):
+    """All numbers of one name."""
+
+    name: str
+    documentation: str
+    type: str
+    samples: list[SampleState]
+
+
+_decoder = msgspec.json.Decoder(list[FamilyState])
+
+
+@dataclass
+class Families:
+    """As prometheus_client's ``generate_latest`` wants them."""
+
+    metrics: list[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them."""
+        return self.metrics
+
+
+def own_families(services: Services) -> list[FamilyState]:
+    """This process's numbers."""
+    collector = RouterCollector(
+        services.metrics,
+        services.active.count,
+        services.leases.counters,
+        lambda: services.prefill_aborts.outcomes,
+        services.cleanup,
+        lambda: _workers(services),
+    )
+    return [
+        FamilyState(
+            metric.name,
+            metric.documentation,
+            metric.type,
+            [SampleState(sample.name, sample.labels, sample.value) for sample in metric.samples],
+        )
+        for metric in collector.collect()
+    ]
+
+
+async def group_families(services: Services) -> Families:
+    """The sum over the processes of this router's group.
+
+    Raises UnavailableError when one of them does not answer: a sum that lacks it for once would look as if counters
+    had begun anew.
+    """
+    peers = services.peers
+    group = peers.record.group
+    ids = [record.router_id for record in peers if group and record.group == group]
+    parts = [own_families(services)]
+    for answer in await asyncio.gather(*(peers.ask(one, "GET", "/internal/metrics-state") for one in ids)):
+        if answer is None:
+            continue  # died just now
+        try:
+            if not answer.ok:
+                raise ValueError(answer.error or f"status {answer.status}")
+            parts.append(_decoder.decode(answer.body))
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise UnavailableError(
+                f"Router {answer.router_id}, which shares this port, did not tell its numbers: {error}.",
+                code="router_unreachable",
+            ) from None
+    return Families(add_up(parts))
+
+
+def add_up(parts: Iterable[Iterable[FamilyState]]) -> list[Metric]:
+    """One family of each name: numbers of the same labels are added. Those of one process keep their order."""
+    families: dict[str, FamilyState] = {}
+    sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    for part in parts:
+        for family in part:
+            families.setdefault(family.name, family)
+            known = sums.setdefault(family.name, {})
+            for sample in family.samples:
+                key = sample.name, tuple(sample.labels.items())
+                if key not in known:
+                    known[key] = sample.value
+                elif family.name in _OPINIONS:
+                    known[key] = max(known[key], sample.value)
+                else:
+                    known[key] += sample.value
+    return [_metric(family, sums[name]) for name, family in families.items()]
+
+
+def _metric(family: FamilyState, values: dict[tuple[str, tuple[tuple[str, str], ...]], float]) -> Metric:
+    metric = Metric(family.name, family.documentation, family.type)
+    for (name, labels), value in values.items():
+        metric.add_sample(name, dict(labels), value)
+    return metric
+
+
+def metrics_state_routes(services: Services) -> APIRouter:
+    """``/metrics-state`` under ``/internal``: this process's share of the sum."""
+    api = APIRouter()
+
+    @api.get("/metrics-state")
+    async def metrics_state() -> Response:
+        """Everything this process counts."""
+        return Response(msgspec.json.encode(own_families(services)), media_type="application/json")
+
+    return api
+
+
+def _workers(services: Services) -> Iterable[tuple[str, str, int, bool, BreakerState]]:
+    for worker in services.pool:
+        yield worker.worker_id, str(worker.role), worker.in_flight, worker.healthy, worker.breaker.state
