@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from placement_kit import with_blocks, worker
 from router_cluster import Cluster, chat, eventually
 
 from protocol.errors import BadRequestError
 from protocol.worker import WorkerLoad
 from router.placement import Ahead, Need, placeable
-from router.room_queue import RoomQueue
+from router.room_queue import RoomQueue, Waiter
 from router.workers import Place, Worker, WorkerPool
 
 if TYPE_CHECKING:
@@ -133,6 +136,38 @@ async def test_nobody_waits_behind_a_request_for_a_worker_whose_blocks_are_stuck
     large = queue.enter(picker([stuck], of_blocks(9), pool), 0, 1, "g")
     small = queue.enter(picker([stuck], of_blocks(1), pool), 0, 2, "g")
     assert (large.future.done(), small.future.done()) == (False, True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 10), st.integers(0, 2)), min_size=1, max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_everybody_is_served_in_order(requests: list[tuple[int, int]], rng: random.Random) -> None:
+    asyncio.run(_in_order(requests, rng))
+
+
+async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None:
+    """Two workers of ten blocks and four sequences; requests come and end at random."""
+    pool = WorkerPool(4)
+    workers = [with_blocks(name, free=10) for name in "ab"]
+    for one in workers:
+        one.limit = 4
+    queue, running = RoomQueue(pool.leave), list[Place]()
+    coming = list(enumerate(requests))
+    waiting: dict[int, Waiter] = {}
+    while coming or waiting or running:
+        if coming and (rng.random() < 0.5 or not running):
+            number, (num_blocks, priority) = coming.pop(0)
+            waiting[number] = queue.enter(picker(workers, of_blocks(num_blocks), pool), priority, number, "g")
+        else:
+            pool.leave(running.pop(rng.randrange(len(running))))
+            queue.wake()
+        served = [number for number, waiter in waiting.items() if waiter.future.done()]
+        running += [await waiting.pop(number).place() for number in served]
+        assert all(one.held_blocks <= 10 and one.in_flight <= 4 for one in workers)
+        still = [(-requests[number][1], number) for number in waiting]
+        assert all((-requests[number][1], number) < min(still, default=(9, 0)) for number in served)
+        assert running or not waiting, "nobody waits for a worker where nothing runs"
 
 
 # --- through the router
