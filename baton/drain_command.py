@@ -34,4 +34,4 @@ def _tell(settings: AdminSettings, given: str, what: str, outcome: str) -> str:
     client = AdminClient(settings)
     worker_id = resolve(given, [str(worker["id"]) for worker in client.workers()], "worker")
     told = client.tell_worker(worker_id, what)
-    return f"{worker_id} {outcome}{'' if told else ' (as far as this router goes: the worker cannot be told)'}"
+    return f"{worker_id} {outcome}{'' if told else ' (the routers know; the worker cannot be told)'}"

@@ -20,6 +20,7 @@ from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
 from registry.task_end import end_task
 from router.admin.internal import internal_routes
+from router.admin.shared_workers import learn_from_others
 from router.app import create_app
 from router.build import build_services
 from router.dashboard.recorder import Recorder
@@ -96,15 +97,19 @@ async def serve(
         logger.info("serving on %s", url)
         tell(settings, Ready(url=url))
 
+    learning: asyncio.Task[None] | None = None
     server = RouterServer(front, services, on_ready=on_ready)
     try:
         if membership is not None:
             shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
             await membership.start(internal_app(services, *shares))
+            learning = asyncio.create_task(learn_from_others(services, membership.peers))
         await server.serve(sockets=[sock])
     finally:
         services.peers.on_dead.clear()  # what acts on it is about to close
         await end_task(watch)
+        if learning is not None:
+            await end_task(learning)
         await probes.close()
         await services.prefill_aborts.close()
         await services.cleanup.close()

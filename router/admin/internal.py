@@ -17,6 +17,7 @@ from router.admin.own import (
     own_keepers,
     own_requests,
 )
+from router.admin.shared_workers import shared_worker_routes
 
 if TYPE_CHECKING:
     from router.services import Services
@@ -48,4 +49,5 @@ def internal_routes(services: Services) -> APIRouter:
         """End what matches here."""
         return abort_own_matching(services, wanted)
 
+    api.include_router(shared_worker_routes(services))
     return api

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field
 
-from protocol.addresses import worker_url
 from protocol.errors import ApiError, NotFoundError
-from protocol.worker import Role
+from router.admin.others import OfAll
+from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, has_url, tell_others
 from router.admin.worker_view import WorkerView, view_worker
 from router.worker_calls import tell_worker
 
@@ -28,36 +28,23 @@ class ConflictError(ApiError):
     type = "invalid_request_error"
 
 
-class NewWorker(BaseModel):
-    """A worker that is not in the registry, until this router ends or it is deleted.
-
-    It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    url: str = Field(description="host:port or base URL.")
-    role: Role
-
-    @field_validator("url")
-    @classmethod
-    def _url(cls, url: str) -> str:
-        return worker_url(url)
-
-
 class WorkerList(BaseModel):
     """Known workers."""
 
     workers: list[WorkerView]
 
 
-class DrainAnswer(BaseModel):
+class ChangedWorker(WorkerView, OfAll):
+    """A worker that was added or deleted, and the routers that do not know it yet."""
+
+
+class DrainAnswer(OfAll):
     """How a worker stands after ``drain`` or ``resume``."""
 
     id: str
     draining: bool
     told: bool = Field(
-        description="The worker knows, so it holds for all routers. False: no internal port is known, only this router."
+        description="The worker knows. False: it has no internal port that is known; all routers were told instead."
     )
 
 
@@ -79,7 +66,7 @@ def worker_routes(services: Services) -> APIRouter:
         told = await tell_worker(services, worker, "drain")
         if told:
             pool.drain_told(worker)
-        return DrainAnswer(id=worker_id, draining=True, told=told)
+        return DrainAnswer(id=worker_id, draining=True, told=told, unreachable_routers=await others(worker, told))
 
     @api.post(f"{_ONE}/resume")
     async def resume(worker_id: str) -> DrainAnswer:
@@ -87,21 +74,19 @@ def worker_routes(services: Services) -> APIRouter:
         worker = _known(services, worker_id)
         told = await tell_worker(services, worker, "resume")
         pool.take_back(worker)
-        return DrainAnswer(id=worker_id, draining=False, told=told)
+        return DrainAnswer(id=worker_id, draining=False, told=told, unreachable_routers=await others(worker, told))
 
     @api.post("/workers", status_code=201)
-    async def add(new: NewWorker) -> WorkerView:
-        """Add a worker by URL. It is asked for its models; until it has answered, any model is tried there."""
-        if any(worker.url == new.url for worker in pool):
+    async def add(new: NewWorker) -> ChangedWorker:
+        """Add a worker by URL to all routers. They ask for its models; until it has answered, any model is tried."""
+        if has_url(pool, new.url):
             raise ConflictError("There is a worker with that URL already.", code="worker_exists", param="url")
-        prefill = [new.url] if new.role is not Role.DECODE else []
-        decode = [new.url] if new.role is not Role.PREFILL else []
-        (worker,) = pool.add_static(prefill, decode)
-        return view_worker(worker)
+        view = view_worker(add_worker(pool, new))
+        return ChangedWorker(**view.model_dump(), unreachable_routers=await tell_others(services, "add", new))
 
     @api.delete(_ONE)
-    async def delete(worker_id: str) -> WorkerView:
-        """Forget a worker that was added by URL. Nothing new is sent to it; what runs on it is finished."""
+    async def delete(worker_id: str) -> ChangedWorker:
+        """Forget a worker that was added by URL. All routers send it nothing new; what runs on it is finished."""
         worker = _known(services, worker_id)
         if not pool.is_static(worker):
             raise ConflictError(
@@ -109,7 +94,13 @@ def worker_routes(services: Services) -> APIRouter:
                 code="worker_announced",
             )
         pool.remove_static(worker)
-        return view_worker(worker)
+        unreachable = await tell_others(services, "forget", Forgotten(id=worker_id))
+        return ChangedWorker(**view_worker(worker).model_dump(), unreachable_routers=unreachable)
+
+    async def others(worker: Worker, told: bool) -> list[str]:
+        """Tell the other routers what the worker cannot; those that were not reached."""
+        wanted = LeftOut(id=worker.worker_id, left_out=worker.left_out)
+        return [] if told else await tell_others(services, "leave-out", wanted)
 
     return api
 

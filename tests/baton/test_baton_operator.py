@@ -139,7 +139,7 @@ def test_drain_and_resume(what: str, router: ScriptedRouter, capsys: Capture) ->
 def test_a_worker_that_cannot_be_told(router: ScriptedRouter, capsys: Capture) -> None:
     router.can_tell = False
     assert main(["drain", "dec"]) == 0
-    assert "as far as this router goes" in capsys.readouterr().out
+    assert "the routers know" in capsys.readouterr().out
 
 
 def test_a_router_that_cannot_drain(router: ScriptedRouter, capsys: Capture) -> None:

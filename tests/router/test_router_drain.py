@@ -79,7 +79,10 @@ async def view(cluster: Cluster, worker: Worker) -> Any:
 async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Cluster, port: InternalPort) -> None:
     d1, _ = await three(cluster, port)
     for _ in range(2):
-        assert await tell(cluster, "d1", "drain") == (200, {"id": "d1", "draining": True, "told": True})
+        assert await tell(cluster, "d1", "drain") == (
+            200,
+            {"id": "d1", "draining": True, "told": True, "unreachable_routers": []},
+        )
     assert port.told == [("drain", "Bearer s3cret-internal")] * 2
     row = await view(cluster, d1)
     assert (row["draining"], row["takes_work"], row["healthy"]) == (True, False, True)
@@ -87,7 +90,10 @@ async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Clu
         assert (await cluster.post(chat())).status_code == 200
     assert [len(stub.bodies) for stub in cluster.workers] == [4, 0, 4]
     for _ in range(2):
-        assert await tell(cluster, "d1", "resume") == (200, {"id": "d1", "draining": False, "told": True})
+        assert await tell(cluster, "d1", "resume") == (
+            200,
+            {"id": "d1", "draining": False, "told": True, "unreachable_routers": []},
+        )
     assert (await view(cluster, d1))["takes_work"]
     for _ in range(4):
         await cluster.post(chat())
@@ -147,11 +153,14 @@ async def test_nobody_knows_that_worker(cluster: Cluster) -> None:
         assert (status, body["error"]["code"]) == (404, "worker_not_found")
 
 
-async def test_a_static_worker_is_drained_in_this_router_only(cluster: Cluster) -> None:
+async def test_a_static_worker_is_not_told(cluster: Cluster) -> None:
     url = "http://127.0.0.1:9"
     (worker,) = cluster.services.pool.add_static([], [url])
     for address in (url, "http:%2F%2F127.0.0.1:9"):
-        assert await tell(cluster, address, "drain") == (200, {"id": url, "draining": True, "told": False})
+        assert await tell(cluster, address, "drain") == (
+            200,
+            {"id": url, "draining": True, "told": False, "unreachable_routers": []},
+        )
         assert worker.left_out
         assert (await tell(cluster, address, "resume"))[0] == 200
         assert not worker.left_out

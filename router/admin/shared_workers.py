@@ -1,0 +1,149 @@
+"""What routers have to tell each other of workers, since no registry does: those added by URL, those left out.
+
+A worker with an internal port is told itself that it drains, and announces it; of the others only routers know.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from protocol.addresses import worker_url
+from protocol.worker import Role
+from router.admin.others import hear
+
+if TYPE_CHECKING:
+    from router.peers.links import LinkedPeers
+    from router.services import Services
+    from router.workers import Worker, WorkerPool
+
+log = logging.getLogger("baton.router")
+
+
+class NewWorker(BaseModel):
+    """A worker that is not in the registry, until the last router ends or it is deleted.
+
+    It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(description="host:port or base URL.")
+    role: Role
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        return worker_url(url)
+
+
+class Forgotten(BaseModel):
+    """A worker that was added by URL and is deleted."""
+
+    id: str
+
+
+class LeftOut(BaseModel):
+    """Whether a worker that cannot be told itself is sent anything new."""
+
+    id: str
+    left_out: bool
+
+
+class Shared(BaseModel):
+    """All that a router has to learn from another one when it starts."""
+
+    added: list[NewWorker]
+    left_out: list[str]
+
+
+class Noted(BaseModel):
+    """A router has taken it over. Told again, nothing changes."""
+
+    noted: bool = True
+
+
+def add_worker(pool: WorkerPool, new: NewWorker) -> Worker:
+    """Add a worker by URL."""
+    prefill = [new.url] if new.role is not Role.DECODE else []
+    decode = [new.url] if new.role is not Role.PREFILL else []
+    (worker,) = pool.add_static(prefill, decode)
+    return worker
+
+
+def has_url(pool: WorkerPool, url: str) -> bool:
+    """Some worker is there."""
+    return any(worker.url == url for worker in pool)
+
+
+async def tell_others(services: Services, path: str, told: BaseModel) -> list[str]:
+    """Tell all other routers; the ids of those that were not reached."""
+    heard = await hear(services.peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
+    return heard.unreachable
+
+
+async def learn_from_others(services: Services, peers: LinkedPeers) -> None:
+    """Once, after the registry has said who there is: take over what the first one that answers knows."""
+    await peers.met.wait()
+    for record in peers:
+        answer = await peers.ask(record.router_id, "GET", "/internal/workers/shared")
+        if answer is None or not answer.ok:
+            continue
+        try:
+            _take_over(services.pool, Shared.model_validate_json(answer.body))
+        except ValidationError as error:
+            log.warning("router %s told its workers in words we do not know: %s", record.router_id, error)
+            continue
+        return
+
+
+def shared_worker_routes(services: Services) -> APIRouter:
+    """``/workers/...`` under ``/internal``."""
+    api = APIRouter(prefix="/workers")
+    pool = services.pool
+
+    @api.get("/shared")
+    async def shared() -> Shared:
+        """For a router that starts."""
+        added = [NewWorker(url=worker.url, role=worker.role) for worker in pool if pool.is_static(worker)]
+        left_out = [worker.worker_id for worker in pool if worker.left_out and not worker.internal_url]
+        return Shared(added=added, left_out=left_out)
+
+    @api.post("/add")
+    async def add(new: NewWorker) -> Noted:
+        """Somebody added a worker by URL."""
+        _take_over(pool, Shared(added=[new], left_out=[]))
+        return Noted()
+
+    @api.post("/forget")
+    async def forget(gone: Forgotten) -> Noted:
+        """Somebody deleted it."""
+        worker = pool.get(gone.id)
+        if worker is not None and pool.is_static(worker):
+            pool.remove_static(worker)
+        return Noted()
+
+    @api.post("/leave-out")
+    async def leave_out(wanted: LeftOut) -> Noted:
+        """Somebody drained or resumed it."""
+        worker = pool.get(wanted.id)
+        if worker is not None and wanted.left_out:
+            pool.leave_out(worker)
+        elif worker is not None:
+            pool.take_back(worker)
+        return Noted()
+
+    return api
+
+
+def _take_over(pool: WorkerPool, shared: Shared) -> None:
+    for new in shared.added:
+        if not has_url(pool, new.url):
+            add_worker(pool, new)
+    for worker_id in shared.left_out:
+        worker = pool.get(worker_id)
+        if worker is not None:
+            pool.leave_out(worker)
