@@ -1,4 +1,4 @@
-"""A whole Baton as a user runs it: Redis, workers and a router as processes of their own, on ports of their own."""
+"""A whole Baton as a user runs it: Redis, workers and routers as processes of their own, on ports of their own."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ class Stack:
     named: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Variables for the workers.
     worker_environ: dict[str, str] = field(default_factory=dict)
+    #: The first of them is ``router``.
+    num_routers: int = 1
     with_router: bool = True
 
     async def __aenter__(self) -> Self:
@@ -85,7 +87,10 @@ class Stack:
         )
         self.workers = dict(zip(flags_of, started, strict=True))
         if self.with_router:
-            self.router = await self._run("router", "router", {"port": 0, **self.router_flags})
+            names = ["router", *(f"router-{i}" for i in range(1, self.num_routers))]
+            flags = {"port": 0, **self.router_flags}
+            self.routers = list(await asyncio.gather(*(self._run(name, "router", flags) for name in names)))
+            self.router = self.routers[0]
             await self._routable(len(started))
 
     async def start_worker(self, name: str, flags: dict[str, Any]) -> Process:
@@ -123,10 +128,28 @@ class Stack:
         """The registry tells the router about the workers within one announcement; wait for that."""
 
         async def all_known() -> bool:
-            body = (await self.http.get(f"{self.router.url}/admin/workers")).json()
-            return len(body["workers"]) >= num_workers
+            bodies = [(await self.http.get(f"{url}/admin/workers")).json() for url in self.router_urls]
+            return all(len(body["workers"]) >= num_workers for body in bodies)
 
         await eventually(all_known)
+
+    @property
+    def router_urls(self) -> list[str]:
+        """Where clients reach each router."""
+        return [router.url for router in self.routers]
+
+    async def kill_router(self, index: int) -> None:
+        """SIGKILL; returns when the process is no more."""
+        router = self.routers[index]
+        os.kill(router.pid, signal.SIGKILL)
+        await router.child.ended()
+
+    async def stop_router(self, index: int) -> str:
+        """SIGTERM: it lets its requests finish and leaves; returns how it ended."""
+        router = self.routers[index]
+        os.kill(router.pid, signal.SIGTERM)
+        async with asyncio.timeout(IDLE_TIMEOUT_S):
+            return await router.child.ended()
 
     def ranks(self, worker: str) -> list[int]:
         """The process ids of a worker's ranks, in order of rank."""
@@ -180,8 +203,8 @@ class Stack:
         return blocks
 
     async def metric(self, process: str, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that have these labels; 0 when there is none."""
-        url = self.router.url if process == "router" else self.workers[process].url
+        """The sum of a metric's samples that have these labels; 0 when there is none. ``process`` may be a URL."""
+        url = process if "://" in process else self._url_of(process)
         text = (await self.http.get(f"{url}/metrics")).text
         return sum(
             sample.value
@@ -190,9 +213,12 @@ class Stack:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
-    async def requests(self) -> list[dict[str, Any]]:
-        """What the router is working on."""
-        rows = (await self.http.get(f"{self.router.url}/admin/requests")).json()["requests"]
+    def _url_of(self, process: str) -> str:
+        return self.router.url if process == "router" else self.workers[process].url
+
+    async def requests(self, url: str | None = None) -> list[dict[str, Any]]:
+        """What this router (the first one) lists."""
+        rows = (await self.http.get(f"{url or self.router.url}/admin/requests")).json()["requests"]
         assert isinstance(rows, list)
         return rows
 
