@@ -42,20 +42,20 @@ class Commands(click.Group):
     """Builds a command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*PROCESSES, *OPERATOR, "settings", "version"]
+        return [*PROCESSES, *OPERATOR, *_OTHERS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in PROCESSES:
             return _process_command(cmd_name, with_options=not ctx.resilient_parsing)
         if cmd_name in OPERATOR:
             return _operator_command(cmd_name, with_options=not ctx.resilient_parsing)
-        return {"settings": _settings, "version": _version}.get(cmd_name)
+        return _OTHERS.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in ``baton --help``, without importing what the commands import."""
         rows = [(name, line) for name, (_, _, line) in PROCESSES.items()]
         rows += [(name, line) for name, (_, line) in OPERATOR.items()]
-        rows += [(name, command.short_help or "") for name, command in (("settings", _settings), ("version", _version))]
+        rows += [(name, command.short_help or "") for name, command in _OTHERS.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -167,6 +167,26 @@ def _load(section: str, config: str | None, flags: Mapping[str, Any]) -> Setting
     return load(settings_model(section), flags, read_secret_files(os.environ), document)
 
 
+@click.command("scale", short_help="Start or stop workers of a running baton up.")
+@click.argument("words", metavar="prefill=N decode=N", nargs=-1)
+@click.option("--port", type=int, metavar="INTEGER", help="Port of the baton up that is meant, where several run.")
+@click.option("--socket", "path", type=Path, metavar="FILE", help="Its control socket, where it is in another place.")
+def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
+    """Start or stop workers of a baton up that runs on this machine, while it serves.
+
+    New workers get as many CPU threads as those that run. The youngest leave first, once they have finished what they
+    have. It returns when all are ready or have left; interrupting it stops nothing.
+    """
+    from baton.control_socket import ControlSocketError
+    from baton.scale_command import scale
+
+    try:
+        return scale(words, port, path)
+    except ControlSocketError as error:
+        _complain([str(error)])
+        return EXIT_FAILED
+
+
 @click.command("settings", short_help="Print every setting as a Markdown table.")
 def _settings() -> None:
     """Print every setting with its flag, variable, default and meaning, as the Markdown tables of the README."""
@@ -183,4 +203,6 @@ def _version() -> None:
     click.echo(version("baton-serve"))
 
 
+#: Commands without a section of settings.
+_OTHERS: dict[str, click.Command] = {"scale": _scale, "settings": _settings, "version": _version}
 _baton = Commands("baton", help="Serve a large language model with prefill and decode on different workers.")

@@ -8,12 +8,14 @@ import secrets
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from baton.child import COMMAND, ChildDiedError
 from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
+from baton.control_socket import ControlSocketError, control_socket, private_folder, socket_path
 from baton.display import Display, make_display
 from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from baton.kept_child import Keeping, KeptChild
@@ -22,6 +24,7 @@ from baton.machine import this_machine
 from baton.output import say
 from baton.plan import Model, Plan, child_environ, choose_model, make_plan, with_known_port
 from baton.preflight import PreflightError, check_model, check_port, check_redis
+from baton.scaling import Scaler
 from baton.settings import UpSettings
 from baton.sources import read_document, read_secret_files
 from baton.supervisor import StoppedError, StopRequests, Supervisor
@@ -113,7 +116,7 @@ def _tell_news(line: str) -> None:
     say(line, sys.stdout)
 
 
-async def _run(start: _Start, supervisor: Supervisor, display: Display, log_dir: Path) -> None:
+async def _run(start: _Start, supervisor: Supervisor[KeptChild], display: Display, log_dir: Path) -> None:
     try:
         answers = await supervisor.start(start.settings.start_timeout_s)
         url = answers["router"].url
@@ -122,9 +125,27 @@ async def _run(start: _Start, supervisor: Supervisor, display: Display, log_dir:
         return
     display.close()
     settings = start.settings
-    say(welcome(Service(url, model, settings.prefill, settings.decode, log_dir, start.router)), sys.stdout)
-    await supervisor.wait()
-    say("stopping", sys.stdout)
+    async with _commands(start, supervisor, url, log_dir):
+        say(welcome(Service(url, model, settings.prefill, settings.decode, log_dir, start.router)), sys.stdout)
+        await supervisor.wait()
+        say("stopping", sys.stdout)
+
+
+@asynccontextmanager
+async def _commands(start: _Start, supervisor: Supervisor[KeptChild], url: str, log_dir: Path) -> AsyncIterator[None]:
+    """``baton scale`` works while inside, or a line says why it does not."""
+    settings = start.settings
+    keeping = Keeping(lambda *_: None, _tell_news, settings.start_timeout_s, log_dir)
+    gpus = this_machine(start.environ).gpus
+    # The worker's own limit is the first; the rest is for what comes after: withdraw, close, exit.
+    scaler = Scaler(supervisor, keeping, gpus, settings.drain_timeout_s + settings.stop_timeout_s, _tell_news)
+    path = socket_path(private_folder(os.environ), urlsplit(url).port or 0)
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(control_socket(path, scaler.scale))
+        except ControlSocketError as error:
+            say(f"baton scale will not work: {error}", sys.stdout)
+        yield
 
 
 @asynccontextmanager

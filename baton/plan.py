@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +16,10 @@ from baton.settings import UpSettings
 from baton.shares import Machine, share_out
 from protocol.status import Ready
 from workers.settings import WorkerSettings
+
+#: Places in ``Plan.stages``.
+DECODE_STAGE, PREFILL_STAGE = 1, 2
+_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -73,14 +79,15 @@ def make_plan(
     if settings.routers is not None:
         flags["processes"] = settings.routers
     router = _child("router", "router", flags, command, environ, document)
-    common: dict[str, Any] = {"model": model.place, "port": 0, "internal_port": 0, "drain_timeout_s": drain_s}
+    common: dict[str, Any] = {"model": model.place, "port": 0, "internal_port": 0}
+    common["drain_timeout_s"] = settings.drain_timeout_s
     if model.name is not None:
         common["served_model_name"] = model.name
     workers = {name: {**own, **common} for name, own in _workers(settings)}
     loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
     shares = share_out(loaded, machine, environ, settings.threads_per_worker)
     children = tuple(
-        _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document)
+        _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document, drains=True)
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
     return Plan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
@@ -94,6 +101,22 @@ def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:
         return spec
     argv[place] = str(urlsplit(ready.url).port)
     return replace(spec, argv=tuple(argv))
+
+
+def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> ChildSpec:
+    """Another worker of a role beside those that run: as the first of its role, on the GPUs that the fewest use.
+
+    Threads and memory were shared out at the start and stay as they are: the new one gets what the others got.
+    """
+    names = {spec.name for spec in running}
+    name = next(name for number in count(1) if (name := f"{role}-{number}") not in names)
+    first = next(spec for spec in running if spec.name.startswith(f"{role}-"))
+    wanted = first.environ.get(_GPUS, "").split(",")
+    if not set(wanted) <= set(gpus):
+        return replace(first, name=name)
+    crowd = Counter(gpu for spec in running for gpu in spec.environ.get(_GPUS, "").split(","))
+    chosen = sorted(gpus, key=lambda gpu: crowd[gpu])[: len(wanted)]
+    return replace(first, name=name, environ={**first.environ, _GPUS: ",".join(chosen)})
 
 
 def _workers(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -113,7 +136,8 @@ def _child(
     command: Sequence[str],
     environ: Mapping[str, str],
     document: Document,
+    drains: bool = False,
 ) -> ChildSpec:
     load(settings_model(section), flags, environ, document)
     argv = [part for key, value in flags.items() for part in (flag(key), str(value))]
-    return ChildSpec(name, (*command, section, *argv), environ)
+    return ChildSpec(name, (*command, section, *argv), environ, drains)

@@ -67,6 +67,9 @@ class UpSettings(Settings):
     stop_timeout_s: float = Field(
         10.0, gt=0, description="How long a process may take to stop by itself before it is killed, in seconds."
     )
+    drain_timeout_s: float = Field(
+        600.0, ge=0, description="How long a worker that baton scale stops may go on with what it has, in seconds."
+    )
 
 
 class AdminSettings(Settings):

@@ -6,12 +6,13 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from baton.child import ChildDiedError
 from protocol.status import Ready
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Supervised")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -58,6 +59,8 @@ class Supervised(Protocol):
 
     async def stop(self, timeout_s: float) -> None: ...
 
+    async def leave(self, timeout_s: float) -> None: ...
+
     def kill(self) -> None: ...
 
     def terminate(self) -> None: ...
@@ -67,7 +70,7 @@ def _kill(child: Supervised) -> None:
     child.kill()
 
 
-class Supervisor:
+class Supervisor(Generic[C]):
     """``stages`` are stopped one after the other, first to last; the children of one stage together.
 
     ``watched`` are ends of things that are not children (an embedded Redis): awaitables of a reason. ``hurry`` is done
@@ -76,7 +79,7 @@ class Supervisor:
 
     def __init__(
         self,
-        stages: Sequence[Sequence[Supervised]],
+        stages: Sequence[Sequence[C]],
         stops: StopRequests,
         watched: Sequence[Awaitable[str]] = (),
         hurry: Callable[[Supervised], None] = _kill,
@@ -90,9 +93,41 @@ class Supervisor:
             self._watch(end)
 
     @property
-    def children(self) -> list[Supervised]:
+    def children(self) -> list[C]:
         """All of them."""
         return [child for stage in self._stages for child in stage]
+
+    def stage(self, index: int) -> list[C]:
+        """The children of one stage, the oldest first."""
+        return list(self._stages[index])
+
+    async def add(self, index: int, child: C, timeout_s: float) -> Ready:
+        """Start one more child and wait until it serves; from then on its end is everybody's.
+
+        Raises ChildDiedError when it does not get that far; nothing is left of it then, nor after a cancellation.
+        """
+        self._stages[index].append(child)
+        try:
+            await child.start()
+            async with asyncio.timeout(timeout_s):
+                ready = await child.ready()
+        except TimeoutError:
+            await self._remove(index, child)
+            raise ChildDiedError(f"{child.name}: was not ready after {timeout_s:g} s") from None
+        except BaseException:
+            await self._remove(index, child)
+            raise
+        self._watch(child.ended())
+        return ready
+
+    async def dismiss(self, index: int, child: C, timeout_s: float) -> None:
+        """Let a child finish what it has. It is still stopped with the others when that is cancelled."""
+        await child.leave(timeout_s)
+        self._stages[index].remove(child)
+
+    async def _remove(self, index: int, child: C) -> None:
+        await child.stop(0)
+        self._stages[index].remove(child)
 
     async def start(self, timeout_s: float) -> dict[str, Ready]:
         """Start all at once and wait until every one serves.

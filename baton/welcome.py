@@ -64,6 +64,7 @@ def welcome(service: Service) -> str:
             "",
             f"  admin  {admin}",
             f"  logs   {service.log_dir}",
+            f"  scale  baton scale --port {urlsplit(url).port} prefill={service.num_prefill + 1}",
             "  stop   Ctrl-C",
             "",
         ]

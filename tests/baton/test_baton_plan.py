@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.configuration import ConfigurationError, Document, load
-from baton.plan import Model, Plan, child_environ, choose_model, make_plan, with_known_port
+from baton.plan import Model, Plan, child_environ, choose_model, make_plan, one_more, with_known_port
 from baton.settings import UpSettings
 from baton.shares import Machine
 from protocol.status import Ready
@@ -156,6 +156,22 @@ def test_a_device_that_was_chosen_stays() -> None:
     made = plan(machine=Machine(8, ("0", "1")), worker={"device": "cuda:1", "gpu_memory_fraction": 0.3})
     assert "CUDA_VISIBLE_DEVICES" not in made.prefill[0].environ
     assert "--gpu-memory-fraction" not in flags(made.prefill[0].argv)
+
+
+def test_one_more_worker_is_as_the_others_of_its_role() -> None:
+    made = plan(prefill=2, decode=1)
+    running = [*made.prefill, *made.decode]
+    more = one_more("decode", running, ())
+    assert (more.name, more.argv) == ("decode-2", made.decode[0].argv)
+    assert one_more("prefill", [made.prefill[1], *made.decode], ()).name == "prefill-1"
+
+
+def test_one_more_worker_gets_the_gpus_that_the_fewest_use() -> None:
+    made = plan(machine=Machine(8, ("0", "1", "2", "3")), prefill_tp=2, decode_tp=1)
+    running = [*made.prefill, *made.decode]
+    third = one_more("decode", running, ("0", "1", "2", "3"))
+    assert third.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    assert one_more("prefill", [*running, third], ("0", "1", "2", "3")).environ["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 def test_which_model() -> None:

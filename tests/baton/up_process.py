@@ -29,6 +29,9 @@ LAST_LINE = "Ctrl-C"
 class UpProcess:
     """One ``baton up`` with stand-ins. Every process under it carries a mark in its environment."""
 
+    #: What the interpreter is given before ``up``.
+    PROGRAM: tuple[str, ...] = (str(STAND_IN),)
+
     def __init__(self, directory: Path, *flags: str, **environ: str) -> None:
         self.mark = f"UP_TEST_MARK={secrets.token_hex(8)}"
         #: Temporary files of everything under it; a short path, since Redis puts a socket there.
@@ -38,7 +41,7 @@ class UpProcess:
         name, value = self.mark.split("=")
         clean = {key: item for key, item in os.environ.items() if not key.startswith("BATON_")}
         self._process = subprocess.Popen(
-            [sys.executable, str(STAND_IN), "up", "--log-dir", str(self.log_dir), *flags],
+            [sys.executable, *self.PROGRAM, "up", "--log-dir", str(self.log_dir), *flags],
             env={
                 **clean,
                 name: value,
@@ -127,6 +130,12 @@ class UpProcess:
                 os.kill(pid, signal.SIGKILL)
         self._process.communicate()
         shutil.rmtree(self.temporary)
+
+
+class RealUpProcess(UpProcess):
+    """One ``baton up`` as people start it."""
+
+    PROGRAM = ("-m", "baton")
 
 
 def wait_for_end(pids: list[int]) -> None:
