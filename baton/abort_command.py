@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from baton.admin_client import AdminClient, AdminError
+from baton.requests_command import warn_of_silent
 from baton.short_ids import resolve
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def parameters() -> list[click.Parameter]:
     """What the command takes beside the settings."""
     return [
         click.Argument(["ids"], nargs=-1, metavar="[ID]..."),
-        click.Option(["--all", "everything"], is_flag=True, help="Every live request of this router."),
+        click.Option(["--all", "everything"], is_flag=True, help="Every live request, of all routers."),
         click.Option(["--state"], type=click.Choice(LIVE_STATES), help="Only requests in this state."),
         click.Option(["--worker"], help="Only requests on this prefill or decode worker."),
         click.Option(["--model"], help="Only requests for this model."),
@@ -37,6 +38,7 @@ def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **giv
     aborted = _by_id(client, ids) if ids else _matching(client, wanted or {"all": True})
     for request_id in aborted:
         click.echo(request_id)
+    warn_of_silent(client.unreachable_routers)
     if not aborted:
         raise AdminError("nothing was aborted: no live request matches")
     return 0

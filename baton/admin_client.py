@@ -32,13 +32,15 @@ class AdminClient:
 
     def __init__(self, settings: AdminSettings) -> None:
         self.url = settings.url.rstrip("/")
+        #: Ids of the routers whose share is missing in the last answer: they did not answer the one that was asked.
+        self.unreachable_routers: list[str] = []
         self._place = urlsplit(self.url)
         self._timeout_s = settings.timeout_s
         token = settings.admin_token
         self._headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
 
     def requests(self) -> list[dict[str, Any]]:
-        """Live requests, oldest first, as ``GET /admin/requests`` gives them."""
+        """Live requests of all routers, oldest first, as ``GET /admin/requests`` gives them."""
         return self._listing("requests")
 
     def workers(self) -> list[dict[str, Any]]:
@@ -60,7 +62,7 @@ class AdminClient:
         return _ids(self._call("POST", "/admin/abort", wanted))
 
     def tell_worker(self, worker_id: str, what: str) -> bool:
-        """``what`` is ``drain`` or ``resume``. False: the worker cannot be told, so only this router knows."""
+        """``what`` is ``drain`` or ``resume``. False: the worker cannot be told, so the routers were."""
         answer = self._call("POST", f"/admin/workers/{quote(worker_id, safe='')}/{what}")
         return bool(answer["told"])
 
@@ -86,9 +88,12 @@ class AdminClient:
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         with self._open(method, path, body) as response:
             try:
-                return json.loads(response.read() or b"null")
+                answer = json.loads(response.read() or b"null")
             except ValueError:
                 raise AdminError(f"{self.url}{path} did not answer JSON; is it a router of Baton?") from None
+        silent = answer.get("unreachable_routers") if isinstance(answer, dict) else None
+        self.unreachable_routers = [str(router) for router in silent] if isinstance(silent, list) else []
+        return answer
 
     @contextlib.contextmanager
     def _open(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[http.client.HTTPResponse]:

@@ -19,13 +19,14 @@ NOTHING = "-"
 #: Wide enough for every column when nobody reads along: a pipe has no width.
 _PIPE_COLUMNS = 400
 
-REQUEST_COLUMNS = ("ID", "STATE", "AGE", "P", "D", "LEASE LEFT", "TOKENS", "MODEL", "USER")
+REQUEST_COLUMNS = ("ID", "STATE", "AGE", "P", "D", "LEASE LEFT", "TOKENS", "ROUTER", "MODEL", "USER")
 WORKER_COLUMNS = ("ID", "ROLE", "STATE", "REQUESTS", "RUNNING", "WAITING", "READING", "LEASES", "BLOCKS", "MODELS")
 
 
 def request_rows(requests: Sequence[Item]) -> list[list[str]]:
     """One row per request, in the order given, under ``REQUEST_COLUMNS``."""
     ids = shorten(str(request["id"]) for request in requests)
+    routers = shorten(str(request["router"]) for request in requests if request.get("router"))
     places = shorten(str(request[key]) for request in requests for key in _PLACES if request.get(key))
     return [
         [
@@ -35,6 +36,7 @@ def request_rows(requests: Sequence[Item]) -> list[list[str]]:
             *(places.get(str(request.get(key)), NOTHING) for key in _PLACES),
             duration(request.get("lease_remaining_ms")),
             text(request.get("num_tokens")),
+            routers.get(str(request.get("router")), NOTHING),
             text(request.get("model")),
             text(request.get("user")),
         ]

@@ -23,6 +23,7 @@ def request(request_id: str, state: State = State.DECODING, **changes: Any) -> d
     """One live request, as the router shows it."""
     given: dict[str, Any] = {
         "id": request_id,
+        "router": request_id[:12],
         "state": state,
         "age_ms": 2500.0,
         "endpoint": "/v1/chat/completions",
@@ -74,6 +75,8 @@ class ScriptedRouter:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        #: Routers that did not answer this one.
+        self.unreachable: list[str] = []
         self.workers: list[dict[str, Any]] = []
         self.metrics = ""
         self.can_drain = True
@@ -87,7 +90,7 @@ class ScriptedRouter:
 
     def get(self, path: str) -> Any:
         answers: dict[str, Any] = {
-            "/admin/requests": {"requests": self.requests},
+            "/admin/requests": {"requests": self.requests, "unreachable_routers": self.unreachable},
             "/admin/workers": {"workers": self.workers},
         }
         if path not in answers:
@@ -98,7 +101,8 @@ class ScriptedRouter:
         self.posts.append((path, body))
         parts = path.strip("/").split("/")
         if path == "/admin/abort":
-            return {"aborted": [row["id"] for row in self.requests if row["state"] == body.get("state", row["state"])]}
+            matching = [row["id"] for row in self.requests if row["state"] == body.get("state", row["state"])]
+            return {"aborted": matching, "unreachable_routers": self.unreachable}
         if parts[:2] == ["admin", "requests"] and parts[3:] == ["abort"]:
             if parts[2] not in {row["id"] for row in self.requests}:
                 raise NotFoundError("No live request has that id.", code="request_not_found")

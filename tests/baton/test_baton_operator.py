@@ -15,7 +15,7 @@ from scripted_router import TOKEN, ScriptedRouter, request, serving, worker
 from baton.admin_client import AdminError
 from baton.cli import main
 from baton.short_ids import resolve, shorten
-from baton.tables import request_rows, worker_rows
+from baton.tables import REQUEST_COLUMNS, request_rows, worker_rows
 from protocol.worker import Role
 from router.admin import admin_router
 from router.auth import AdminKeys
@@ -76,7 +76,8 @@ def test_requests_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
 @pytest.mark.parametrize("what", ["requests", "workers"])
 def test_json_is_what_the_router_said(what: str, router: ScriptedRouter, capsys: Capture) -> None:
     assert main([what, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {what: getattr(router, what)}
+    others = {"unreachable_routers": []} if what == "requests" else {}
+    assert json.loads(capsys.readouterr().out) == {what: getattr(router, what), **others}
 
 
 @pytest.mark.parametrize("what", ["requests", "workers"])
@@ -93,6 +94,20 @@ def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
     assert first.split()[1:4] == ["prefill", "up", "2/8"]
     assert "60 free 20 cached 15 pinned 5 leased" in first
     assert second.split()[1:3] == ["decode", "draining"]
+
+
+@pytest.mark.parametrize("arguments", [["requests"], ["requests", "--json"], ["abort", "--all"]])
+def test_whose_share_is_missing_is_said(arguments: list[str], router: ScriptedRouter, capsys: Capture) -> None:
+    router.unreachable = ["0123456789ab"]
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    assert "aaaa0000" in shown.out
+    assert "router 0123456789ab did not answer" in shown.err
+
+
+def test_rows_say_which_router_has_the_request() -> None:
+    rows = request_rows([request("a" * 32), request("b" * 32)])
+    assert [row[REQUEST_COLUMNS.index("ROUTER")] for row in rows] == ["a" * 8, "b" * 8]
 
 
 def test_abort_takes_a_prefix_and_prints_the_id(router: ScriptedRouter, capsys: Capture) -> None:
