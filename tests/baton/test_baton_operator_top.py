@@ -26,7 +26,9 @@ from baton.top.frame import bar, frame
 from baton.top.look import Look, look_at
 from baton.top.rates import Rates, Reading, between, quantile, read
 from protocol.worker import Role
+from router.http_client import HttpUpstream
 from router.metrics import Metrics, RouterCollector
+from router.peers.cleanup import Cleanup
 from router.request import State
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def page(metrics: Metrics) -> str:
 
     registry = CollectorRegistry()
     states = dict.fromkeys(State, 0)
-    registry.register(RouterCollector(metrics, lambda: states, dict, dict, tuple))
+    registry.register(RouterCollector(metrics, lambda: states, dict, dict, Cleanup(HttpUpstream(1.0), tuple), tuple))
     return generate_latest(registry).decode()
 
 
