@@ -11,7 +11,7 @@ from baton.short_ids import shorten
 from baton.tables import NOTHING, duration, table, text, worker_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -33,11 +33,16 @@ _REQUEST_COLUMNS = ("REQUEST", "STATE", "AGE", "LEASE LEFT", "TOKENS", "P", "D",
 
 
 def frame(look: Look, rates: Rates, url: str, problem: str = "", height: int = 40) -> RenderableType:
-    """The whole screen, at most ``height`` lines where the workers leave room for at least one request."""
-    lines: list[RenderableType] = [_speed(rates, url), _counts(look), Text()]
+    """The whole screen, at most ``height`` lines where the workers leave room for at least one request.
+
+    ``rates`` are of the router at ``url``; those of all routers, where the look has them, are shown instead.
+    """
+    lines: list[RenderableType] = [_speed(look.rates or rates, url), _counts(look)]
+    routers = [_routers(look.routers)] if len(look.routers) > 1 else []
+    lines += [*routers, Text()]
     names = shorten(str(row.item["id"]) for row in look.workers)
     lines.append(table(_WORKER_COLUMNS, [_worker(row, names) for row in look.workers], one_line=True))
-    room = max(1, height - _FIXED_LINES - len(look.workers))
+    room = max(1, height - _FIXED_LINES - len(routers) - len(look.workers))
     shown = look.requests[:room]
     ids = shorten(str(item["id"]) for item in look.requests)
     lines += [Text(), table(_REQUEST_COLUMNS, [_request(item, ids, names) for item in shown], one_line=True)]
@@ -81,6 +86,16 @@ def _counts(look: Look) -> Text:
         oldest_ms = look.oldest_ms(state) if state in WAITING_STATES else None
         shown.append(f"{look.counts.get(state, 0)} {state}" + (f" (oldest {duration(oldest_ms)})" if oldest_ms else ""))
     return Text("   ".join(shown), no_wrap=True, overflow="ellipsis")
+
+
+def _routers(routers: Sequence[Item]) -> Text:
+    """How many requests each has; in red who does not answer, and why."""
+    line = Text("routers  ", no_wrap=True, overflow="ellipsis")
+    for item in routers:
+        error, num_requests = item.get("error"), item.get("num_requests")
+        said = f"no answer: {text(error)}" if error else f"{NOTHING if num_requests is None else num_requests} live"
+        line.append(f"{text(item.get('id'))} {said}   ", "bold red" if error else "")
+    return line
 
 
 def _worker(row: WorkerRow, names: Mapping[str, str]) -> list[str | Text]:

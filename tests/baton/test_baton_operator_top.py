@@ -80,6 +80,21 @@ def test_a_live_snapshot_gives_the_same_frame() -> None:
     assert drawn(look_at(snapshot)) == drawn(look_at(ANSWER))
 
 
+def test_a_look_at_several_routers_names_who_does_not_answer() -> None:
+    history = {"requests_per_s": [1.0, 7.0], "ttft": {"p50_ms": [30.0, None], "p95_ms": [40.0, 250.0]}}
+    routers = [
+        {"id": "aaaaaaaaaaaa", "is_this": True, "error": None, "num_requests": 2},
+        {"id": "bbbbbbbbbbbb", "is_this": False, "error": "no answer in 2 s", "num_requests": None},
+    ]
+    look = look_at({**ANSWER, "routers": routers, "history": history})
+    lines = drawn(look, Rates(requests_per_s=2.0))
+    assert "7.0 requests/s" in lines[0] and "TTFT p50 -  p95 250 ms" in lines[0]
+    assert lines[2] == "routers  aaaaaaaaaaaa 2 live   bbbbbbbbbbbb no answer: no answer in 2 s"
+    assert len(drawn(look, height=12)) <= 12
+    alone = drawn(look_at({**ANSWER, "routers": routers[:1]}))
+    assert not any(line.startswith("routers") for line in alone)
+
+
 def test_a_worker_that_told_of_no_blocks_has_none() -> None:
     static = worker("static", free_blocks=0, cached_blocks=0, pinned_blocks=0, leased_blocks=0)
     assert look_at({"workers": [static]}).workers[0].blocks == {}

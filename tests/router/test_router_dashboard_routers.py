@@ -111,7 +111,8 @@ async def test_counts_and_queues_add_and_requests_are_in_order_of_age(cluster: C
     assert (len(shown.requests), shown.num_hidden) == (MAX_LISTED, 5)
     ages = [request.age_ms for request in shown.requests]
     assert ages == sorted(ages, reverse=True)
-    assert [request.router for request in shown.requests[-5:]] == [cluster.services.router_id] * 5
+    newest = [request.router for request in shown.requests[MAX_LISTED // 2 :]]
+    assert newest.count(cluster.services.router_id) == 5, "all of them came last"
     assert shown.requests[0].router == other.services.router_id
     assert [(r.id, r.is_this, r.num_requests) for r in shown.routers] == [
         (cluster.services.router_id, True, 5),
