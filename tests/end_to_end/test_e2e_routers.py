@@ -206,6 +206,9 @@ async def test_a_killed_router_leaves_nothing_behind(tmp_path: Path, capsys: pyt
         orphans += await crowd.come(1, 2, 3500)
         await until_states(stack, 1, ids[1], decoding=2, held=3, prefilling=2)
         assert (await stack.state("prefill-0"))["leases"] == 3
+        assert [Counter(map(owner_of, await listed(stack, router))) for router in range(3)] == [
+            {ids[0]: 2, ids[1]: 7, ids[2]: 2}
+        ] * 3
         clock = Clock()
         await stack.kill_router(1)
         async with asyncio.timeout(SOON_S):
@@ -220,9 +223,31 @@ async def test_a_killed_router_leaves_nothing_behind(tmp_path: Path, capsys: pyt
             await until_told(stack, router, num_workers=2)
         for stream in others:
             await stream.goes_on(20)
-            await stream.leave()
+        await abort_through_another(stack, ids)
+        for stream in others:
+            await stream.over()
+            assert stream.error is not None
         await stack.until_idle()
         await assert_right(stack, others)
+
+
+async def listed(stack: Stack, router: int) -> list[str]:
+    """The requests that this router knows of, all routers having been asked."""
+    body = (await stack.http.get(f"{stack.router_urls[router]}/admin/requests")).json()
+    assert body["unreachable_routers"] == []
+    return [row["id"] for row in body["requests"]]
+
+
+async def abort_through_another(stack: Stack, ids: list[str]) -> None:
+    """One request of the first router through the last one, then all that are left through the first."""
+    before = await listed(stack, 0)
+    assert Counter(map(owner_of, before)) == {ids[0]: 2, ids[2]: 2}
+    victim = next(request_id for request_id in before if owner_of(request_id) == ids[0])
+    answer = await stack.http.post(f"{stack.router_urls[2]}/admin/requests/{victim}/abort")
+    assert (answer.status_code, answer.json()["aborted"]) == (200, [victim])
+    answer = await stack.http.post(f"{stack.router_urls[0]}/admin/abort", json={"all": True})
+    assert sorted(answer.json()["aborted"]) == sorted(set(before) - {victim})
+    assert answer.json()["unreachable_routers"] == []
 
 
 async def until_told(stack: Stack, router: int, num_workers: int) -> None:
