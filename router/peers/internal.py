@@ -37,7 +37,8 @@ _CLOSE_S = 1
 class InternalFront:
     """Who it is comes first, then the body, which is bounded; then ``app``. Links are held open here."""
 
-    def __init__(self, settings: RouterSettings, app: ASGIApp) -> None:
+    def __init__(self, settings: RouterSettings, router_id: str, app: ASGIApp) -> None:
+        self._alive_path = ALIVE_PATH + router_id
         token = settings.internal_token
         self._keys = BearerKeys(() if token is None else (token,))
         self._bodies = BodyReader(settings.max_body_bytes)
@@ -64,7 +65,7 @@ class InternalFront:
         except ApiError as error:
             await _answer(send, error.status, error.to_json())
             return
-        if scope["path"] == ALIVE_PATH:
+        if scope["path"] == self._alive_path:
             await self._hold(receive, send)
         else:
             await self._app(scope, replay(body, receive), send)

@@ -1,7 +1,7 @@
-"""A link: one ``GET /internal/alive`` whose answer never ends while the other process lives.
+"""A link: one ``GET /internal/alive/{router_id}`` whose answer never ends while that process lives.
 
 A connection of its own and not the pool's: whether it is refused or does not come about makes the verdict, and nothing
-may be tried twice unnoticed.
+may be tried twice unnoticed. It names the router that is meant: another one may have been started on its port since.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ALIVE_PATH = "/internal/alive"
+    from protocol.router import RouterRecord
+
+#: The id of the router that is meant follows.
+ALIVE_PATH = "/internal/alive/"
 #: A host that went away without a word ends its links: probed after so many idle seconds, so often, so many times.
 _PROBES = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3}
 
 
 class LinkRefused(Exception):
-    """Nobody listens there."""
+    """Nobody listens there, or another router does."""
 
 
 class NoLink(Exception):
@@ -46,19 +49,21 @@ class Link:
         self._writer.close()
 
 
-async def open_link(internal_url: str, headers: Sequence[tuple[str, str]], timeout_s: float) -> Link:
-    """A link to the router there, once it has answered. Raises LinkRefused and NoLink."""
-    place = urlsplit(internal_url)
+async def open_link(record: RouterRecord, headers: Sequence[tuple[str, str]], timeout_s: float) -> Link:
+    """A link to that router, once it has answered. Raises LinkRefused and NoLink."""
+    place = urlsplit(record.internal_url)
+    path = ALIVE_PATH + record.router_id
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(place.hostname, place.port)
             _probe(writer.get_extra_info("socket"))
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-            writer.write(f"GET {ALIVE_PATH} HTTP/1.1\r\nhost: {place.netloc}\r\n{lines}\r\n".encode("latin-1"))
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: {place.netloc}\r\n{lines}\r\n".encode("latin-1"))
             head = await reader.readuntil(b"\r\n\r\n")
-        if head.split(b" ", 2)[1:2] != [b"200"]:
-            raise NoLink("it answers something else")
+        status = head.split(b" ", 2)[1:2]
+        if status != [b"200"]:
+            raise LinkRefused if status == [b"404"] else NoLink("it answers something else")
     except BaseException as error:
         if writer is not None:
             writer.close()

@@ -133,7 +133,7 @@ class LinkedPeers:
         """Open a link and hold it until it ends or should be looked at; False: none could be had."""
         peer = kept.peer
         try:
-            link = await open_link(peer.record.internal_url, self._headers, LINK_TIMEOUT_S)
+            link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S)
         except LinkRefused:
             self._note(peer, PeerEvent.REFUSED)
             return False

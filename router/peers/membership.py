@@ -50,7 +50,7 @@ class Membership:
 
     async def start(self, app: ASGIApp) -> None:
         """Serve ``app`` on the internal port, then tell the others, then look who they are."""
-        self._port = InternalPort(InternalFront(self._settings, app), self._internal)
+        self._port = InternalPort(InternalFront(self._settings, self.peers.router_id, app), self._internal)
         await self._port.start()
         self._presence = presence(self._registry, self.peers.record)
         await self._presence.start()

@@ -196,7 +196,7 @@ async def left_out(client: httpx.AsyncClient, url: str) -> bool | None:
 async def test_internal_paths_are_not_on_the_client_port(redis_url: str, workers: Announced) -> None:
     router = await RouterProcess().start(redis_url=redis_url, internal_token="s3cret-internal")
     async with httpx.AsyncClient(timeout=30) as client:
-        for path in ("/internal/requests", "/internal/alive", "/internal/keepers"):
+        for path in ("/internal/requests", "/internal/alive/" + "0" * 12, "/internal/keepers"):
             answer = await client.get(router.url + path, headers={"authorization": "Bearer s3cret-internal"})
             assert answer.status_code == 404
     assert (await router.stop())[0] == 0

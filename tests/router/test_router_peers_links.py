@@ -39,11 +39,11 @@ def app() -> FastAPI:
 class OtherRouter:
     """One that answers on its internal port."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, router_id: str = OTHER) -> None:
         sock = listen("127.0.0.1", port)
         self.port = sock.getsockname()[1]
-        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{self.port}")
-        self._port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), app()), sock)
+        self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=f"http://127.0.0.1:{self.port}")
+        self._port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), router_id, app()), sock)
 
     async def __aenter__(self) -> OtherRouter:
         await self._port.start()
@@ -142,6 +142,16 @@ async def test_one_that_is_started_again_on_its_port_is_another(free_port: int) 
             peers.apply([other.record])
             await eventually(lambda: state(peers) == "linked")
         await eventually(lambda: deaths(peers) == [OTHER, OTHER])
+
+
+async def test_another_router_on_its_port_does_not_speak_for_it() -> None:
+    async with linked() as peers, OtherRouter(router_id="c" * 12) as heir:
+        gone = RouterRecord(router_id=OTHER, url="http://h", internal_url=heir.record.internal_url)
+        peers.apply([gone, heir.record])
+        await eventually(lambda: state(peers) == "unmet linked")
+        peers.apply([heir.record])
+        assert deaths(peers) == [OTHER]
+        assert list(peers) == [heir.record]
 
 
 async def test_one_that_does_not_answer_is_dead_once_its_presence_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
