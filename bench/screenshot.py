@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of load before it (default %(default)s)")
     parser.add_argument("--clients", type=int, default=20, help="streams at once (default %(default)s)")
     parser.add_argument("--width", type=int, default=1280)
-    parser.add_argument("--height", type=int, default=1000)
+    parser.add_argument("--height", type=int, default=1240)
     parser.add_argument("--dark", action="store_true", help="as a browser that prefers dark pages shows it")
     parser.add_argument("--seed", type=int, default=1, help="of the load (default %(default)s)")
     given = parser.parse_args()
