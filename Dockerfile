@@ -9,8 +9,15 @@ RUN useradd --uid 1000 --create-home --home-dir /home/baton baton \
     && install -d -o baton -g baton /home/baton/.cache/huggingface
 
 FROM base AS build-router
+# pip's own settings, for whoever has an index of their own. They stay in the build stages.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_TRUSTED_HOST
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-RUN python -m venv /opt/baton
+# pip installs from outside: nothing that only an installation needs is in /opt/baton.
+RUN python -m venv /opt/pip && python -m venv --without-pip /opt/baton
+ENV PIP="/opt/pip/bin/pip --python /opt/baton/bin/python"
 WORKDIR /src
 COPY deploy/constraints.txt deploy/constraints.txt
 COPY pyproject.toml README.md LICENSE ./
@@ -21,25 +28,34 @@ COPY router router
 COPY workers workers
 COPY baton baton
 COPY demo demo
-RUN pip install -c deploy/constraints.txt .
+RUN $PIP install -c deploy/constraints.txt .
 
-FROM build-router AS build-worker
-# The CPU build by default; TORCH_INDEX_URL=https://pypi.org/simple brings the CUDA build of the same version.
-ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
-RUN pip install -c deploy/constraints.txt --index-url "$TORCH_INDEX_URL" --extra-index-url https://pypi.org/simple torch==2.13.0 \
-    && pip install -c deploy/constraints.txt '.[worker]' \
-    && install -d /opt/baton/models && cp -r demo/model /opt/baton/models/baton-demo
-
+# Here, and not below: the old builder makes every stage above the one that is asked for.
 FROM base AS router
 COPY --from=build-router /opt/baton /opt/baton
 USER baton
 WORKDIR /home/baton
-ENV BATON_ROUTER_HOST=0.0.0.0 BATON_ROUTER_PORT=8000
-EXPOSE 8000
+ENV BATON_ROUTER_HOST=0.0.0.0 BATON_ROUTER_PORT=8000 BATON_ROUTER_INTERNAL_PORT=8001
+EXPOSE 8000 8001
 HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health', timeout=2)"]
 ENTRYPOINT ["baton"]
 CMD ["router"]
+
+FROM build-router AS build-worker
+# Again: an argument ends with its stage.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_TRUSTED_HOST
+# The CPU build by default; TORCH_INDEX_URL=https://pypi.org/simple brings the CUDA build of the same version.
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+COPY deploy/trim-packages.py deploy/trim-packages.py
+# Of two builds of one version pip takes the one with a local version, +cpu, wherever it is.
+RUN $PIP install -c deploy/constraints.txt --extra-index-url "$TORCH_INDEX_URL" torch==2.13.0 \
+    && $PIP install -c deploy/constraints.txt '.[worker]' \
+    && /opt/baton/bin/python deploy/trim-packages.py \
+    && install -d /opt/baton/models && cp -r demo/model /opt/baton/models/baton-demo
 
 FROM base AS worker
 COPY --from=build-worker /opt/baton /opt/baton

@@ -15,10 +15,12 @@ import yaml
 from baton.configuration import Document, load, variable
 from baton.sections import MODELS, settings_model
 from baton.sources import read_document
+from deploy import stand_in_bases
 from protocol.settings import SECRET, SHARED
 from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
 def compose(name: str) -> Any:
@@ -106,6 +108,49 @@ def test_tokens_are_made_once_and_are_private(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o400 for path in tmp_path.iterdir())
     make_tokens(tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == first
+
+
+def test_trimming_leaves_the_nixl_build_that_is_loaded(tmp_path: Path) -> None:
+    for name in ("nixl/a", "nixl_cu12/a", "nixl_cu12.libs/a", "nixl_cu13/a", "nixl_ep_cu13/a", "torch/lib/a"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    for name in ("torch/bin/torch_shm_manager", "torch/bin/test_api", "torch/test/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    trim = runpy.run_path(str(ROOT / "deploy" / "trim-packages.py"))
+    trim["main"].__globals__["nixl_build"] = lambda: "13"
+    trim["main"](tmp_path)
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == {
+        "nixl/a",
+        "nixl_cu13/a",
+        "torch/lib/a",
+        "torch/bin/torch_shm_manager",
+    }
+
+
+def test_stand_ins_are_for_what_the_images_are_built_from() -> None:
+    images = stand_in_bases.base_images()
+    assert [image.partition(":")[0] for image in images] == ["python", "redis"]
+    assert set(stand_in_bases.PACKAGES) == set(stand_in_bases.CHANGES) == {"python", "redis"}
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.gpu.yml"])
+def test_compose_gives_the_build_only_arguments_that_it_takes(name: str) -> None:
+    taken = set(re.findall(r"^ARG (\w+)", DOCKERFILE, re.MULTILINE))
+    for service in compose(name)["services"].values():
+        build = service.get("build", {})
+        assert set(build.get("args", {})) <= taken
+
+
+def test_every_image_is_pinned_and_nothing_runs_as_root() -> None:
+    for image in stand_in_bases.base_images():
+        assert re.search(r":\d+\.\d+\.\d+-\w+", image), image
+    last_stages = re.findall(
+        r"^FROM base AS (?:router|worker)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL
+    )
+    assert len(last_stages) == 2
+    for stage in last_stages:
+        assert "USER baton" in stage and "HEALTHCHECK" in stage
 
 
 def test_every_dependency_is_pinned_the_same_twice() -> None:
