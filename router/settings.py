@@ -191,6 +191,8 @@ class RouterSettings(ProcessSettings):
             raise ValueError("without redis_url both prefill and decode need a URL")
         if not self.redis_url and self.processes > 1:
             raise ValueError("processes above 1 needs redis_url: without it they would not know of each other")
+        if self.internal_port and self.processes > 1:
+            raise ValueError("internal_port must be 0 with several processes: each has a port of its own")
         if self.internal_token is None and self.bound_internal_host not in LOOPBACK:
             raise ValueError("internal_host is not a loopback address: that needs an internal_token")
         if self.lease_renew_interval_ms * 2 > self.lease_duration_ms:
