@@ -25,14 +25,14 @@ class Need(msgspec.Struct, frozen=True):
 
     def blocks_on(self, worker: Worker) -> int:
         """Blocks it takes there; 0 if their size is not known."""
-        if not worker.block_size or worker is self.source:
+        if not worker.block_size:
             return 0
         num_blocks = -(-(self.num_tokens + 1) // worker.block_size)
         return num_blocks if self.exact else min(num_blocks, worker.num_blocks // 2)
 
     def fits(self, worker: Worker, num_taken: int = 0) -> bool:
         """It has room now. ``num_taken``: blocks that went since its report, besides those of places on it."""
-        spare = worker.spare_blocks
+        spare = None if worker is self.source else worker.spare_blocks  # it takes its own blocks over
         return spare is None or self.blocks_on(worker) <= spare - num_taken
 
     def check(self, workers: Sequence[Worker], param: str) -> None:

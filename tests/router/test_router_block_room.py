@@ -71,6 +71,7 @@ def test_an_estimate_asks_for_half_a_cache_at_most() -> None:
 def test_who_holds_the_blocks_takes_them_over() -> None:
     one = with_blocks("a", free=0, cached=1)
     assert of_blocks(9, source=one).fits(one)
+    assert of_blocks(9, source=one).blocks_on(one) == 9, "they are in use, and no longer under a lease"
 
 
 def test_larger_than_every_cache_is_the_clients_fault() -> None:
