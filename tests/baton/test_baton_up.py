@@ -129,9 +129,9 @@ def test_a_part_that_dies_later_is_started_again(start_up: StartUp, model_dir: s
     assert up.until_line(name) == f"{name}: serves again\n"
     assert killed not in up.pids()
     assert set(before) - {killed} < set(up.pids())
-    url = re.search(r"http://127\.0\.0\.1:\d+", screen)
+    url = re.search(r"on (http://127\.0\.0\.1:\d+)/v1", screen)
     assert url is not None
-    with urllib.request.urlopen(f"{url[0]}/v1/models") as response:
+    with urllib.request.urlopen(f"{url[1]}/v1/models") as response:
         assert response.status == 200
     up.ctrl_c()
     assert up.finish() == (0, "")
