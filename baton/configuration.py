@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from baton.sections import MODELS, settings_model
+from protocol import failpoints
 from protocol.settings import SECRET, SHARED, Settings
 
 PREFIX = "BATON_"
@@ -95,7 +96,7 @@ Sources = tuple[TextSource | SectionSource, ...]
 
 def load(model: type[M], flags: Mapping[str, Any], environ: Mapping[str, str], document: Document) -> M:
     """Build a model's settings. Raises ConfigurationError with one line per problem."""
-    problems = unknown_keys(model, document) + unknown_variables(model, environ)
+    problems = unknown_keys(model, document) + unknown_variables(model, environ) + _wrong_failpoints(environ)
     if problems:
         raise ConfigurationError(problems)
     sources = _sources(model, flags, environ, document)
@@ -154,8 +155,16 @@ def unknown_variables(model: type[Settings], environ: Mapping[str, str]) -> list
     ]
 
 
+def _wrong_failpoints(environ: Mapping[str, str]) -> list[str]:
+    try:
+        failpoints.parse(environ.get(failpoints.VARIABLE, ""))
+    except failpoints.FailpointError as error:
+        return [str(error)]
+    return []
+
+
 def _known_variables(model: type[Settings]) -> set[str]:
-    known = {CONFIG_VARIABLE}
+    known = {CONFIG_VARIABLE, failpoints.VARIABLE}
     for each in (model, *(settings_model(section) for section in MODELS)):
         for name in each.model_fields:
             known.add(variable(each.section, name))

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError
+from protocol.failpoints import hit
 from protocol.log import FACTS
 from router.request import LIVE, Event, State
 
@@ -32,6 +33,7 @@ def settle(x: Exchange, error: ApiError | None) -> None:
     """End the request: ``error`` None when the client has everything, else why not. Later calls do nothing."""
     if x.services.active.get(x.request_id) is not x:
         return
+    hit("router.exit")
     state = x.progress.state
     if not x.progress.over:
         x.on(Event.ABORTED if error is not None and error is x.stop_error else Event.FAILED)

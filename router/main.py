@@ -13,6 +13,7 @@ import uvloop
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
+from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
 from registry.announcement import ROUTERS, WORKERS
@@ -53,6 +54,7 @@ QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")
 def run(settings: RouterSettings) -> int:
     """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
+    failpoints.arm(os.environ)
     try:
         sock = listen(settings.host, settings.port, shared=bool(settings.group))
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Ready
 from workers.rank.errors import RankError, one_line
@@ -38,6 +39,7 @@ QUIET = ("uvicorn", "uvicorn.error", "httpx", "httpcore", "transformers", "async
 def run(settings: WorkerSettings) -> int:
     """Serve until told to stop. 0: stopped in order; 1: could not start or go on, one line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
+    failpoints.arm(os.environ)
     _prepare_tokenizers()
     pipe = StatusPipe(settings.status_fd)
     try:

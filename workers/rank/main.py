@@ -7,6 +7,7 @@ JSON. In order: listen, load the model (with the other ranks of the engine), bui
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
+from protocol import failpoints
 from protocol.handshake import Compatibility, Shard
 from protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
@@ -49,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     descriptor, parent_pid, spec_json = arguments
     process.die_with_parent(int(parent_pid))
     process.be_quiet()
+    failpoints.arm(os.environ)
     spec = msgspec.json.decode(spec_json, type=RankSpec)
     with socket.socket(fileno=int(descriptor)) as sock:
         outbox = Outbox(sock)

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
+from protocol.failpoints import hit
 from protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
 from workers.server.engine_errors import to_api_error
@@ -115,8 +116,10 @@ class Serving:
                 await self._send_whole(job, client, text)
                 return
             with self._held(output.hand_off.lease_id, client):
+                hit("worker.grant.before")
                 if not await self._leases.grant(output.hand_off.lease_id):
                     raise AbortedError("the request was aborted when its blocks were about to be handed over")
+                hit("worker.grant.after")
                 await self._send_whole(job, client, text, output.hand_off)
 
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from protocol.failpoints import hit
 from protocol.handshake import RankMetadata
 from protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
 from workers.transfer.block_read import BlockRead
@@ -108,6 +109,7 @@ class AgentLoop:
         except ReadRefusedError as error:
             self._received.append(ReadResult(read.read_id, "failed", 0, 0.0, str(error)))
             return
+        hit("rank.read.before")
         self._busy_blocks.update(read.local_block_ids)
         self._peers.begin(peer)
         self._reads[read.read_id] = BlockRead(self._agent, self._local, peer, read, self._options, now)
@@ -145,6 +147,7 @@ class AgentLoop:
         self._busy_blocks.difference_update(read.local_block_ids)
         result = ended.result(time.monotonic())
         if ended.machine.tells_peer:
+            hit("rank.read.compared")
             self._tell(peer, read)
         if ended.lost is not None:
             self._lose(peer, ended.lost)

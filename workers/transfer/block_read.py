@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from protocol.failpoints import hit
 from protocol.steps import ReadResult
 from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions
@@ -95,6 +96,7 @@ class BlockRead:
         if post.kind is PostKind.DATA:
             part, ids = self._pieces[post.number]
             return part.post(self._agent, ids)
+        hit("rank.read.arrived")
         table, versions = self._memory.scratch_list(post.number), self._parts[post.number].rank.versions
         return self._agent.post_read(table, self._local_ids, versions, self._remote_ids)
 

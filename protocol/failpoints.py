@@ -1,0 +1,98 @@
+"""Named lines at which a process can be made to die, stand still or dawdle: for fault tests, and for nothing else.
+
+``BATON_FAILPOINTS="worker.grant.before=kill@2,router.exit=sleep:500"`` arms some of the names in
+``FAILPOINTS``. What an armed one does:
+
+kill        SIGKILL to its own process, as a crash
+stop        SIGSTOP to its own process, until somebody continues it
+sleep:MS    the thread that comes by sleeps so many milliseconds; on an event loop, so does everything else on it
+
+``@N`` means the N-th time only; without it, every time. Unset, a failpoint costs a call and the test of one global.
+The variable is read by ``arm``, once, when a process starts; a name or an action that does not exist is refused there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "BATON_FAILPOINTS"
+#: Each name, with what is true at that line. The first part of a name is the process that comes by.
+FAILPOINTS: dict[str, str] = {
+    "worker.grant.before": "P has pinned the blocks of a hand-off; no store has heard of the lease",
+    "worker.grant.after": "the lease is granted; the router has not been told",
+    "rank.read.before": "D has blocks for a read; nothing is posted",
+    "rank.read.arrived": "all data of a read has arrived; the versions have not been asked for",
+    "rank.read.compared": "the versions have been compared; P has not been notified",
+    "router.exit": "a request has ended; nothing that it holds has been given back",
+}
+
+
+class FailpointError(ValueError):
+    """What ``BATON_FAILPOINTS`` says makes no sense; one line for a person."""
+
+
+@dataclass
+class Armed:
+    """What one failpoint does. ``on_hit`` 0: every time."""
+
+    action: str
+    sleep_ms: float = 0.0
+    on_hit: int = 0
+    hits: Iterator[int] = field(default_factory=lambda: count(1), repr=False, compare=False)
+
+    def come_by(self, name: str) -> None:
+        """A thread is at the line."""
+        if self.on_hit and next(self.hits) != self.on_hit:
+            return
+        logger.warning("failpoint %s: %s", name, self.action)
+        if self.action == "sleep":
+            time.sleep(self.sleep_ms / 1e3)
+        else:
+            os.kill(os.getpid(), signal.SIGKILL if self.action == "kill" else signal.SIGSTOP)
+
+
+_armed: dict[str, Armed] | None = None
+
+
+def hit(name: str) -> None:
+    """The process is at the line of this name."""
+    if _armed is not None and (armed := _armed.get(name)) is not None:
+        armed.come_by(name)
+
+
+def arm(environ: Mapping[str, str]) -> None:
+    """Read the variable; call it once, before the process serves. Raises FailpointError."""
+    global _armed
+    _armed = parse(environ.get(VARIABLE, "")) or None
+    if _armed:
+        logger.warning("failpoints are armed: %s", _armed)
+
+
+def parse(text: str) -> dict[str, Armed]:
+    """What the variable says, by name. Raises FailpointError."""
+    return dict(_parse_one(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _parse_one(part: str) -> tuple[str, Armed]:
+    name, _, what = part.partition("=")
+    if name not in FAILPOINTS:
+        raise FailpointError(f"{VARIABLE}: there is no failpoint {name!r}; there are {', '.join(FAILPOINTS)}")
+    action, _, on_hit = what.partition("@")
+    action, _, sleep_ms = action.partition(":")
+    wrong = FailpointError(f"{VARIABLE}: {part!r} is none of kill, stop, sleep:MS, each with or without @N")
+    if action not in {"kill", "stop", "sleep"} or (action == "sleep") != sleep_ms.isdecimal():
+        raise wrong
+    if "@" in what and not (on_hit.isdecimal() and int(on_hit) > 0):
+        raise wrong
+    return name, Armed(action, float(sleep_ms or 0), int(on_hit or 0))
