@@ -154,14 +154,14 @@ class RouterSettings(ProcessSettings):
         ),
     )
     pick_prefill: Literal["least_loaded", "round_robin", "two_choices", "prefix"] = Field(
-        "least_loaded",
+        "prefix",
         description=(
             "Which prefill worker is next: least_loaded, round_robin, two_choices (the less loaded of two random ones) "
             "or prefix (who was sent the prompt's beginning before, unless it is much busier than others)."
         ),
     )
     pick_decode: Literal["least_loaded", "round_robin", "two_choices", "kv_room", "affinity"] = Field(
-        "least_loaded",
+        "affinity",
         description=(
             "Which decode worker is next: least_loaded, round_robin, two_choices, kv_room (most free cache) or "
             "affinity (who decoded the conversation's earlier turn, unless it is much busier than others)."

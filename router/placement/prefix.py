@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 # size; ours know their limit, so it is a share here: 64 of the 256 sequences that vLLM runs by default (max_num_seqs).
 #: Share of a prompt that must have been sent to a worker before; a shorter beginning soon is everywhere anyway.
 LEAST_MATCH = 0.3
-#: A worker is too busy whose share of room in use is more than this above the lowest,
+#: A worker is too busy whose share of room in use is more than this above the lowest, or by more than so many of its
+#: requests where its room is large (or only assumed, as of a worker that does not report it),
 MAX_GAP = 0.25
+MAX_GAP_REQUESTS = 64
 #: and more than this many times the lowest.
 MAX_RATIO = 1.5
 #: Chunks remembered of one worker: 8 MiB of text, about two million tokens.
@@ -53,7 +55,7 @@ class Prefix:
         lowest = min(share(worker) for worker in workers)
         found = []
         for worker in workers:
-            match = 0 if _too_busy(share(worker), lowest) else self.index.longest(key_of(worker), chunks)
+            match = 0 if _too_busy(worker, lowest) else self.index.longest(key_of(worker), chunks)
             if match and prompt.num_tokens_behind(match) < num_missing:
                 found.append(worker)
         return found
@@ -63,17 +65,16 @@ class Prefix:
         if not chunks or len(workers) == 1:
             return workers
         lowest = min(share(worker) for worker in workers)
-        matches = [
-            0 if _too_busy(share(worker), lowest) else self.index.longest(key_of(worker), chunks) for worker in workers
-        ]
+        matches = [0 if _too_busy(worker, lowest) else self.index.longest(key_of(worker), chunks) for worker in workers]
         most = max(matches)
         if most < LEAST_MATCH * len(chunks):
             return workers
         return [worker for worker, match in zip(workers, matches, strict=True) if match == most]
 
 
-def _too_busy(used: float, lowest: float) -> bool:
-    return used - lowest > MAX_GAP and used > MAX_RATIO * lowest
+def _too_busy(worker: Worker, lowest: float) -> bool:
+    used = share(worker)
+    return used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.limit) and used > MAX_RATIO * lowest
 
 
 def _capacity(worker: Worker) -> int | None:
