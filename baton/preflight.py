@@ -48,11 +48,13 @@ def check_model(model: str) -> None:
 
 def check_redis(url: str) -> None:
     """Raises PreflightError when nobody answers there. The URL is not repeated: it may hold a password."""
-    with contextlib.closing(redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S)) as client:
-        try:
+    try:
+        with contextlib.closing(redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S)) as client:
             client.ping()
-        except (redis.RedisError, OSError) as error:
-            raise PreflightError(f"the Redis of redis_url does not answer: {type(error).__name__}") from None
+    except (ValueError, TypeError):  # an option in the URL
+        raise PreflightError("redis_url is not understood by the Redis client") from None
+    except (redis.RedisError, OSError) as error:
+        raise PreflightError(f"the Redis of redis_url does not answer: {type(error).__name__}") from None
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:

@@ -121,14 +121,23 @@ def batches(lease_ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.Redis:
-    """A client with its own pool. RESP2: nothing here needs more, and proxies in front of Redis know it."""
-    return redis.Redis.from_url(
+    """A client with its own pool. RESP2: nothing here needs more, and proxies in front of Redis know it.
+
+    Raises ValueError for a URL that is none, or has an option that redis-py would not know until it connects.
+    """
+    client = redis.Redis.from_url(
         url,
         socket_timeout=socket_timeout_s,
         socket_connect_timeout=socket_timeout_s,
         retry=retry,
         protocol=2,
     )
+    pool = client.connection_pool
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, redis.RedisError):
+        raise ValueError("the URL of Redis has an option that does not exist") from None
+    return client
 
 
 @cache

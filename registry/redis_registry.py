@@ -177,9 +177,16 @@ class RedisRegistry(Generic[EntryT]):
 
 
 def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:
-    return redis.asyncio.Redis.from_url(
+    """Raises ValueError for a URL that is none, or has an option that redis-py would not know until it connects."""
+    client = redis.asyncio.Redis.from_url(
         url, socket_timeout=socket_timeout_s, socket_connect_timeout=socket_timeout_s, retry=retry, protocol=2
     )
+    pool = client.connection_pool
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, redis.RedisError):
+        raise ValueError("the URL of Redis has an option that does not exist") from None
+    return client
 
 
 async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:

@@ -60,7 +60,10 @@ async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.s
     """Serve on bound sockets until told to stop; what went wrong, in one line, or None."""
     warn(settings)
     signals = _Signals()
-    stores = connect(settings.redis_url)
+    try:
+        stores = connect(settings.redis_url)
+    except ValueError:  # an option in the URL; the message may repeat it
+        return "redis_url is not understood by the Redis client"
     worker = Worker(settings, sockets, stores, pipe.tell)
     try:
         if not await _start(worker, signals):

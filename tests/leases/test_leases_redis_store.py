@@ -199,3 +199,5 @@ def test_an_ear_leaves_no_connection_and_no_descriptor(store: RedisLeaseStore, c
 def test_a_url_that_is_none() -> None:
     with pytest.raises(ValueError, match="URL"):
         RedisLeaseStore("nonsense")
+    with pytest.raises(ValueError, match="option"):
+        RedisLeaseStore("redis://127.0.0.1:1/0?no_such_option=1")

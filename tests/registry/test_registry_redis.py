@@ -152,3 +152,9 @@ async def test_a_connection_that_cannot_even_be_closed_does_not_end_the_watch(
         await registry.announce(worker("a"), LONG_MS)
         assert await change == [worker("a")]
     await registry.close()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:1/0?no_such_option=1", "redis://h/0?protocol=9"])
+def test_a_url_that_is_none(url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|option"):
+        RedisRegistry(url, WORKERS)

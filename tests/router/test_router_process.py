@@ -263,8 +263,9 @@ async def test_log_lines(announced: Announced, shape: str) -> None:
     assert (json.loads(line)["level"] == "info") if shape == "json" else " I baton.router: " in line
 
 
-async def test_a_redis_option_that_is_none_is_one_line() -> None:
-    router = await RouterProcess().start(redis_url="redis://:sesame@127.0.0.1:1/0?socket_timeout=sesame")
+@pytest.mark.parametrize("option", ["socket_timeout=sesame", "sesame=1", "protocol=9"])
+async def test_a_redis_option_that_is_none_is_one_line(option: str) -> None:
+    router = await RouterProcess().start(redis_url=f"redis://:sesame@127.0.0.1:1/0?{option}")
     code, stderr = await router.stop()
     assert (code, stderr) == (1, "router: redis_url is not understood by the Redis client\n")
     assert isinstance(router.statuses[-1], Failed)

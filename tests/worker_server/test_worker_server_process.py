@@ -238,6 +238,15 @@ async def test_what_cannot_start_says_so_in_one_line(model: str, wrong: dict[str
         assert "Traceback" not in stderr.decode()
 
 
+async def test_a_redis_option_that_is_none_is_one_line() -> None:
+    async with worker(redis_url="redis://:sesame@127.0.0.1:1/0?sesame=1", model="unused") as one:
+        failed = await one.said(Failed)
+        _, stderr = await one.process.communicate()
+        assert one.process.returncode == 1
+        assert stderr.decode().splitlines() == [f"worker: {failed.error}"]
+        assert failed.error == "redis_url is not understood by the Redis client"
+
+
 async def test_a_port_in_use_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
