@@ -2,12 +2,13 @@
 
 What waits is bounded in number (``max_queue_length``) and in bytes of bodies (``max_queued_bytes``). At a bound a
 request takes the place of the least urgent one, of these the youngest, that has a lower priority and has not been
-answered in part; if there is none it is refused.
+answered in part; of several, if it needs that. If they are too few it is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, RateLimitError, UnavailableError
@@ -15,6 +16,8 @@ from protocol.openai import MAX_PRIORITY
 from router.pace import MAX_WAIT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from router.room_queue import RoomQueue, Waiter
     from router.services import Services
 
@@ -28,35 +31,42 @@ def check_requests(services: Services, num_bodies: int) -> None:
 def check_queue(services: Services, priority: int | None) -> None:
     """Raise RateLimitError if nothing that a body may say will help. ``priority`` None: the body says it."""
     at_most = MAX_PRIORITY if priority is None else priority
-    if is_full(services, 0) and least_urgent(services, at_most) is None:
+    if is_full(services, 0) and next(below(services, at_most), None) is None:
         raise RateLimitError("Too many requests are waiting.", retry_after_s=retry_after_s(services))
 
 
 def make_room(services: Services, model: str, priority: int, num_bytes: int) -> None:
     """Let a request in, at the cost of others if need be. Raises RateLimitError, or UnavailableError if none serves."""
-    while is_full(services, num_bytes):
-        waiter = least_urgent(services, priority)
-        if waiter is None:
+    displaced: list[Waiter] = []
+    less_urgent, freed_bytes = below(services, priority), 0
+    while is_full(services, num_bytes, len(displaced), freed_bytes):
+        waiter = next(less_urgent, None)
+        if waiter is None:  # nobody has been refused yet: it would have been for nothing
             raise _refusal(services, model)
+        displaced.append(waiter)
+        freed_bytes += waiter.num_bytes
+    for waiter in displaced:
         services.metrics.num_displaced += 1
         waiter.fail(
             RateLimitError("A more urgent request took this one's place.", retry_after_s=retry_after_s(services))
         )
 
 
-def is_full(services: Services, num_bytes: int) -> bool:
-    """One more with a body of so many bytes would be more than may wait. The first may be of any size."""
+def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes: int = 0) -> bool:
+    """One more with a body of so many bytes would be more than may wait. The first may be of any size.
+
+    ``num_freed``, ``freed_bytes``: of those that would be refused for it.
+    """
     queues, settings = (services.prefill_queue, services.held_queue), services.settings
-    if sum(map(len, queues)) >= settings.max_queue_length:
+    if sum(map(len, queues)) - num_freed >= settings.max_queue_length:
         return True
-    waiting = sum(queue.num_bytes for queue in queues)
+    waiting = sum(queue.num_bytes for queue in queues) - freed_bytes
     return bool(waiting) and waiting + num_bytes > settings.max_queued_bytes
 
 
-def least_urgent(services: Services, priority: int) -> Waiter | None:
-    """Who makes room for a request of this priority; None: nobody has a lower one."""
-    last = [queue.last_below(priority) for queue in (services.prefill_queue, services.held_queue)]
-    return max((waiter for waiter in last if waiter is not None), default=None)
+def below(services: Services, priority: int) -> Iterator[Waiter]:
+    """Who makes room for a request of this priority, the least urgent first."""
+    return heapq.merge(services.prefill_queue.below(priority), services.held_queue.below(priority), reverse=True)
 
 
 def retry_after_s(services: Services) -> float:

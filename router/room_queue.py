@@ -15,7 +15,7 @@ from router.pace import Pace
 from router.placement import Ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
 
     from router.workers import Place
 
@@ -131,11 +131,10 @@ class RoomQueue:
             self._waiters.remove(waiter)
             self.num_bytes -= waiter.num_bytes
 
-    def last_below(self, priority: int) -> Waiter | None:
-        """The last in order that has a lower priority and may be refused; None: there is none."""
+    def below(self, priority: int) -> Iterator[Waiter]:
+        """Those that have a lower priority and may be refused, the last in order first."""
         for waiter in reversed(self._waiters):
             if waiter.priority >= priority:
                 break
             if not waiter.future.done() and waiter.may_be_refused():
-                return waiter
-        return None
+                yield waiter

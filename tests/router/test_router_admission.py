@@ -193,3 +193,15 @@ class TestBytes:
         assert [(await one).status_code for one in (running, third)] == [200, 200]
         assert cluster.services.held_queue.num_bytes == cluster.services.prefill_queue.num_bytes == 0
         cluster.check_idle()
+
+    async def test_nobody_is_refused_for_one_that_does_not_fit_all_the_same(self, cluster: Cluster) -> None:
+        hang, running = await busy(cluster)
+        asked = [asyncio.create_task(cluster.post(of_size(250, priority=2)))]
+        await eventually(lambda: len(cluster.services.held_queue) == 1)
+        asked.append(asyncio.create_task(cluster.post(of_size(250))))
+        await eventually(lambda: len(cluster.services.held_queue) == 2)
+        assert (await cluster.post(of_size(300, priority=1))).status_code == 429
+        assert cluster.services.metrics.num_displaced == 0
+        hang.release.set()
+        assert [(await one).status_code for one in (running, *asked)] == [200] * 3
+        cluster.check_idle()
