@@ -129,11 +129,7 @@ def shared_worker_routes(services: Services) -> APIRouter:
     @api.post("/leave-out")
     async def leave_out(wanted: LeftOut) -> Noted:
         """Somebody drained or resumed it."""
-        worker = pool.get(wanted.id)
-        if worker is not None and wanted.left_out:
-            pool.leave_out(worker)
-        elif worker is not None:
-            pool.take_back(worker)
+        pool.told_left_out(wanted.id, wanted.left_out)
         return Noted()
 
     return api
@@ -144,6 +140,4 @@ def _take_over(pool: WorkerPool, shared: Shared) -> None:
         if not has_url(pool, new.url):
             add_worker(pool, new)
     for worker_id in shared.left_out:
-        worker = pool.get(worker_id)
-        if worker is not None:
-            pool.leave_out(worker)
+        pool.told_left_out(worker_id, True)

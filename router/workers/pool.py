@@ -49,6 +49,8 @@ class WorkerPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
         self._static: set[str] = set()
+        #: Ids of workers that others left out before they were known here.
+        self._left_out: set[str] = set()
         self._routes = Routes(self._workers.values)
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
@@ -72,7 +74,7 @@ class WorkerPool:
         added = [Worker(worker_id=url, url=url, role=role, limit=self._default_limit) for url, role in roles.items()]
         for worker in added:
             worker.breaker = Breaker(self._breaker_failures)
-            self._workers[worker.worker_id] = worker
+            self._know(worker)
             self._static.add(worker.worker_id)
         self._changed()
         for worker in added:
@@ -187,6 +189,16 @@ class WorkerPool:
         worker.left_out, worker.drain_told = True, False
         self.room_changed()  # who waits for it may now go where it would not have gone
 
+    def told_left_out(self, worker_id: str, left_out: bool) -> None:
+        """Another router says so, of a worker that may not be known here yet."""
+        worker = self._workers.get(worker_id)
+        if worker is None:
+            (self._left_out.add if left_out else self._left_out.discard)(worker_id)
+        elif left_out:
+            self.leave_out(worker)
+        else:
+            self.take_back(worker)
+
     def drain_told(self, worker: Worker) -> None:
         """The worker knows that it drains: as soon as it announces it, only its own word counts."""
         if worker.left_out:
@@ -218,7 +230,7 @@ class WorkerPool:
             worker = None
         if worker is None:
             factor = PREFILL_QUEUE_FACTOR if record.role is Role.PREFILL else 1
-            worker = self._workers[record.worker_id] = Worker(
+            worker = Worker(
                 worker_id=record.worker_id,
                 url=record.url,
                 role=record.role,
@@ -232,9 +244,16 @@ class WorkerPool:
                 num_blocks=record.num_blocks,
                 block_size=record.block_size,
             )
+            self._know(worker)
             self._routes.forget()
         if status.load is not worker.load:  # the list repeats what it told before
             worker.report(status.load, self._clock())
+
+    def _know(self, worker: Worker) -> None:
+        self._workers[worker.worker_id] = worker
+        if worker.worker_id in self._left_out:
+            self._left_out.remove(worker.worker_id)
+            worker.left_out = True
 
     def _remove(self, worker_id: str) -> None:
         worker = self._workers.pop(worker_id)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang, StubWorker
+
+from router.admin.internal import internal_routes
+from router.peers.app import internal_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -96,3 +100,17 @@ async def test_a_worker_of_the_registry_is_not_deleted(cluster: Cluster) -> None
     assert "drain it" in answer.json()["error"]["message"]
     assert (await cluster.client.delete("/admin/workers/nobody")).status_code == 404
     assert len(cluster.services.pool) == 1
+
+
+async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -> None:
+    transport = httpx.ASGITransport(internal_app(cluster.services, internal_routes(cluster.services)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://internal") as other:
+        for worker_id, left_out in (("d0", True), ("d1", True), ("d1", False)):
+            told = {"id": worker_id, "left_out": left_out}
+            assert (await other.post("/internal/workers/leave-out", json=told)).json() == {"noted": True}
+    await cluster.add("decode", ours=False)
+    await cluster.add("decode", ours=False)
+    assert [worker.left_out for worker in cluster.services.pool] == [True, False]
+    assert (await cluster.client.post("/admin/workers/d0/resume")).status_code == 200
+    cluster.announce()
+    assert [worker.left_out for worker in cluster.services.pool] == [False, False]
