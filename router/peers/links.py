@@ -128,6 +128,23 @@ class LinkedPeers:
                 retry_s = min(2 * retry_s, MAX_RETRY_S)
         if not peer.announced:
             self._forget(kept)
+        else:
+            await self._doubt(kept)
+
+    async def _doubt(self, kept: _Kept) -> None:
+        """Dead and announced: until its presence runs out, or it answers after all and is met as a new one.
+
+        Something between the two may have refused the connection. It would never be met again otherwise.
+        """
+        record, link = kept.peer.record, None
+        while link is None:
+            await asyncio.sleep(MAX_RETRY_S)
+            with contextlib.suppress(LinkRefused, NoLink):
+                link = await open_link(record, self._headers, LINK_TIMEOUT_S)
+        link.close()
+        log.warning("router %s answers although nobody listened there: it counts as a new one", record.router_id)
+        self._forget(kept)
+        self._meet(record)
 
     async def _linked(self, kept: _Kept) -> bool:
         """Open a link and hold it until it ends or should be looked at; False: none could be had."""

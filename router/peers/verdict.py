@@ -12,7 +12,7 @@ UNMET     it was never reached: its address may be wrong, so being refused says 
 LINKED    its link is open
 LOST      the link broke, or its presence ran out: it is being asked
 SILENT    it cannot be reached
-DEAD      the end; it counts as a new router if it announces itself after its presence ran out
+DEAD      the end; it counts as a new router if it announces itself after its presence ran out, or answers after all
 ========  ======================================================================
 """
 

@@ -144,6 +144,25 @@ async def test_one_that_is_started_again_on_its_port_is_another(free_port: int) 
         await eventually(lambda: deaths(peers) == [OTHER, OTHER])
 
 
+async def test_one_that_was_refused_and_answers_after_all_is_met_again(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "MAX_RETRY_S", 0.02)
+    async with linked() as peers:
+        async with OtherRouter(free_port) as other:
+            peers.apply([other.record])
+            await eventually(lambda: state(peers) == "linked")
+        await eventually(lambda: deaths(peers) == [OTHER])
+        async with OtherRouter(free_port):
+            await eventually(lambda: state(peers) == "linked")
+            assert list(peers) == [other.record]
+            assert deaths(peers) == [OTHER]
+        await eventually(lambda: deaths(peers) == [OTHER, OTHER])
+        peers.apply([])
+        async with OtherRouter(free_port):
+            assert list(peers) == []
+
+
 async def test_another_router_on_its_port_does_not_speak_for_it() -> None:
     async with linked() as peers, OtherRouter(router_id="c" * 12) as heir:
         gone = RouterRecord(router_id=OTHER, url="http://h", internal_url=heir.record.internal_url)
