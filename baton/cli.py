@@ -187,6 +187,44 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
         return EXIT_FAILED
 
 
+@click.command("torture", short_help="Kill the parts of a Baton under load, and check every answer.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0.1), help="How long; default 2, without end where --kills is given."
+)
+@click.option("--kills", type=click.IntRange(min=1), help="End after so many SIGKILLs.")
+@click.option("--seed", type=int, help="What is asked, and what is done to whom. Default: another one each time.")
+@click.option("--prefill", type=click.IntRange(min=1), default=2, show_default=True, help="Prefill workers.")
+@click.option("--decode", type=click.IntRange(min=1), default=3, show_default=True, help="Decode workers.")
+@click.option("--routers", type=click.IntRange(min=1), default=2, show_default=True, help="Routers.")
+@click.option(
+    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file as well."
+)
+def _torture(
+    minutes: float | None,
+    kills: int | None,
+    seed: int | None,
+    prefill: int,
+    decode: int,
+    routers: int,
+    report: Path | None,
+) -> int:
+    """Start a Baton of its own with the demo model, kill, stop and empty its parts while clients ask, and check that
+    each was answered token for token what a quiet worker answers, and that nothing is held afterwards.
+
+    Needs no GPU and no Redis, and touches nothing that runs already. Exit status 1 when something is wrong.
+    """
+    import secrets
+
+    from baton.torture.cluster import Shape
+    from baton.torture.command import torture
+    from baton.torture.storm import Plan
+
+    minutes = minutes if minutes or kills else 2.0
+    seconds, most = (minutes * 60 if minutes else float("inf")), (float("inf") if kills is None else kills)
+    seed = secrets.randbelow(10**6) if seed is None else seed
+    return torture(Plan(seed, seconds, most, Shape(prefill, decode, routers)), report)
+
+
 @click.command("settings", short_help="Print every setting as a Markdown table.")
 def _settings() -> None:
     """Print every setting with its flag, variable, default and meaning, as the Markdown tables of the README."""
@@ -204,5 +242,10 @@ def _version() -> None:
 
 
 #: Commands without a section of settings.
-_OTHERS: dict[str, click.Command] = {"scale": _scale, "settings": _settings, "version": _version}
+_OTHERS: dict[str, click.Command] = {
+    "scale": _scale,
+    "torture": _torture,
+    "settings": _settings,
+    "version": _version,
+}
 _baton = Commands("baton", help="Serve a large language model with prefill and decode on different workers.")

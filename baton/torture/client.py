@@ -1,0 +1,141 @@
+"""One client's side of one request: asks, reads as its manner is, and notes what came."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from baton.torture.records import Answer, Ending, TokenLogprob
+from demo import MODEL_NAME
+
+if TYPE_CHECKING:
+    from baton.torture.records import Ask, Attempt
+
+#: A request that has not ended after this many seconds is taken for lost.
+HUNG_AFTER_S = 120.0
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a client reads. ``None``: it does not do that."""
+
+    stream: bool = True
+    #: It leaves after so many events of a stream, or so many seconds without one.
+    leaves_after: float | None = None
+    #: Seconds between two events.
+    slow_s: float = 0.0
+    #: Seconds for which it stops reading, after the third event.
+    stalls_s: float = 0.0
+
+
+class _LeftError(Exception):
+    """The client has seen enough."""
+
+
+class AnswerError(Exception):
+    """What came is no answer in OpenAI's shape."""
+
+
+async def ask_once(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
+    """Ask and read to the end, whatever it is; ``attempt`` is filled in. Raises nothing but cancellation."""
+    leaves_s = None if manner.stream else manner.leaves_after
+    try:
+        async with asyncio.timeout(HUNG_AFTER_S), asyncio.timeout(leaves_s) as leaving:
+            await _ask(http, url, ask, manner, attempt)
+    except _LeftError:
+        attempt.ending = Ending.LEFT
+    except TimeoutError:
+        attempt.ending = Ending.LEFT if leaving.expired() else Ending.HUNG
+    except AnswerError as error:
+        attempt.ending, attempt.error = Ending.ERROR, str(error)
+    except (aiohttp.ClientError, OSError):
+        attempt.ending = Ending.BROKEN
+    attempt.ended_s = time.monotonic()
+
+
+async def _ask(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
+    body = {"model": MODEL_NAME, **ask.body, "stream": manner.stream}
+    if manner.stream:
+        body["stream_options"] = {"include_usage": True}
+    async with http.post(f"{url}{ask.path}", json=body) as response:
+        attempt.status = response.status
+        attempt.request_id = response.headers.get("x-request-id", "")
+        if response.status == 200 and manner.stream:
+            await _read_stream(response, manner, attempt)
+            return
+        whole = _parse(await response.read())
+        if response.status == 200:
+            take(attempt.answer, whole)
+            attempt.ending = Ending.DONE
+        else:
+            attempt.ending, attempt.error = Ending.ERROR, whole.get("error", whole)
+
+
+async def _read_stream(response: aiohttp.ClientResponse, manner: Manner, attempt: Attempt) -> None:
+    num_events = 0
+    async for line in response.content:
+        data = line.strip().removeprefix(b"data:").strip()
+        if data == b"[DONE]":
+            if attempt.error is None:
+                attempt.ending = Ending.DONE
+            continue
+        if not data:
+            continue
+        event = _parse(data)
+        if attempt.ending is Ending.DONE or attempt.error is not None:
+            raise AnswerError(f"after the end of the stream came {data[:80]!r}")
+        if "error" in event:
+            attempt.ending, attempt.error = Ending.ERROR, event["error"]
+            continue
+        take(attempt.answer, event)
+        num_events += 1
+        await _behave(manner, num_events)
+    if attempt.ending is Ending.HUNG:
+        attempt.ending = Ending.BROKEN  # closed in order, and yet without an end
+
+
+async def _behave(manner: Manner, num_events: int) -> None:
+    if manner.leaves_after is not None and num_events >= manner.leaves_after:
+        raise _LeftError
+    if manner.stalls_s and num_events == 3:
+        await asyncio.sleep(manner.stalls_s)
+    if manner.slow_s:
+        await asyncio.sleep(manner.slow_s)
+
+
+def take(answer: Answer, body: dict[str, Any]) -> None:
+    """Add an event of a stream, or a whole answer. Raises AnswerError."""
+    try:
+        for choice in body["choices"]:
+            part = choice.get("delta", choice.get("message", choice))
+            answer.text += part.get("content", part.get("text")) or ""
+            answer.finish_reason = choice["finish_reason"] or answer.finish_reason
+            answer.logprobs += _logprobs(choice.get("logprobs") or {})
+        if usage := body.get("usage"):
+            answer.num_tokens = usage["prompt_tokens"], usage["completion_tokens"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise AnswerError(f"not an answer: {error!r} in {str(body)[:200]}") from error
+
+
+def _logprobs(given: dict[str, Any]) -> list[TokenLogprob]:
+    if given.get("content") is not None:
+        return [TokenLogprob(one["token"], one["logprob"]) for one in given["content"]]
+    if given.get("tokens") is None:
+        return []
+    three = zip(given["tokens"], given["token_logprobs"], given["text_offset"], strict=True)
+    return [TokenLogprob(*one) for one in three]
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(data)
+    except ValueError as error:
+        raise AnswerError(f"not JSON: {data[:200]!r}") from error
+    if not isinstance(body, dict):
+        raise AnswerError(f"not an object: {data[:200]!r}")
+    return body

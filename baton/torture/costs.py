@@ -1,0 +1,157 @@
+"""How long blocks are held that nobody will ever read, by why nobody will."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from baton.torture.client import Manner, ask_once
+from baton.torture.records import Ask, Attempt
+from baton.torture.settle import SETTLE_S, what_is_held
+from registry.task_end import end_task
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from baton.torture.cluster import Cluster
+    from baton.torture.nemesis import Nemesis
+
+#: Streams of the client that leaves and of the router that dies; requests of which D reads some when it dies.
+NUM_STREAMS, NUM_READS = 4, 9
+#: Pauses between two looks; it is what the numbers are exact to.
+LOOK_S = 0.002
+
+
+class CostError(Exception):
+    """What was to be measured did not come about. One line for a person."""
+
+
+async def measure(cluster: Cluster, nemesis: Nemesis, tokens: Sequence[int], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds by cause, of so many rounds on a cluster where nothing else happens. Raises CostError."""
+    found: dict[str, list[float]] = {}
+    ways = {"a client left": _client_leaves, "a router died": _router_dies, "a D died": _decode_dies}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as http:
+        for cause, way in ways.items():
+            for number in range(rounds):
+                crowd = _Crowd(cluster, http, tokens, number)
+                try:
+                    found.setdefault(cause, []).append(await way(cluster, nemesis, crowd))
+                finally:
+                    await crowd.leave()
+                    await nemesis.heal()
+    return found
+
+
+class _Crowd:
+    """Streams that run at the same time."""
+
+    def __init__(self, cluster: Cluster, http: aiohttp.ClientSession, tokens: Sequence[int], number: int) -> None:
+        self.attempts: list[Attempt] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self._cluster, self._http, self._tokens, self._number = cluster, http, tokens, number
+
+    def come(self, router: str, count: int, max_tokens: int) -> None:
+        """So many clients more, at this router, each with a prompt of its own."""
+        url = self._cluster.processes[router].url
+        for _ in range(count):
+            first = (self._number * 31 + len(self.tasks)) * 7
+            prompt = [self._tokens[(first + i * 3) % len(self._tokens)] for i in range(300)]
+            body = {"prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}
+            attempt = Attempt(0, router, True, time.monotonic())
+            self.attempts.append(attempt)
+            work = ask_once(self._http, url, Ask(0, False, body), Manner(), attempt)
+            self.tasks.append(asyncio.create_task(work))
+
+    async def decoding(self) -> None:
+        """Wait until every stream has come from D for a while: two tokens may be P's and the first of D."""
+        await until(lambda: _soon(all(len(attempt.answer.text) > 20 for attempt in self.attempts)))
+
+    @property
+    def num_running(self) -> int:
+        return sum(not task.done() for task in self.tasks)
+
+    async def leave(self) -> None:
+        """All clients close their connections."""
+        for task in self.tasks:
+            await end_task(task)
+
+
+async def _client_leaves(cluster: Cluster, _: Nemesis, crowd: _Crowd) -> float:
+    crowd.come(cluster.up("router")[0], NUM_STREAMS, 4000)
+    await crowd.decoding()
+    began_s = time.monotonic()
+    await crowd.leave()
+    return await _ms_until_idle(cluster, began_s)
+
+
+async def _router_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> float:
+    name = cluster.up("router")[-1]
+    crowd.come(name, NUM_STREAMS, 4000)
+    await crowd.decoding()
+    began_s = time.monotonic()
+    nemesis.hurt("kill", name)
+    return await _ms_until_idle(cluster, began_s)
+
+
+async def _decode_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> float:
+    """Its rank stands still, so that its reads do not end; then it dies, and another D reads what P still holds."""
+    name = cluster.up("decode")[-1]
+    for pid in cluster.ranks(name):
+        os.kill(pid, signal.SIGSTOP)
+    crowd.come(cluster.up("router")[0], NUM_READS, 2)
+
+    async def only_it_is_left() -> bool:
+        return 0 < crowd.num_running == await num_leases(cluster)
+
+    await until(only_it_is_left)
+    began_s = time.monotonic()
+    nemesis.hurt("kill", name)
+
+    async def none() -> bool:
+        return await num_leases(cluster) == 0
+
+    await until(none)
+    return (time.monotonic() - began_s) * 1e3
+
+
+async def _ms_until_idle(cluster: Cluster, began_s: float) -> float:
+    async def idle() -> bool:
+        states = await asyncio.gather(*map(cluster.state, workers(cluster)))
+        return not any(map(what_is_held, states))
+
+    await until(idle)
+    return (time.monotonic() - began_s) * 1e3
+
+
+def workers(cluster: Cluster) -> list[str]:
+    """Those that serve now."""
+    return [*cluster.up("prefill"), *cluster.up("decode")]
+
+
+async def num_leases(cluster: Cluster) -> int:
+    """Of all P."""
+    states = await asyncio.gather(*map(cluster.state, cluster.up("prefill")))
+    return sum(state["blocks"]["leases"] for state in states)
+
+
+async def _soon(value: bool) -> bool:
+    return value
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    """Look until it is so. Raises CostError when it never is."""
+    try:
+        async with asyncio.timeout(SETTLE_S):
+            while True:
+                with suppress(aiohttp.ClientError):
+                    if await check():
+                        return
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise CostError(f"not so after {SETTLE_S:g} s: {getattr(check, '__name__', check)}") from None

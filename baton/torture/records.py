@@ -1,0 +1,92 @@
+"""What is noted during a run. Times are seconds of ``time.monotonic``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One question of the catalogue. ``body`` without ``model`` and what says how it is answered (streamed or not)."""
+
+    number: int
+    chat: bool
+    body: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """One sampled token as clients see it. ``offset`` is in characters of the text; chats have none."""
+
+    token: str
+    logprob: float
+    offset: int | None = None
+
+
+@dataclass
+class Answer:
+    """A whole answer, or what has come of it."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    #: Prompt and completion.
+    num_tokens: tuple[int, int] | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+class Ending(StrEnum):
+    """How an attempt ended, as the client saw it."""
+
+    DONE = "done"
+    #: The client was told an error, before the answer or inside it.
+    ERROR = "error"
+    #: The client left, as it had meant to.
+    LEFT = "left"
+    #: The connection broke.
+    BROKEN = "broken"
+    #: Nothing came for too long.
+    HUNG = "hung"
+
+
+@dataclass
+class Attempt:
+    """One request of one client."""
+
+    ask: int
+    router: str
+    streamed: bool
+    began_s: float
+    ended_s: float = 0.0
+    request_id: str = ""
+    status: int = 0
+    ending: Ending = Ending.HUNG
+    answer: Answer = field(default_factory=Answer)
+    #: OpenAI's error object, or whatever stood in its place.
+    error: Any = None
+
+
+@dataclass
+class Fault:
+    """Something that was done to a process. ``what``: kill, rank (one of its ranks killed), stop, empty, failpoint."""
+
+    what: str
+    kind: str
+    name: str
+    began_s: float
+    #: Everything was as before; infinite until then.
+    ended_s: float = float("inf")
+    detail: str = ""
+
+    @property
+    def is_kill(self) -> bool:
+        """Something got a SIGKILL."""
+        return self.what in {"kill", "rank", "failpoint"}
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name}{f' ({self.detail})' if self.detail else ''}"

@@ -1,0 +1,58 @@
+"""What every question has to be answered: by one quiet worker that prefills and decodes, with nothing else going on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from baton.torture.client import Manner, ask_once
+from baton.torture.cluster import STOP_TIMEOUT_S, start_spec
+from baton.torture.records import Attempt, Ending
+from demo import MODEL_DIR, MODEL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from baton.torture.records import Answer, Ask
+
+#: Questions asked at once in the second round.
+NUM_TOGETHER = 8
+
+
+class ReferenceError(Exception):
+    """The quiet worker did not answer. One line for a person."""
+
+
+async def answer_all(folder: Path, asks: Sequence[Ask]) -> dict[int, Answer]:
+    """The answers by the number of the question, without those that hang on rounding.
+
+    All are asked twice, alone and then several at once: sums in another order may turn a near tie between two tokens,
+    and who has one says nothing about right and wrong. Raises ReferenceError, ChildDiedError.
+    """
+    flags = {"role": "both", "model": MODEL_DIR, "served-model-name": MODEL_NAME, "dtype": "float32", "redis-url": ""}
+    child = start_spec("reference", "worker", {**flags, "torch-threads": 1, "num-blocks": 2048}, folder)
+    await child.start()
+    try:
+        url = (await child.ready()).url
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
+            alone = [await _answer(http, url, ask) for ask in asks]
+            gate = asyncio.Semaphore(NUM_TOGETHER)
+            together = await asyncio.gather(*(_answer(http, url, ask, gate) for ask in asks))
+    finally:
+        child.kill()
+        await child.stop(STOP_TIMEOUT_S)
+    pairs = zip(asks, alone, together, strict=True)
+    return {ask.number: one for ask, one, other in pairs if one.text == other.text}
+
+
+async def _answer(http: aiohttp.ClientSession, url: str, ask: Ask, gate: asyncio.Semaphore | None = None) -> Answer:
+    attempt = Attempt(ask.number, "", False, time.monotonic())
+    async with gate or asyncio.Semaphore():
+        await ask_once(http, url, ask, Manner(stream=False), attempt)
+    if attempt.ending is not Ending.DONE:
+        raise ReferenceError(f"the quiet worker did not answer {ask}: {attempt.ending}, {attempt.error}")
+    return attempt.answer

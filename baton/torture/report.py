@@ -1,0 +1,93 @@
+"""What came of a run, for people."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from baton.torture.nemesis import by_kind
+from baton.torture.validate import Verdict, during
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from baton.torture.records import Attempt
+    from baton.torture.storm import Outcome
+
+#: Wrong attempts that are told with everything known about them, and the lines of each log at most.
+MAX_TOLD, MAX_LINES = 5, 20
+
+
+def print_report(outcome: Outcome, console: Console, folder: Path) -> None:
+    """The tables, and for what is wrong the lines of the logs that are about it."""
+    console.print(tables(outcome))
+    for attempt, why in outcome.wrong[:MAX_TOLD]:
+        console.print("\n".join(timeline(outcome, attempt, why, folder)), markup=False, highlight=False, soft_wrap=True)
+    if outcome.good:
+        console.print("Nothing is wrong.")
+    else:
+        console.print(f"Something is wrong. Logs: {folder}", markup=False)
+
+
+def tables(outcome: Outcome) -> Table:
+    """All numbers, one row each."""
+    from rich.table import Table
+
+    table = Table(title=command(outcome), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in rows(outcome):
+        table.add_row(name, value)
+    return table
+
+
+def command(outcome: Outcome) -> str:
+    """What repeats the run: the same questions, and the same faults in the same order."""
+    plan = outcome.plan
+    until = f"--kills {plan.kills:g}" if plan.kills < float("inf") else f"--minutes {plan.seconds / 60:g}"
+    shape = f"--prefill {plan.shape.prefill} --decode {plan.shape.decode} --routers {plan.shape.routers}"
+    return f"baton torture {until} --seed {plan.seed} {shape}"
+
+
+def rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """Name and value of everything that is counted. Pure."""
+    kills = [fault for fault in outcome.faults if fault.is_kill]
+    verdicts = outcome.verdicts
+    yield "seconds of storm", f"{outcome.storm_s:.0f}"
+    yield "processes killed", str(len(kills))
+    yield from ((f"  {name}", str(count)) for name, count in by_kind(kills).items())
+    others = by_kind(fault for fault in outcome.faults if not fault.is_kill)
+    yield from ((name, str(count)) for name, count in others.items())
+    yield "requests", str(len(outcome.judged))
+    yield from ((f"  {verdict}", str(verdicts[verdict])) for verdict in Verdict)
+    yield "questions left out, whose answers hang on rounding", str(outcome.num_unclear)
+    yield "processes that ended by themselves", told(outcome.surprises)
+    yield "blocks, leases or requests left over", told(f"{name}: {what}" for name, what in outcome.held.items())
+    yield "processes that have grown", told(f"{name}: {what}" for name, what in outcome.grown.items())
+    for cause, times_ms in outcome.costs.items():
+        middle, most = statistics.median(times_ms), max(times_ms)
+        yield f"blocks free after {cause}", f"{middle:.0f} ms (p50), {most:.0f} ms (max) of {len(times_ms)}"
+
+
+def told(lines: Iterable[str]) -> str:
+    """One line each, or that there are none."""
+    return "\n".join(lines) or "none"
+
+
+def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list[str]:
+    """What happened to one attempt: what was done meanwhile, and every line of a log that names it."""
+    began_s = attempt.began_s
+    lines = [
+        f"{attempt.request_id or 'a request without an id'} of question {attempt.ask} at {attempt.router}: {why}",
+        f"  {attempt.ending} after {attempt.ended_s - began_s:.3f} s, {len(attempt.answer.text)} characters",
+    ]
+    lines += [
+        f"  {fault.began_s - began_s:+.3f} s to {fault.ended_s - began_s:+.3f} s: {fault}"
+        for fault in during(attempt, outcome.faults)
+    ]
+    for path in sorted(folder.glob("*.log")) if attempt.request_id else []:
+        about = [line for line in path.read_text(errors="replace").splitlines() if attempt.request_id in line]
+        lines += [f"  {path.stem}: {line}" for line in about[:MAX_LINES]]
+    return lines

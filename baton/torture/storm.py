@@ -1,0 +1,133 @@
+"""One run: the right answers, a quiet time, the storm, what is left after it, and what the blocks cost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from baton.torture import costs
+from baton.torture.asks import make_asks, ordinary_tokens
+from baton.torture.cluster import Cluster, Shape
+from baton.torture.nemesis import Nemesis
+from baton.torture.reference import answer_all
+from baton.torture.settle import QUIET_S, Resources, grown, resources, settle
+from baton.torture.traffic import Traffic
+from baton.torture.validate import Judgement, Verdict, judge
+from demo import MODEL_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from baton.torture.records import Attempt, Fault
+
+#: Traffic before anything happens, seconds: pools and connections reach their sizes.
+WARM_UP_S = 5.0
+#: Time between two lines about how far it is.
+NEWS_S = 10.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do. It ends after ``kills`` or ``seconds``, whichever comes first."""
+
+    seed: int
+    seconds: float = float("inf")
+    kills: float = float("inf")
+    shape: Shape = field(default_factory=Shape)
+    num_asks: int = 40
+    num_clients: int = 12
+    #: Average time between two faults.
+    pause_s: float = 1.0
+    #: Rounds in which it is measured when blocks are free; 0: it is not.
+    cost_rounds: int = 5
+
+
+@dataclass
+class Outcome:
+    """What came of it. It is ``good`` when nothing is wrong."""
+
+    plan: Plan
+    judged: list[tuple[Attempt, Judgement]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    #: Processes that died by themselves, those that still held something, those that had grown.
+    surprises: list[str] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)
+    grown: dict[str, str] = field(default_factory=dict)
+    #: Milliseconds until blocks were free, by cause.
+    costs: dict[str, list[float]] = field(default_factory=dict)
+    #: Questions that were left out because their answers hang on rounding.
+    num_unclear: int = 0
+    num_again: int = 0
+    storm_s: float = 0.0
+
+    @property
+    def verdicts(self) -> Counter[Verdict]:
+        return Counter(judgement.verdict for _, judgement in self.judged)
+
+    @property
+    def wrong(self) -> list[tuple[Attempt, str]]:
+        return [(attempt, one.why) for attempt, one in self.judged if one.verdict is Verdict.WRONG]
+
+    @property
+    def good(self) -> bool:
+        return not (self.wrong or self.surprises or self.held or self.grown)
+
+
+async def storm(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Outcome:
+    """Do it; logs go to the folder. Raises ChildDiedError, ReferenceError, CostError, EmbeddedRedisError."""
+    outcome = Outcome(plan)
+    asks = make_asks(plan.seed, plan.num_asks)
+    tell(f"asking a quiet worker {len(asks)} questions, twice")
+    answers = await answer_all(folder, asks)
+    asks = [ask for ask in asks if ask.number in answers]
+    outcome.num_unclear = plan.num_asks - len(asks)
+    tell(f"starting {', '.join(plan.shape.kinds)}")
+    async with Cluster(folder, plan.shape) as cluster, aclosing(Nemesis(cluster, plan.seed)) as nemesis:
+        async with Traffic(cluster, asks, plan.seed, plan.num_clients) as traffic:
+            await asyncio.sleep(WARM_UP_S)
+            await traffic.finish()
+        attempts = traffic.attempts
+        outcome.held = await settle(cluster)
+        before = await _when_quiet(cluster)
+        async with Traffic(cluster, asks, plan.seed, plan.num_clients) as traffic:
+            await _hurt(plan, nemesis, traffic, tell)
+            await traffic.finish()
+        attempts += traffic.attempts
+        outcome.num_again = traffic.num_again
+        outcome.faults = list(nemesis.faults)
+        outcome.storm_s = attempts[-1].ended_s - outcome.faults[0].began_s if outcome.faults else 0.0
+        tell("waiting until nothing is held")
+        outcome.held |= await settle(cluster)
+        outcome.grown = grown(before, await _when_quiet(cluster))
+        outcome.judged = [(one, judge(one, answers[one.ask], nemesis.faults)) for one in attempts]
+        if plan.cost_rounds and not outcome.held:
+            tell("measuring when blocks are free")
+            outcome.costs = await costs.measure(cluster, nemesis, ordinary_tokens(MODEL_DIR), plan.cost_rounds)
+        outcome.surprises = nemesis.surprises
+    return outcome
+
+
+async def _when_quiet(cluster: Cluster) -> dict[str, Resources]:
+    await asyncio.sleep(QUIET_S)
+    return resources(cluster)
+
+
+async def _hurt(plan: Plan, nemesis: Nemesis, traffic: Traffic, tell: Callable[[str], None]) -> None:
+    """The storm itself, until everything runs again."""
+    began_s = last_s = time.monotonic()
+
+    def over() -> bool:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= NEWS_S:
+            last_s = now_s
+            tell(f"{now_s - began_s:4.0f} s: {nemesis.num_kills} kills, {traffic.num_ended} requests ended")
+        return now_s - began_s >= plan.seconds or nemesis.num_kills >= plan.kills
+
+    await nemesis.run(over, plan.pause_s)
+    await nemesis.heal()

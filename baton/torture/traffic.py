@@ -1,0 +1,102 @@
+"""The crowd: clients that ask one question after another, each in its own manner, through any router that is up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from baton.torture.client import Manner, ask_once
+from baton.torture.records import Attempt, Ending
+from registry.task_end import end_task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from baton.torture.cluster import Cluster
+    from baton.torture.records import Ask
+
+#: Pause of a client that finds no router, seconds.
+NO_ROUTER_S = 0.05
+#: Small, so that a client that stops reading is soon felt by the router.
+READ_BUFFER_BYTES = 2**12
+
+
+def draw_manner(rng: random.Random) -> Manner:
+    """How a client reads."""
+    what = rng.random()
+    stream = rng.random() < 0.8
+    if what < 0.2:
+        return Manner(stream, leaves_after=rng.randint(1, 60) if stream else rng.uniform(0.01, 1.5))
+    if what < 0.3:
+        return Manner(stream, slow_s=0.03)
+    if what < 0.35:
+        return Manner(stream, stalls_s=rng.uniform(0.5, 3.0))
+    return Manner(stream)
+
+
+class Traffic:
+    """``async with Traffic(...) as traffic``: the clients ask until ``finish``; all they saw is in ``attempts``."""
+
+    def __init__(self, cluster: Cluster, asks: Sequence[Ask], seed: int, num_clients: int) -> None:
+        self.attempts: list[Attempt] = []
+        #: Attempts that a client made because its connection had broken.
+        self.num_again = 0
+        self.num_ended = 0
+        self._news = asyncio.Event()
+        self._cluster = cluster
+        self._asks = asks
+        self._seed = seed
+        self._num_clients = num_clients
+        self._finishing = False
+
+    async def __aenter__(self) -> Traffic:
+        # A connection for each request: one that a dead router left behind would be the client's own doing.
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+        self._tasks = [asyncio.create_task(self._client(number)) for number in range(self._num_clients)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            await end_task(task)
+        await self._http.close()
+
+    async def finish(self) -> None:
+        """Ask nothing new; wait until everything that was asked has ended."""
+        self._finishing = True
+        await asyncio.gather(*self._tasks)
+
+    async def ended(self, count: int) -> None:
+        """Wait until so many attempts have ended from now on."""
+        wanted = self.num_ended + count
+        while self.num_ended < wanted:
+            self._news.clear()
+            await self._news.wait()
+
+    async def _client(self, number: int) -> None:
+        rng = random.Random(f"client {self._seed} {number}")
+        while not self._finishing:
+            ask, manner = rng.choice(self._asks), draw_manner(rng)
+            while not await self.ask(ask, manner, rng):
+                self.num_again += 1
+
+    async def ask(self, ask: Ask, manner: Manner, rng: random.Random) -> bool:
+        """Once; False when the connection broke, which is when a client asks again elsewhere."""
+        routers = self._cluster.up("router")
+        while not routers:
+            await asyncio.sleep(NO_ROUTER_S)
+            routers = self._cluster.up("router")
+        name = rng.choice(routers)
+        attempt = Attempt(ask.number, name, manner.stream, time.monotonic())
+        self.attempts.append(attempt)
+        await ask_once(self._http, self._cluster.processes[name].url, ask, manner, attempt)
+        self.num_ended += 1
+        self._news.set()
+        return attempt.ending is not Ending.BROKEN

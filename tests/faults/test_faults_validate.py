@@ -1,0 +1,158 @@
+"""The judge of a fault run finds what is wrong, and excuses only what was done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from baton.torture.asks import make_asks
+from baton.torture.client import AnswerError, take
+from baton.torture.records import Answer, Attempt, Ending, Fault, TokenLogprob
+from baton.torture.report import rows, timeline
+from baton.torture.settle import Resources, grown, what_is_held
+from baton.torture.storm import Outcome, Plan
+from baton.torture.validate import Verdict, judge
+
+EXPECTED = Answer("a b c d", "length", (10, 4), [TokenLogprob("a", -1.0, 0), TokenLogprob(" b", -2.0, 1)])
+BLOCKS = {"total": 8, "free": 5, "cached": 3, "pinned": 0, "leased": 0, "leases": 0}
+LOAD = {"running": 0, "waiting": 0, "reading": 0}
+
+
+def attempt(ending: Ending = Ending.DONE, *, error: Any = None, **answer: Any) -> Attempt:
+    whole = {"text": "a b c d", "finish_reason": "length", "num_tokens": (10, 4), "logprobs": EXPECTED.logprobs}
+    seen = Answer(**(whole if ending is Ending.DONE else {}) | answer)
+    return Attempt(0, "router-0", True, 10.0, 12.0, "ab12", 200, ending, seen, error)
+
+
+def fault(what: str, kind: str, began_s: float, ended_s: float = 99.0, name: str = "") -> Fault:
+    return Fault(what, kind, name or f"{kind}-0", began_s, ended_s)
+
+
+def error(code: str) -> dict[str, Any]:
+    return {"message": "It failed.", "type": "server_error", "param": None, "code": code}
+
+
+def test_the_exact_answer_is_right() -> None:
+    assert judge(attempt(), EXPECTED, []).verdict is Verdict.EXACT
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"text": "a b x d"},
+        {"text": "a b c"},
+        {"text": "a b c d e"},
+        {"finish_reason": "stop"},
+        {"num_tokens": (10, 5)},
+        {"num_tokens": None},
+        {"logprobs": EXPECTED.logprobs[:1]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" x", -2.0, 1)]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.0, 2)]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.5, 1)]},
+    ],
+)
+def test_any_difference_is_wrong(seen: dict[str, Any]) -> None:
+    assert judge(attempt(**seen), EXPECTED, [fault("kill", "decode", 11.0)]).verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize("ending", [Ending.LEFT, Ending.ERROR, Ending.BROKEN])
+def test_what_came_before_the_end_has_to_be_right_as_well(ending: Ending) -> None:
+    faults = [fault("kill", "router", 11.0), *[fault("kill", "decode", 11.0)] * 3]
+    right = attempt(ending, text="a b", error=error("upstream_error"))
+    wrong = attempt(ending, text="a x", error=error("upstream_error"))
+    assert judge(right, EXPECTED, faults).verdict is not Verdict.WRONG
+    assert judge(wrong, EXPECTED, faults).verdict is Verdict.WRONG
+
+
+def test_a_broken_connection_is_excused_by_the_death_of_its_router_and_by_nothing_else() -> None:
+    broken = attempt(Ending.BROKEN)
+    assert judge(broken, EXPECTED, [fault("kill", "router", 11.0)]).verdict is Verdict.ROUTER_DIED
+    for other in (
+        [],
+        [fault("kill", "router", 11.0, name="router-1")],
+        [fault("kill", "decode", 11.0)],
+        [fault("stop", "router", 11.0)],
+        [fault("kill", "router", 5.0)],
+        [fault("kill", "router", 15.0)],
+    ):
+        assert judge(broken, EXPECTED, other).verdict is Verdict.WRONG
+
+
+def test_redis_and_p_excuse_no_error() -> None:
+    failed = attempt(Ending.ERROR, text="a b", error=error("upstream_error"))
+    for what, kind in [("kill", "redis"), ("stop", "redis"), ("empty", "redis"), ("kill", "prefill")]:
+        assert judge(failed, EXPECTED, [fault(what, kind, 11.0)]).verdict is Verdict.WRONG
+
+
+def test_an_error_has_to_be_one_that_clients_can_read() -> None:
+    faults = [fault("kill", "decode", 11.0)] * 3
+    for bad in ("oops", {"message": "It failed."}, error("upstream_error") | {"message": ""}, error("new_code")):
+        assert judge(attempt(Ending.ERROR, text="a", error=bad), EXPECTED, faults).verdict is Verdict.WRONG
+
+
+def test_silence_is_wrong() -> None:
+    assert judge(attempt(Ending.HUNG), EXPECTED, [fault("kill", "decode", 11.0)]).verdict is Verdict.WRONG
+
+
+def test_a_stop_excuses_as_long_as_it_lasts() -> None:
+    aborted = attempt(Ending.ERROR, error=error("aborted"))
+    assert judge(aborted, EXPECTED, [fault("stop", "router", 8.0, 11.0)]).verdict is Verdict.ALLOWED
+    assert judge(aborted, EXPECTED, [fault("stop", "router", 5.0, 8.0)]).verdict is Verdict.WRONG
+
+
+def test_tells_what_a_worker_still_holds() -> None:
+    state = {"ledger": "ok", "blocks": BLOCKS, "load": LOAD}
+    assert what_is_held(state) == ""
+    for wrong in (
+        {"ledger": "block 3 is nobody's"},
+        {"blocks": BLOCKS | {"free": 4, "pinned": 1}},
+        {"blocks": BLOCKS | {"leases": 1}},
+        {"load": LOAD | {"waiting": 1}},
+    ):
+        assert what_is_held(state | wrong) != ""
+
+
+def test_tells_who_has_grown_compared_with_its_own_kind() -> None:
+    before = {"decode-0": Resources(40, 10), "decode-0/0": Resources(100, 5), "router-0": Resources(500, 1)}
+    assert grown(before, before | {"decode-1": Resources(60, 12)}) == {}
+    assert list(grown(before, {"decode-1": Resources(90, 10)})) == ["decode-1"]
+    assert list(grown(before, {"decode-1/0": Resources(100, 50)})) == ["decode-1/0"]
+
+
+def test_the_report_counts_and_tells_the_story_of_what_is_wrong(tmp_path: Any) -> None:
+    (tmp_path / "router-0.log").write_text("request ab12 failed\nrequest cd34 ended\n")
+    outcome = Outcome(Plan(seed=7, kills=3), faults=[fault("kill", "decode", 11.0, name="decode-1")])
+    lost = attempt(Ending.BROKEN)
+    outcome.judged = [(each, judge(each, EXPECTED, outcome.faults)) for each in (attempt(), lost)]
+    counted = dict(rows(outcome))
+    assert (counted["requests"], counted["  the exact answer"], counted["  wrong"]) == ("2", "1", "1")
+    assert not outcome.good
+    told = "\n".join(timeline(outcome, lost, outcome.wrong[0][1], tmp_path))
+    assert "kill decode-1" in told and "router-0: request ab12 failed" in told and "cd34" not in told
+
+
+def test_the_same_seed_asks_the_same() -> None:
+    assert make_asks(3, 20) == make_asks(3, 20) != make_asks(4, 20)
+
+
+def test_streams_and_whole_answers_of_both_endpoints_add_up_to_the_same() -> None:
+    usage = {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}
+    bodies = [
+        [{"choices": [{"text": "ab", "logprobs": None, "finish_reason": "stop"}], **usage}],
+        [{"choices": [{"message": {"role": "assistant", "content": "ab"}, "finish_reason": "stop"}], **usage}],
+        [
+            {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]},
+            {"choices": [{"delta": {"content": "a"}, "finish_reason": None}]},
+            {"choices": [{"delta": {"content": "b"}, "finish_reason": None}]},
+            {"choices": [{"delta": {}, "finish_reason": "stop"}]},
+            {"choices": [], **usage},
+        ],
+    ]
+    for events in bodies:
+        answer = Answer()
+        for event in events:
+            take(answer, event)
+        assert answer == Answer("ab", "stop", (1, 2))
+    with pytest.raises(AnswerError):
+        take(Answer(), {"id": "cmpl"})
