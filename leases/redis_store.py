@@ -6,6 +6,7 @@ is not, because a hung Redis would cost its caller twice the time.
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
@@ -27,10 +28,16 @@ if TYPE_CHECKING:
 
     from redis.commands.core import Script
 
+logger = logging.getLogger(__name__)
+
 #: Longest wait for one answer, and for a connection. Well under a renewal interval, so that a lease survives one.
 DEFAULT_SOCKET_TIMEOUT_S = 1.0
 #: Leases per script call: Redis does nothing else meanwhile (about 1 us per lease and command).
 MAX_BATCH = 500
+#: Leases of one engine that are listed. An engine has one for each request that it holds blocks for.
+MAX_LISTED = 100_000
+#: Engines whose foreign members are complained about; more would only fill the log.
+MAX_COMPLAINTS = 100
 
 
 class RedisLeaseStore:
@@ -42,6 +49,7 @@ class RedisLeaseStore:
         self._redis = connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
         # A subscription must not be repaired silently: what was published in the gap would be missed unnoticed.
         self._ears = connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        self._complained: set[str] = set()
         self._grant = self._script("grant")
         self._renew = self._script("renew")
         self._release = self._script("release")
@@ -82,10 +90,13 @@ class RedisLeaseStore:
         return _statuses(batch, _run(self._reap, keys, [*times, len(batch), *batch, *done]))
 
     def held(self, engine_id: str) -> list[LeaseStatus]:
-        answer = _run(self._held, [leases_key(engine_id)], [])
+        answer = _run(self._held, [leases_key(engine_id)], [MAX_LISTED])
         with _understood():
-            rows = zip(answer[::3], answer[1::3], answer[2::3], strict=True)
-            return [_status(lease_id.decode("ascii"), state, remaining) for lease_id, state, remaining in rows]
+            rows = [*zip(answer[::3], answer[1::3], answer[2::3], strict=True)]
+        ours = [row for row in rows if _is_lease(row[0])]
+        if len(ours) < len(rows):
+            self._complain(engine_id, len(rows) - len(ours))
+        return [_status(lease_id.decode("ascii"), state, remaining) for lease_id, state, remaining in ours]
 
     def wakeups(self, engine_id: str) -> RedisWakeups:
         return RedisWakeups(self._ears, wake_channel(engine_id), self._socket_timeout_s)
@@ -93,6 +104,12 @@ class RedisLeaseStore:
     def close(self) -> None:
         self._redis.close()
         self._ears.close()
+
+    def _complain(self, engine_id: str, num_foreign: int) -> None:
+        """Once for each engine: the same members are listed again and again."""
+        if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
+            self._complained.add(engine_id)
+            logger.warning("ignored %d members of %s that are no leases", num_foreign, leases_key(engine_id))
 
     def _script(self, name: str) -> Script:
         return self._redis.register_script(script_text(name))
@@ -157,6 +174,14 @@ def _run(script: Script, keys: list[str], args: list[str | int]) -> list[Any]:
 def _statuses(lease_ids: Sequence[str], answer: list[Any]) -> list[LeaseStatus]:
     with _understood():
         return [_status(*row) for row in zip(lease_ids, answer[::2], answer[1::2], strict=True)]
+
+
+def _is_lease(member: bytes) -> bool:
+    try:
+        check_id(member.decode("ascii"))
+    except ValueError:  # UnicodeDecodeError is one
+        return False
+    return True
 
 
 def _status(lease_id: str, state: bytes, remaining_ms: int) -> LeaseStatus:

@@ -23,7 +23,7 @@ for i = 4, last do
   if not score then
     state = outcome_of(KEYS[i - 2])
   elseif score > now then
-    remaining = score - now
+    remaining = bounded(score, now) - now
   else
     state = score < 0 and 'released' or 'expired'
     finish(ARGV[i], KEYS[i - 2], state)

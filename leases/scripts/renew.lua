@@ -13,7 +13,7 @@ for i = 3, #ARGV do
   elseif score < 0 then
     state = 'released'
   else
-    local deadline = math.max(score, now + ARGV[1])
+    local deadline = math.max(bounded(score, now), now + ARGV[1])
     redis.call('ZADD', KEYS[1], deadline, ARGV[i])
     remaining = deadline - now
   end

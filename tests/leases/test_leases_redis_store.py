@@ -13,6 +13,8 @@ import pytest
 import redis
 from redis import exceptions
 
+from leases.ids import MAX_DURATION_MS
+from leases.model import DEAD_ENGINE_MARGIN_MS
 from leases.redis_errors import REFUSED, UNREACHABLE, lease_store_errors
 from leases.redis_store import RedisLeaseStore, leases_key, outcome_keys
 from leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
@@ -116,24 +118,44 @@ def test_a_set_of_another_type(verb: str, store: RedisLeaseStore, client: redis.
     assert not isinstance(caught.value, LeaseStoreUnreachableError)
 
 
-@pytest.mark.parametrize("verb", ["grant", "renew", "reap"])
-def test_an_outcome_of_another_type(verb: str, store: RedisLeaseStore, client: redis.Redis) -> None:
-    client.lpush(outcome_keys(ENGINE, ["a"])[0], "x")
-    with pytest.raises(LeaseStoreError, match="WRONGTYPE"):
-        VERBS[verb](store)
-
-
+@pytest.mark.parametrize("foreign", ["another type", "unknown"])
 @pytest.mark.parametrize("verb", ["renew", "reap"])
-def test_an_outcome_that_nobody_knows(verb: str, store: RedisLeaseStore, client: redis.Redis) -> None:
-    client.set(outcome_keys(ENGINE, ["a"])[0], b"\xff")
-    with pytest.raises(LeaseStoreError, match="not ours"):
-        VERBS[verb](store)
+def test_an_outcome_that_is_none_of_ours_spoils_no_batch(
+    verb: str, foreign: str, store: RedisLeaseStore, client: redis.Redis
+) -> None:
+    store.grant(ENGINE, ["b"], 60_000)
+    key = outcome_keys(ENGINE, ["a"])[0]
+    _ = client.set(key, b"\xff") if foreign == "unknown" else client.lpush(key, "x")
+    ask = {"renew": lambda: store.renew(ENGINE, ["a", "b"], 60_000), "reap": lambda: store.reap(ENGINE, ["a", "b"], [])}
+    assert [status.state for status in ask[verb]()] == [LeaseState.UNKNOWN, LeaseState.HELD]
+    store.grant(ENGINE, ["a"], 60_000)
+    assert len(store.held(ENGINE)) == 2
 
 
-def test_a_member_that_is_no_id(store: RedisLeaseStore, client: redis.Redis) -> None:
-    client.zadd(leases_key(ENGINE), {b"\xff": 5.0})
-    with pytest.raises(LeaseStoreError, match="not ours"):
-        store.held(ENGINE)
+def test_members_that_are_no_ids_are_left_out_with_one_line(
+    store: RedisLeaseStore, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.grant(ENGINE, ["a"], 60_000)
+    client.zadd(leases_key(ENGINE), {b"\xff": 5.0, "a b": 6.0, "x" * 100_000: 7.0})
+    for _ in range(2):
+        assert [status.lease_id for status in store.held(ENGINE)] == ["a"]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("score", ["+inf", "1e300", "-inf", "9e15"])
+def test_a_score_that_is_no_time_breaks_no_verb(score: str, store: RedisLeaseStore, client: redis.Redis) -> None:
+    client.zadd(leases_key(ENGINE), {"foreign": score})
+    store.grant(ENGINE, ["a", "foreign"], 60_000)
+    for statuses in (store.renew(ENGINE, ["a", "foreign"], 60_000), store.held(ENGINE)):
+        assert {status.lease_id: status.state for status in statuses}["a"] is LeaseState.HELD
+        assert all(0 <= status.remaining_ms <= MAX_DURATION_MS for status in statuses)
+    store.release(ENGINE, ["a"])
+    assert store.reap(ENGINE, ["a", "foreign"], [])[0].state is LeaseState.RELEASED
+    # -2: the last one went, and the set with it.
+    assert (
+        client.pttl(leases_key(ENGINE)) == -2
+        or 0 < client.pttl(leases_key(ENGINE)) <= MAX_DURATION_MS + DEAD_ENGINE_MARGIN_MS
+    )
 
 
 def test_a_redis_out_of_memory(own_redis: EmbeddedRedis) -> None:
