@@ -5,7 +5,6 @@ There are two kinds: workers announce who they are and how busy, routers who the
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Generic, Protocol, TypeVar, cast
 
@@ -13,12 +12,15 @@ import msgspec
 
 from protocol.router import RouterRecord
 from protocol.worker import WorkerStatus
+from registry.entry_checks import VALID_ID, ImpossibleError, check_router, check_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: No colon, no wildcard: an id can neither leave its place in a key nor match another.
-_VALID_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+#: Bytes of one announcement. A worker's has about 1 KB.
+MAX_BYTES = 256 << 10
+#: Characters of the reason why something is no announcement, which may repeat some of it.
+_MAX_REASON_CHARS = 200
 
 #: A day: a process whose death would show only later than that is a mistake.
 MAX_TTL_MS = 86_400_000
@@ -62,7 +64,10 @@ class RouterAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class NotAnAnnouncementError(Exception):
-    """Somebody else wrote this."""
+    """Somebody else wrote this. One line of bounded length."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(" ".join(why[:_MAX_REASON_CHARS].split()))
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Kind(Generic[EntryT]):
     name: str
     announcement: Callable[..., Announcement[EntryT]]
     id_of: Callable[[EntryT], str]
+    #: Raises ImpossibleError for what nobody of ours announces.
+    check: Callable[[EntryT], None]
 
     @property
     def key_prefix(self) -> str:
@@ -85,7 +92,7 @@ class Kind(Generic[EntryT]):
 
     def check_id(self, given: str) -> str:
         """The id itself. Raises ValueError when it cannot be part of a key."""
-        if _VALID_ID.fullmatch(given) is None:
+        if VALID_ID.fullmatch(given) is None:
             raise ValueError(f"not a {self.name} id: {given[:40]!r}")
         return given
 
@@ -99,14 +106,26 @@ class Kind(Generic[EntryT]):
 
     def decode(self, data: bytes) -> Announcement[EntryT]:
         """Raises NotAnAnnouncementError."""
+        if len(data) > MAX_BYTES:
+            raise NotAnAnnouncementError(f"it has {len(data)} bytes")
         try:
             decoded = msgspec.json.decode(data, type=self.announcement)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise NotAnAnnouncementError(str(error)) from error
         announcement = cast("Announcement[EntryT]", decoded)
-        if announcement.entry is not None and self.id_of(announcement.entry) != announcement.id:
-            raise NotAnAnnouncementError(f"it names two {self.name}s")
+        if VALID_ID.fullmatch(announcement.id) is None:
+            raise NotAnAnnouncementError(f"not a {self.name} id")
+        if announcement.entry is not None:
+            self._check(announcement.id, announcement.entry)
         return announcement
+
+    def _check(self, announced: str, entry: EntryT) -> None:
+        if self.id_of(entry) != announced:
+            raise NotAnAnnouncementError(f"it names two {self.name}s")
+        try:
+            self.check(entry)
+        except ImpossibleError as error:
+            raise NotAnAnnouncementError(str(error)) from None
 
 
 def encode(announcement: Announcement[EntryT]) -> bytes:
@@ -122,5 +141,5 @@ def _router_id(record: RouterRecord) -> str:
     return record.router_id
 
 
-WORKERS: Kind[WorkerStatus] = Kind("worker", WorkerAnnouncement, _worker_id)
-ROUTERS: Kind[RouterRecord] = Kind("router", RouterAnnouncement, _router_id)
+WORKERS: Kind[WorkerStatus] = Kind("worker", WorkerAnnouncement, _worker_id, check_worker)
+ROUTERS: Kind[RouterRecord] = Kind("router", RouterAnnouncement, _router_id, check_router)

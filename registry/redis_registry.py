@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from registry.announcement import EntryT, NotAnAnnouncementError, encode
+from registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
 from registry.memory_registry import monotonic_ms
 from registry.store import RegistryError
 from registry.view import RegistryView
@@ -34,6 +34,8 @@ RECONNECT_S = 0.5
 QUIET_RESYNC_MS = 30_000
 #: Keys read at once.
 SCAN_COUNT = 1000
+#: Keys looked at in all. More than there are processes anywhere, and few enough to be read again and again.
+MAX_KEYS = 10_000
 #: So many foreign values are complained about; more would only fill the log.
 MAX_COMPLAINTS = 100
 #: Whatever goes wrong with Redis. RuntimeError is uvloop's for a write to a connection that the other side has just
@@ -140,19 +142,36 @@ class RedisRegistry(Generic[EntryT]):
     async def _read(self) -> list[tuple[Announcement[EntryT], int]]:
         """Every announcement with the time left of it in ms."""
         with _registry_errors():
-            keys = [key async for key in self._redis.scan_iter(match=self._kind.key_prefix + "*", count=SCAN_COUNT)]
+            keys = await self._keys()
             if not keys:
                 return []
             async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.mget(keys)  # answers nothing for a value of another type, where GET would fail
                 for key in keys:
+                    pipe.getrange(key, 0, MAX_BYTES)  # one byte more than is allowed, however much is there
                     pipe.pttl(key)
-                values, *left = await pipe.execute()
-        rows = zip(keys, values, left, strict=True)
+                answers = await pipe.execute(raise_on_error=False)
+            _raise_unless_foreign(answers)
+        rows = zip(keys, answers[::2], answers[1::2], strict=True)
         return [row for key, value, left_ms in rows if (row := self._row(key, value, left_ms)) is not None]
 
-    def _row(self, key: bytes, value: bytes | None, left_ms: int) -> tuple[Announcement[EntryT], int] | None:
-        if value is None:
+    async def _keys(self) -> list[bytes]:
+        keys: set[bytes] = set()
+        cursor, begun = 0, False
+        while (cursor or not begun) and len(keys) <= MAX_KEYS:
+            cursor, found = await self._redis.scan(cursor, match=self._kind.key_prefix + "*", count=SCAN_COUNT)
+            keys.update(cast("list[bytes]", found))
+            begun = True
+        if len(keys) > MAX_KEYS:
+            self._complain(self._kind.key_prefix.encode(), f"there are more than {MAX_KEYS} keys")
+        return sorted(keys)[:MAX_KEYS]
+
+    def _row(
+        self, key: bytes, value: bytes | redis.ResponseError, left_ms: int
+    ) -> tuple[Announcement[EntryT], int] | None:
+        if isinstance(value, redis.ResponseError):
+            self._complain(key, "it is no text")
+            return None
+        if not value:
             return None  # ran out since the scan
         announcement = self._decode(value, key)
         if announcement is None:
@@ -173,7 +192,7 @@ class RedisRegistry(Generic[EntryT]):
         """Once for each place: a foreign value is read again and again."""
         if place not in self._complained and len(self._complained) < MAX_COMPLAINTS:
             self._complained.add(place)
-            logger.warning("ignored a foreign value in the registry at %r: %s", place, why)
+            logger.warning("ignored a foreign value in the registry at %r: %s", place[:200], why)
 
 
 def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:
@@ -198,6 +217,13 @@ async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
         if message is not None and message["type"] == "message":
             return bytes(message["data"])
     return None
+
+
+def _raise_unless_foreign(answers: list[Any]) -> None:
+    """Only that a value is of another type is a matter of that value."""
+    for answer in answers:
+        if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
+            raise answer
 
 
 @contextmanager

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from registry.announcement import Announcement
 
+#: Processes remembered: more than there are anywhere. Whoever may publish could announce any number.
+MAX_KNOWN = 10_000
+
 
 @dataclass
 class _Known(Generic[EntryT]):
@@ -33,7 +36,7 @@ class RegistryView(Generic[EntryT]):
         """A process is there for its ttl from now on, or has gone."""
         if announcement.entry is None:
             self._known.pop(announcement.id, None)
-        else:
+        elif announcement.id in self._known or len(self._known) < MAX_KNOWN:
             until_ms = now_ms + announcement.ttl_ms
             self._known[announcement.id] = _Known(announcement.entry, announcement.ttl_ms, until_ms)
 
@@ -45,7 +48,7 @@ class RegistryView(Generic[EntryT]):
         """
         for announcement, left_ms in announcements:
             self.apply(announcement, now_ms)
-            if announcement.entry is not None:
+            if announcement.entry is not None and announcement.id in self._known:
                 self._known[announcement.id].until_ms = now_ms + left_ms
         self._known = {key: known for key, known in self._known.items() if known.until_ms > now_ms}
 

@@ -44,7 +44,7 @@ def worker(worker_id: str, running: int = 0) -> WorkerStatus:
 
 
 def router(router_id: str, version: int = 0) -> RouterRecord:
-    return RouterRecord(router_id=router_id, url=f"http://127.0.0.1:{version}", internal_url="http://127.0.0.1:2")
+    return RouterRecord(router_id=router_id, url=f"http://127.0.0.1:{1 + version}", internal_url="http://127.0.0.1:2")
 
 
 @dataclass
