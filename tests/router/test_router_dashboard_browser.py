@@ -78,6 +78,17 @@ async def test_a_worker_is_drained_and_resumed(cluster: Cluster, page: Page) -> 
     assert page.complaints == []
 
 
+async def test_a_worker_that_does_both_is_on_both_sides(cluster: Cluster, page: Page) -> None:
+    await cluster.add("both", ours=False)
+    await page.open(f"{cluster.url}/dashboard")
+    for side in ("prefill", "decode"):
+        await page.until(f"document.querySelector('#{side}-workers .about')?.textContent === 'does both, m'")
+        assert await page.run(f"document.getElementById('no-{side}').hidden")
+    await page.run("document.querySelector('#decode-workers button').click()")
+    await page.until("document.querySelector('#prefill-workers .chip').textContent === 'draining'")
+    assert page.complaints == []
+
+
 async def test_two_thousand_requests_are_still_a_page(cluster: Cluster, page: Page) -> None:
     await cluster.add("decode")
     p = await cluster.add("prefill", limit=1)

@@ -1,4 +1,4 @@
-// The workers, P on one side and D on the other: room, KV blocks by state, leases, and a button that drains.
+// The workers, P on one side and D on the other, those that do both on both: room, KV blocks by state, leases, and a button that drains.
 
 import { bar, byId, count, make, reconcile, setBar, setText, short } from "./dom.js";
 import { order } from "./stream.js";
@@ -8,7 +8,7 @@ const WORDS = { leased: "leased", pinned: "in use", cached: "cached", free: "fre
 
 export function showWorkers(workers) {
   for (const role of ["prefill", "decode"]) {
-    const some = workers.filter((worker) => worker.role === role);
+    const some = workers.filter((worker) => worker.role === role || worker.role === "both");
     reconcile(byId(`${role}-workers`), some, build, update);
     byId(`no-${role}`).hidden = some.length > 0;
   }
@@ -43,7 +43,8 @@ function update(node, worker) {
   setText(chip, state);
   chip.className = `chip ${worker.healthy ? state : "bad"}`;
   const ranks = worker.tp === 1 ? "" : `${worker.tp} ranks, `;
-  setText(about, `${ranks}${worker.models?.join(", ") ?? "any model"}`);
+  const parts = worker.role === "both" ? "does both, " : "";
+  setText(about, `${parts}${ranks}${worker.models?.join(", ") ?? "any model"}`);
   setBar(room.children[1], [worker.occupied], worker.limit, `${worker.occupied} of ${worker.limit} places taken`);
   room.classList.toggle("full", worker.occupied >= worker.limit);
   setText(room.lastChild, `${worker.occupied}/${worker.limit}`);
