@@ -113,7 +113,8 @@ class LiveStream(Response):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
                 sent = number
             await asyncio.wait([gone], timeout=PERIOD_S)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        async with asyncio.timeout(STUCK_S):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _until_gone(receive: Receive) -> None:

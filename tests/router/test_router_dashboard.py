@@ -188,7 +188,10 @@ async def test_a_slow_reader_gets_the_newest_and_nothing_is_kept_for_it(cluster:
         await task
 
 
-async def test_a_reader_that_takes_nothing_is_dropped(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("closing", [False, True])
+async def test_a_reader_that_takes_nothing_is_dropped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, closing: bool
+) -> None:
     monkeypatch.setattr("router.dashboard.live.STUCK_S", 0.0)
     dropped = asyncio.Event()
 
@@ -197,7 +200,9 @@ async def test_a_reader_that_takes_nothing_is_dropped(cluster: Cluster, monkeypa
             await never()
 
     scope = {"type": "http", "state": {DROP: dropped.set}}
-    await LiveStream(Board(cluster.services, Recorder(cluster.services)), lambda: False)(scope, never, send)
+    async with asyncio.timeout(10):
+        board = Board(cluster.services, Recorder(cluster.services))
+        await LiveStream(board, lambda: closing)(scope, never, send)
     assert dropped.is_set()
 
 
