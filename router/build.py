@@ -13,6 +13,7 @@ from router.placement import DECODE_POLICIES, PREFILL_POLICIES, DirectRule
 from router.placement.affinity import Affinity
 from router.prefill_aborts import PrefillAborts
 from router.priorities import PriorityClasses
+from router.retry_budget import RetryBudget
 from router.room_queue import RoomQueue
 from router.services import Services
 from router.workers import WorkerPool
@@ -45,6 +46,7 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
             pick_decode if isinstance(pick_decode, Affinity) else None,
         ),
         priorities=PriorityClasses(settings.priority_classes),
+        retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
         peers=Alone(new_router_id()) if peers is None else peers,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.errors import ApiError
+from protocol.errors import ApiError, UpstreamError
 from router.attempt import LeaseLost, TryAnother, api_error, leave_failed, wait_for_room
 from router.placement import Prefilled, in_question, placeable
-from router.relay import END, MAX_EVENT_BYTES
+from router.relay import MAX_EVENT_BYTES
 from router.request import Event
+from router.seen import ASK_NAMES, END
+from router.try_again import able, has_died, may_try_again
 from router.upstream import ConnectError, ConnectionLost, LegError
 from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
 
@@ -29,12 +31,13 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Returns None when the request has
     to start again from prefill, for which it is QUEUED. Raises ApiError.
     """
-    failed: set[Worker] = set()
+    failed = set(x.failed_decode)
     num_attempts = num_failed_reads = 0
     while True:
         worker = await _find(x, prefilled, failed)
         if worker is None:
             _start_again(x)
+            may_try_again(x, x.last_error or UpstreamError("The prefill worker lost the blocks."), died=False)
             return None
         x.on(Event.DECODE_SENT)
         try:
@@ -45,9 +48,12 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
             x.services.metrics.retries["decode"] += 1
             x.last_error = api_error(error)
             num_failed_reads += isinstance(error, TryAnother) and error.error.code == READ_FAILED
-            num_attempts += not isinstance(error, ConnectError)  # refused: the worker is out until it answers again
-            if num_attempts >= x.services.settings.max_decode_attempts:
-                raise x.last_error from None
+            died = has_died(error.error if isinstance(error, TryAnother) else error)
+            if died or not isinstance(error, ConnectError):  # refused: the worker is out until it answers again
+                num_attempts += 1
+                if num_attempts >= x.services.settings.max_decode_attempts:
+                    raise x.last_error from None
+                may_try_again(x, x.last_error, died=died)
             if prefilled and (num_failed_reads >= MAX_FAILED_READS or not _blocks_are_left(x, error)):
                 if num_failed_reads >= MAX_FAILED_READS and x.prefill_worker is not None:
                     x.failed_prefill.add(x.prefill_worker)
@@ -83,6 +89,7 @@ def _confirmed(x: Exchange) -> None:
         x.services.leased.end(x.lease_id)
         x.lease_id = ""
     x.engine_id = ""
+    x.goes_on()
 
 
 async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker]) -> Worker | None:
@@ -93,7 +100,7 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
     source = x.prefill_worker if prefilled else None
     about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
 
-    group = (x.ask.model, source.compatibility_hash if source else "", frozenset(failed))
+    group = (x.ask.model, source.compatibility_hash if source else x.seen.begun, frozenset(failed))
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
@@ -101,7 +108,7 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
             route = services.pool.route(x.ask.model)
         except ApiError:  # all of them left while this request waited; new ones may come
             return ()
-        return route.readers(source) if source else route.decode
+        return route.readers(source) if source else able(x, route.decode)
 
     def pick(ahead: Ahead) -> Place | None:
         workers = placeable(in_question(readers(), failed), need.fits, ahead, group)
@@ -129,18 +136,23 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
         # Unstreamed, the first byte is also the last. That P's blocks are given up tells that D is at work.
         return not x.ask.stream and (x.lost or not x.lease_id)
 
+    # What a client has of an engine that is not ours cannot be told to another one.
+    names = (ASK_NAMES,) if x.ask.stream and worker.compatibility_hash else ()
     answer = x.answer = await services.upstream.request(
         "POST",
         worker.url,
         x.ask.path,
-        (("x-request-id", x.request_id), *services.headers_for(worker)),
-        x.bodies.decode(None if prefilled is None else prefilled.kv_transfer_params),
+        (("x-request-id", x.request_id), *names, *services.headers_for(worker)),
+        x.bodies.decode(_params(x, prefilled)),
         settings.first_byte_timeout_s,
         has_read,
     )
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and x.ask.stream:
-        return await _open_stream(x, answer, prefilled)
+        opens = x.ask.chat and not x.seen.begun
+        first = await _open_stream(x, answer, num_events=2 if opens else 1)
+        x.seen.leg(first, named=bool(names), opens=opens)
+        return first
     data = await answer.read(settings.max_answer_bytes, settings.request_timeout_s)
     if answer.status == 200:
         return data
@@ -148,10 +160,16 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
     raise TryAnother(error) if may_try_another(answer.status) else error
 
 
-async def _open_stream(x: Exchange, answer: Answer, prefilled: PrefillAnswer | None) -> bytes:
+def _params(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
+    """``kv_transfer_params``: P's, or what the client has seen of an answer that D goes on with alone."""
+    if prefilled is not None:
+        return prefilled.kv_transfer_params
+    return b'{"resume":%b}' % x.seen.resume() if x.seen.begun else None
+
+
+async def _open_stream(x: Exchange, answer: Answer, num_events: int) -> bytes:
     """The first events, once they cannot be an error: an engine may open with a role and only then say it failed."""
     timeout_s = x.services.settings.first_byte_timeout_s
-    num_events = 2 if x.ask.chat and (prefilled is None or not prefilled.has_first_token) else 1
     first = b""
     while True:
         data = await answer.chunk(timeout_s)

@@ -15,6 +15,8 @@ from router.attempt import LeaseLost
 from router.placement import Prefilled, Prompt
 from router.relay import relay
 from router.request import RETRIES, Event, Progress, State
+from router.seen import Seen
+from router.try_again import able
 
 if TYPE_CHECKING:
     from router.ask import Ask
@@ -37,14 +39,17 @@ class Exchange:
         "bodies",
         "decode_worker",
         "engine_id",
+        "failed_decode",
         "failed_prefill",
-        "first_token",
+        "is_resuming",
         "last_error",
         "lease_id",
         "lost",
         "num_bytes",
         "num_chunks",
+        "num_deaths",
         "num_prefills",
+        "num_resumed",
         "num_retries",
         "num_tokens",
         "number",
@@ -55,6 +60,7 @@ class Exchange:
         "relayed_error",
         "reply",
         "request_id",
+        "seen",
         "services",
         "stop_error",
         "task",
@@ -92,14 +98,21 @@ class Exchange:
         self.lease_id = ""
         #: The blocks are gone although nobody read them.
         self.lost = False
-        #: The token that P gave; once the client has seen it, another prefill must give the same.
-        self.first_token = -1
+        #: What the client has been sent, for whoever may have to go on; of streams only.
+        self.seen = Seen()
+        #: Times that another worker went on with a broken stream; one is wanted now.
+        self.num_resumed = 0
+        self.is_resuming = False
+        #: Workers that died, or lost the connection, with the request on them.
+        self.num_deaths = 0
         self.num_tokens = 0
         self.num_chunks = 0
         self.num_prefills = 0
         #: Legs tried again, of either kind.
         self.num_retries = 0
         self.failed_prefill: set[Worker] = set()
+        #: Whose stream broke off.
+        self.failed_decode: set[Worker] = set()
         self.last_error: ApiError | None = None
         #: The error that D put into its stream, and that the client has seen.
         self.relayed_error: ApiError | None = None
@@ -132,28 +145,31 @@ class Exchange:
 
     async def run(self) -> None:
         """Until the client has everything. Raises ApiError; when cancelled, nothing is settled yet."""
+        self.services.retry_budget.request(asyncio.get_running_loop().time())
         while True:
             self.lost = False
             route = self.services.pool.route(self.ask.model)
-            if route.single or self._goes_direct(route):
-                prefilled = None
-                self.num_prefills += 1
-                self._take_back_first("by a worker that names no first token")
-            else:
+            if self.seen.begun and not able(self, route.decode):
+                self._begin_anew()
+            prefilled = None
+            if not (route.single or self._is_last_token() or self._goes_direct(route)):
                 prefilled = await prefill_leg.prefill(self)
-                if await self._show_first(prefilled):
-                    return
+            if prefilled is None:
+                self.num_prefills += 1
+            elif await self._show_first(prefilled):
+                return
             first = await decode_leg.decode(self, prefilled)
             if first is not None:
-                await relay(self, first)
-                return
+                if await relay(self, first):
+                    return
+                continue
             if self.num_prefills >= self.services.settings.max_prefill_attempts:
                 raise self.last_error or UpstreamError("The request failed on every worker that was tried.")
 
     def _goes_direct(self, route: Route) -> bool:
         """P is skipped: a place on a D is this request's now. Nobody who waits for a D is passed, nor tried twice."""
         services, rule = self.services, self.services.direct
-        if rule.is_off or self.num_prefills or len(services.held_queue):
+        if rule.is_off or self.seen.begun or self.num_prefills or len(services.held_queue):
             return False
         found = rule.workers_for(self.prompt, route.decode)
         if found is None:
@@ -167,38 +183,46 @@ class Exchange:
     async def _show_first(self, prefilled: PrefillAnswer) -> bool:
         """Send the first token; True when it was also the last."""
         whole = prefilled.is_whole(self.ask)
-        if self.first_token != prefilled.summary.first_token:
-            names_one = prefilled.has_first_token or whole
-            self._take_back_first("and gave another first token" if names_one else "by a worker that names none")
         if not prefilled.has_first_token and not whole:
             return False
-        again, self.first_token = self.first_token, prefilled.summary.first_token
-        self.num_tokens = 1
+        self.goes_on()
+        self.num_tokens = self.num_tokens + 1 if self.ask.stream else 1
         if whole:
-            await self._finish(prefilled, begun=again >= 0)
-        elif self.ask.stream and again < 0:
-            await self.reply.write(prefilled.first_events(self.ask), content=prefilled.shows_text)
+            await self._finish(prefilled)
+        elif self.ask.stream:
+            events = prefilled.first_events(self.ask, begun=self.seen.begun)
+            self.seen.created = prefilled.created
+            self.seen.add(prefilled.summary.first_token)
+            await self.reply.write(events, content=prefilled.shows_text)
         return whole
 
-    def _take_back_first(self, how: str) -> None:
-        """The first token of an earlier prefill does not count any more. Raises UpstreamError if the client saw it."""
-        if self.first_token < 0:
-            return
+    def _is_last_token(self) -> bool:
+        """Of a stream that goes on: there would be nothing to hand over."""
+        return self.seen.begun and len(self.seen.ids() or ()) + 1 == self.ask.max_new_tokens
+
+    def _begin_anew(self) -> None:
+        """Nobody is left who could go on after the tokens so far. Raises UpstreamError if the client has seen them."""
         if self.reply.started:
-            raise UpstreamError(f"The request was prefilled again {how}.")
+            raise self.last_error or UpstreamError("No worker is left that could go on with the answer.")
         self.reply.forget()
-        self.first_token = -1
+        self.seen.forget()
         self.num_tokens = 0
 
-    async def _finish(self, prefilled: PrefillAnswer, *, begun: bool) -> None:
+    async def _finish(self, prefilled: PrefillAnswer) -> None:
         """The first token was the last one."""
         if self.ask.stream:
-            events = b"" if begun else prefilled.first_events(self.ask)
+            events = prefilled.first_events(self.ask, begun=self.seen.begun)
             await self.reply.write(events + prefilled.last_events(self.ask))
             await self.reply.end()
         else:
             await self.reply.whole(200, b"application/json", prefilled.whole_body())
         self.on(Event.FINISHED)
+
+    def goes_on(self) -> None:
+        """There are new tokens: if the stream had broken off, another worker goes on with it now."""
+        if self.is_resuming:
+            self.is_resuming = False
+            self.services.metrics.resumed["resumed"] += 1
 
     def age_s(self) -> float:
         """Seconds since it came."""

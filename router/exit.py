@@ -68,7 +68,7 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
         "" if facts["tokens"] is None else f", {x.num_tokens} tokens",
         "" if facts["ttft_ms"] is None else f", first after {facts['ttft_ms']} ms",
         spent,
-        f", retries {x.num_retries}" if x.num_retries else "",
+        (f", retries {x.num_retries}" if x.num_retries else "") + (f", resumed {x.num_resumed}" * bool(x.num_resumed)),
         f", {state}: {facts['reason']}: {facts['error']!r}" if error else "",
         extra={FACTS: facts},
     )
@@ -93,6 +93,7 @@ def _facts(x: Exchange, state: State, error: ApiError | None) -> dict[str, objec
         "total_ms": _ms(x.age_s()),
         **{f"{phase}_ms": _ms(x.progress.spent_s.get(phase)) for phase in LIVE},
         "retries": x.num_retries,
+        "resumed": x.num_resumed,
         "trace_id": x.trace.trace_id if x.trace else None,
     }
 

@@ -225,7 +225,11 @@ class HttpUpstream:
             except ConnectionLost:
                 if answer.started:
                     raise
-        connection = await self._connect(origin)
+        try:
+            connection = await self._connect(origin)
+        except ConnectError as error:
+            error.was_sent = kept is not None
+            raise
         return await _wait(connection.send(data), timeout_s, keep_waiting)
 
     def _add_origin(self, base_url: str) -> _Origin:

@@ -37,15 +37,16 @@ class LegBodies:
             common["seed"] = random.getrandbits(53)
         self._common = orjson.dumps(common)[:-1]
 
-    def prefill(self, *, hand_off: bool, ours: bool) -> bytes:
-        """For P: one token, not streamed. ``hand_off``: the blocks are kept for a D.
+    def prefill(self, *, hand_off: bool, ours: bool, resume: bytes | None = None) -> bytes:
+        """For P: one token, not streamed. ``hand_off``: the blocks are kept for a D. ``resume``: what it goes on after.
 
         ``min_tokens`` decides which tokens are banned and where stop strings count, so our own workers get it as it
         is; other engines refuse more than ``max_tokens``.
         """
         tail: dict[str, Any] = {"stream": False, "max_tokens": 1}
         if hand_off:
-            tail["kv_transfer_params"] = ASK_PREFILL
+            go_on = {} if resume is None else {"resume": orjson.Fragment(resume)}
+            tail["kv_transfer_params"] = {**ASK_PREFILL, **go_on}
         if self._body.get("max_completion_tokens") is not None:
             tail["max_completion_tokens"] = 1
         min_tokens = self._body.get("min_tokens")

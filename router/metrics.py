@@ -68,6 +68,10 @@ class Metrics:
         self.aborted_in: Counter[str] = Counter()
         self.refused: Counter[int] = Counter()
         self.retries: Counter[str] = Counter({"prefill": 0, "decode": 0, "prefill_again": 0})
+        #: Streams that broke off: another worker went on ("resumed"), none did, none was asked ("refused").
+        self.resumed: Counter[str] = Counter({"resumed": 0, "failed": 0, "aborted": 0, "refused": 0})
+        #: Retries that were not made because there were too many of late.
+        self.num_over_budget = 0
         #: Requests that skipped P, by reason.
         self.direct: Counter[str] = Counter(dict.fromkeys(Direct, 0))
         #: Requests that wait for room now, by queue ("prefill" or "held") and priority class.
@@ -84,6 +88,8 @@ class Metrics:
         """A request is over; it was in ``state`` just before."""
         self.num_chunks += x.num_chunks
         over = x.progress.state
+        if x.is_resuming:
+            self.resumed["aborted" if over is State.ABORTED else "failed"] += 1
         self.outcomes[str(over), _reason(error)] += 1
         if over is State.ABORTED:
             self.aborted_in[str(state)] += 1
@@ -139,6 +145,17 @@ class RouterCollector(Collector):
         yield _counter("baton_router_aborted", "Aborted, by the state they were in.", "state", metrics.aborted_in)
         yield _counter("baton_router_refused", "Requests refused before they began.", "status", metrics.refused)
         yield _counter("baton_router_retries", "Legs that were tried again.", "leg", metrics.retries)
+        yield _counter(
+            "baton_router_resumed",
+            "Streams that broke off, by whether another worker went on.",
+            "outcome",
+            metrics.resumed,
+        )
+        yield CounterMetricFamily(
+            "baton_router_retries_over_budget",
+            "Retries not made because there were too many of late.",
+            value=metrics.num_over_budget,
+        )
         waiting = GaugeMetricFamily(
             "baton_router_waiting_requests",
             "Requests that wait for a worker with room.",

@@ -60,6 +60,11 @@ class PrefillAnswer:
         self.summary = HandOffSummary() if self.kv_transfer_params is None else _summary_decoder.decode(raw)
 
     @property
+    def created(self) -> int:
+        """Unix seconds, the same in all chunks of a stream."""
+        return self._answer.created
+
+    @property
     def has_first_token(self) -> bool:
         """P's token counts: D continues after it instead of sampling it again."""
         return self.summary.first_token >= 0
@@ -92,10 +97,13 @@ class PrefillAnswer:
             chunk["usage"] = None if usage is None else orjson.Fragment(bytes(usage))
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
-    def first_events(self, ask: Ask) -> bytes:
-        """The events of the first token. Without a visible text and logprobs only the role, or nothing."""
+    def first_events(self, ask: Ask, *, begun: bool = False) -> bytes:
+        """The events of the first token. Without a visible text and logprobs only the role, or nothing.
+
+        ``begun``: the client has had the role.
+        """
         events = b""
-        if ask.chat:
+        if ask.chat and not begun:
             events = self._chunk(ask, [_choice({"delta": {"role": "assistant", "content": ""}})])
         return events + (self._text_event(ask) if self.shows_text else b"")
 

@@ -8,25 +8,36 @@ from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from router.attempt import TryAnother, api_error, leave_failed, wait_for_room
 from router.held_back import HeldBack
-from router.placement import in_question, placeable
+from router.placement import Direct, in_question, placeable
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
+from router.try_again import able, has_died, may_try_again
 from router.upstream import ConnectError, LegError
 from router.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.placement import Ahead
-    from router.workers import Place, Worker
+    from router.workers import Place, Route, Worker
 
 
-async def prefill(x: Exchange) -> PrefillAnswer:
+class NoPrefill(Exception):
+    """No P can be reached; whoever decodes can prefill as well."""
+
+
+async def prefill(x: Exchange) -> PrefillAnswer | None:
     """Until some P has answered; the request is then HELD, its lease renewed, unless P's answer is all of it.
 
-    Raises ApiError.
+    None: no P can be reached; the request is QUEUED. Raises ApiError.
     """
     while True:
-        worker = await _find(x)
+        try:
+            worker = await _find(x)
+        except NoPrefill:
+            if not any(worker.takes_work for worker in able(x, x.services.pool.route(x.ask.model).decode)):
+                raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1) from None
+            x.services.metrics.direct[Direct.UNREACHABLE] += 1
+            return None
         x.on(Event.PREFILL_SENT)
         try:
             answer = await _ask(x, worker)
@@ -47,19 +58,20 @@ def _count(x: Exchange, error: LegError | TryAnother) -> None:
     """
     x.services.metrics.retries["prefill"] += 1
     x.last_error = api_error(error)
-    if isinstance(error, ConnectError):
+    died = has_died(error.error if isinstance(error, TryAnother) else error)
+    if isinstance(error, ConnectError) and not died:
         return
     x.num_prefills += 1
     if x.num_prefills >= x.services.settings.max_prefill_attempts:
         raise x.last_error
+    may_try_again(x, x.last_error, died=died)
 
 
 async def _find(x: Exchange) -> Worker:
     services = x.services
     route = services.pool.route(x.ask.model)
-    if not any(worker.takes_work for worker in route.prefill):
-        raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1)
-    group = (x.ask.model, frozenset(x.failed_prefill))
+    _check_reachable(x, route)
+    group = (x.ask.model, x.seen.begun, frozenset(x.failed_prefill))
     need = x.prompt.need
     need.check(route.prefill, x.ask.prompt_param)
     if x.ask.max_new_tokens != 1:
@@ -72,9 +84,11 @@ async def _find(x: Exchange) -> Worker:
 
     def pick(ahead: Ahead) -> Place | None:
         try:
-            asked = in_question(services.pool.route(x.ask.model).prefill, x.failed_prefill)
+            route = services.pool.route(x.ask.model)
         except ApiError:  # all of them left while this request waited; new ones may come
             return None
+        _check_reachable(x, route)
+        asked = in_question(able(x, route.prefill), x.failed_prefill)
         workers = placeable(asked, fits, ahead, group)
         if not workers:
             if any(worker.room > 0 and not services.leased.allows(worker) for worker in asked):
@@ -91,13 +105,18 @@ async def _find(x: Exchange) -> Worker:
     return worker
 
 
+def _check_reachable(x: Exchange, route: Route) -> None:
+    if not any(worker.takes_work for worker in able(x, route.prefill)):
+        raise NoPrefill
+
+
 async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     services = x.services
     timeout_s = services.settings.prefill_timeout_s
     # One token in all needs no D. Our own workers then keep no blocks; what others do is not known.
     ours = bool(worker.compatibility_hash)
     hand_off = not (ours and x.ask.max_new_tokens == 1)
-    body = x.bodies.prefill(hand_off=hand_off, ours=ours)
+    body = x.bodies.prefill(hand_off=hand_off, ours=ours, resume=x.seen.resume() if x.seen.begun else None)
     if ours and hand_off:
         x.unread_prefill = worker.internal_url
     answer = x.answer = await services.upstream.request(

@@ -1,4 +1,4 @@
-"""D's bytes to the client, as they come, but only whole events: an error may have to follow at any time."""
+"""D's bytes to the client, as they come, but only whole events: an error, or another worker's, may follow any time."""
 
 from __future__ import annotations
 
@@ -9,38 +9,44 @@ from protocol.errors import UpstreamError
 from router.attempt import is_the_workers_fault
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
+from router.seen import END
+from router.try_again import BrokeOff, break_off
 from router.upstream import LegError
-from router.worker_errors import LOOKS_FAILED, error_event
+from router.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
     from protocol.errors import ApiError
     from router.exchange import Exchange
+    from router.seen import Seen
 
-#: The end of an event.
-END = b"\n\n"
 #: Largest event of a worker's stream, bytes.
 MAX_EVENT_BYTES = 1 << 20
 
 
-async def relay(x: Exchange, first: bytes) -> None:
-    """Send ``first`` and all that follows. Raises UpstreamError when D fails or its stream ends without its end."""
+async def relay(x: Exchange, first: bytes) -> bool:
+    """Send ``first`` and all that follows. False: D failed, and another worker shall go on; the request is QUEUED.
+
+    Raises ApiError when D fails or its stream ends without its end, and nobody can go on.
+    """
     if not x.ask.stream:
         _judge(x, None)
         await x.reply.whole(200, b"application/json", first)
         x.on(Event.FINISHED)
-        return
+        return True
     try:
         x.relayed_error = await _pump(x, first)
-    except UpstreamError as error:
-        _judge(x, error)
-        raise
+    except BrokeOff as broken:
+        _judge(x, broken.error)
+        break_off(x, broken)
+        return False
     _judge(x, x.relayed_error)
     await x.reply.end()
     if x.relayed_error is not None:
         x.services.metrics.relayed_errors += 1
         x.on(Event.FAILED)
-        return
+        return True
     x.on(Event.FINISHED)
+    return True
 
 
 def _judge(x: Exchange, error: ApiError | None) -> None:
@@ -54,9 +60,10 @@ def _judge(x: Exchange, error: ApiError | None) -> None:
 
 
 async def _pump(x: Exchange, data: bytes) -> ApiError | None:
-    """Until the stream ends; the error that was in it, which the client has been sent."""
+    """Until the stream ends; the error that was in it, which the client has been sent. Raises BrokeOff."""
     answer, reply, itl = x.answer, x.reply, x.services.metrics.itl
     assert answer is not None
+    seen = x.seen if x.seen.named else None
     clock = asyncio.get_running_loop().time
     # From the first token on: the wait for the second one is the hand-off, as a client feels it.
     last_s = reply.first_content_s
@@ -68,28 +75,46 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
                 data, partial = _split(partial + data)
             if data:
                 # One event a token. The few others (role, usage, end) do not matter to a person who watches.
-                x.num_tokens += data.count(END)
-                x.num_chunks += 1
+                num_events = data.count(END)
                 last = data
+                if failed is None and LOOKS_FAILED in data:
+                    failed = error_event(data)
+                    if failed is not None and seen is not None and may_try_another(failed.status):
+                        await _before_the_error(x, seen, data)
+                        raise BrokeOff(failed)
+                if seen is not None:
+                    data = seen.take(data, num_events)
+            if data:
+                x.num_tokens += num_events
+                x.num_chunks += 1
                 now_s = clock()
                 if last_s is not None:
                     itl.observe(now_s - last_s)
                 last_s = now_s
-                if failed is None and LOOKS_FAILED in data:
-                    failed = error_event(data)
                 await reply.write(data)
             data = await answer.chunk()
     except LegError as error:
         if failed is None:
-            raise UpstreamError(f"The decode worker failed: {error}.") from None
+            raise BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error) from None
     if failed is not None or last.endswith(DONE_EVENT):
         return failed
-    raise UpstreamError("The decode worker's stream ended early.")
+    raise BrokeOff(UpstreamError("The decode worker's stream ended early."))
+
+
+async def _before_the_error(x: Exchange, seen: Seen, data: bytes) -> None:
+    """Send the events of ``data`` up to its error event."""
+    events = data.split(END)
+    num_good = next(i for i, event in enumerate(events) if error_event(event) is not None)
+    if num_good:
+        good = seen.take(END.join(events[:num_good]) + END, num_good)
+        if good:
+            x.num_tokens += num_good
+            await x.reply.write(good)
 
 
 def _split(data: bytes) -> tuple[bytes, bytes]:
-    """The whole events, and the beginning of the next one. Raises UpstreamError when that is too long."""
+    """The whole events, and the beginning of the next one. Raises BrokeOff when that is too long."""
     end = data.rfind(END) + len(END) if END in data else 0
     if len(data) - end > MAX_EVENT_BYTES:
-        raise UpstreamError("The decode worker sent an event larger than allowed.")
+        raise BrokeOff(UpstreamError("The decode worker sent an event larger than allowed."))
     return data[:end], data[end:]

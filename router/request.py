@@ -42,6 +42,8 @@ class Event(Enum):
     DECODE_AGAIN = "decode_again"
     #: D's first byte: it has read P's blocks.
     FIRST_BYTE = "first_byte"
+    #: D failed in its stream; the client has tokens, after which another worker goes on.
+    BROKE_OFF = "broke_off"
     #: The whole answer is with the client.
     FINISHED = "finished"
     FAILED = "failed"
@@ -75,7 +77,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.PREFILL_AGAIN: State.QUEUED,
         **_ENDS,
     },
-    State.DECODING: {Event.FINISHED: State.DONE, **_ENDS},
+    State.DECODING: {Event.FINISHED: State.DONE, Event.BROKE_OFF: State.QUEUED, **_ENDS},
     State.DONE: {},
     State.FAILED: {},
     State.ABORTED: {},

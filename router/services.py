@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from router.placement import DirectRule, PickDecode, PickPrefill
     from router.prefill_aborts import PrefillAborts
     from router.priorities import PriorityClasses
+    from router.retry_budget import RetryBudget
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
     from router.upstream import Upstream
@@ -58,6 +59,7 @@ class Services:
     leased: LeasedBlocks
     direct: DirectRule
     priorities: PriorityClasses
+    retry_budget: RetryBudget
     #: The other routers.
     peers: Peers
     #: What routers that died have left on workers.

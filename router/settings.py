@@ -90,7 +90,9 @@ class RouterSettings(ProcessSettings):
         ),
     )
     token_timeout_s: float = Field(
-        60.0, gt=0, description="Longest silence of a decode worker inside its answer, seconds; then the request fails."
+        60.0,
+        gt=0,
+        description="Longest silence of a decode worker inside its answer, seconds; then another one goes on.",
     )
     connect_timeout_s: float = Field(3.0, gt=0, description="Longest wait for a connection to a worker, seconds.")
     drain_timeout_s: float = Field(
@@ -128,6 +130,34 @@ class RouterSettings(ProcessSettings):
     )
     max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
     max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
+    max_resumes: int = Field(
+        3, ge=0, le=16, description="Times that another worker goes on with a stream that broke off; 0: never."
+    )
+    max_worker_deaths: int = Field(
+        2,
+        ge=1,
+        le=16,
+        description=(
+            "A request fails when so many workers have died, or broken the connection, with it: it may be what kills "
+            "them."
+        ),
+    )
+    retry_budget_fraction: float = Field(
+        0.2,
+        ge=0,
+        description=(
+            "Of the requests that came in the last ten seconds, how many may be tried again in that time, all requests "
+            "together; beyond it, and retry_budget_floor_per_s, a request fails with the error it met."
+        ),
+    )
+    retry_budget_floor_per_s: float = Field(
+        50.0,
+        ge=0,
+        description=(
+            "Retries a second that are allowed besides, however few requests come: what moves the streams of a worker "
+            "that died."
+        ),
+    )
     max_leased_fraction: float = Field(
         0.7,
         gt=0,

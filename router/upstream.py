@@ -21,7 +21,12 @@ class LegError(Exception):
 
 
 class ConnectError(LegError):
-    """No connection could be made: nothing reached the worker."""
+    """No connection could be made: nothing reached the worker.
+
+    ``was_sent``: but for what was sent on a kept connection, which broke then.
+    """
+
+    was_sent = False
 
 
 class ConnectionLost(LegError):

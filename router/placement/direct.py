@@ -21,6 +21,8 @@ class Direct(StrEnum):
     SHORT = "short"
     #: Most of its prompt is on the decode worker.
     CACHED = "cached"
+    #: No prefill worker can be reached.
+    UNREACHABLE = "unreachable"
 
 
 class KnowsCaches(Protocol):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: The phases in which a worker is asked; the others are the router's own.
 _ASKING = {State.PREFILLING: SpanKind.CLIENT, State.READING: SpanKind.CLIENT}
+_AGAIN = RETRIES | {Event.BROKE_OFF}
 _WITH_D = frozenset({State.READING, State.DECODING})
 
 
@@ -42,8 +43,9 @@ class _Phase(NamedTuple):
     until_s: float
     span_id: int
     worker_id: str
-    #: Why something was tried again after it; empty when nothing was.
+    #: Why something was tried again after it, or another worker went on; empty when nothing was.
     retry_reason: str
+    broke_off: bool
 
 
 class RequestTrace:
@@ -83,7 +85,8 @@ class RequestTrace:
                 self._span_id,
                 "" if worker is None else worker.worker_id,
                 # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
-                "" if event not in RETRIES else "lease_lost" if state is State.HELD else _code(x.last_error),
+                "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(x.last_error),
+                event is Event.BROKE_OFF,
             )
         )
         self._since_s = now_s
@@ -113,7 +116,8 @@ class RequestTrace:
             attributes["error.type"] = reason
         if phase.retry_reason:
             about = {"baton.phase": str(phase.state), **attributes}
-            self._root.add_event("baton.retry", about, timestamp=self._ns(phase.until_s))
+            name = "baton.resume" if phase.broke_off else "baton.retry"
+            self._root.add_event(name, about, timestamp=self._ns(phase.until_s))
         self._ids.planned = phase.span_id
         span = self._tracer.start_span(
             str(phase.state),
@@ -136,6 +140,7 @@ def _outcome(x: Exchange, error: ApiError | None) -> dict[str, AttributeValue]:
         "baton.outcome": str(x.progress.state),
         "baton.reason": _code(error) or None,
         "baton.retries": x.num_retries,
+        "baton.resumed": x.num_resumed,
         "baton.prefill.worker.id": x.prefill_worker.worker_id if x.prefill_worker else None,
         "baton.decode.worker.id": x.decode_worker.worker_id if x.decode_worker else None,
     }

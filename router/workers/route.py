@@ -19,7 +19,10 @@ MAX_ROUTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who may serve a model. ``single``: the workers of ``decode`` do both parts, nobody is asked to prefill."""
+    """Who may serve a model. ``single``: the workers of ``decode`` do both parts, nobody is asked to prefill.
+
+    So do decode workers while no prefill worker is known.
+    """
 
     prefill: tuple[Worker, ...]
     decode: tuple[Worker, ...]
@@ -67,8 +70,8 @@ class Routes:
         prefill = tuple(worker for worker in serving if worker.role is Role.PREFILL)
         decode = tuple(worker for worker in serving if worker.role is Role.DECODE)
         both = tuple(worker for worker in serving if worker.role is Role.BOTH)
-        if not decode and not prefill:
-            return Route((), both, single=True)
+        if not prefill and not (both and decode):
+            return Route((), decode or both, single=True)
         return self._paired(prefill or both, decode + both)
 
     @staticmethod
@@ -79,8 +82,9 @@ class Routes:
         if not decode:
             raise UnavailableError("No decode worker is known.", retry_after_s=1)
         if not sources:
-            why = "their models, dtypes or block sizes differ" if prefill else "there is none"
             raise UnavailableError(
-                f"No prefill worker is known that a decode worker can read from: {why}.", retry_after_s=1
+                "No prefill worker is known that a decode worker can read from: "
+                "their models, dtypes or block sizes differ.",
+                retry_after_s=1,
             )
         return Route(sources, decode, single=False)

@@ -49,7 +49,10 @@ class HalfAnswer:
 
 
 class StreamThen:
-    """Stream so many tokens, then ``die`` (reset), ``hang``, ``error`` (an SSE error event) or ``stop`` (clean end)."""
+    """Stream so many tokens, then ``die`` (reset), ``hang``, ``error`` (an SSE error event) or ``stop`` (clean end).
+
+    More than there are: only the last words are broken off.
+    """
 
     def __init__(self, num_tokens: int, then: str) -> None:
         self.num_tokens = num_tokens
@@ -73,6 +76,10 @@ class StubWorker:
     def __init__(self, role: str, *, ours: bool = True, store: LeaseStore | None = None, name: str = "w") -> None:
         self.role = role
         self.ours = ours
+        #: D names the tokens of its streams, if asked to.
+        self.names_tokens = ours
+        #: Of the error event in a stream that ends in one.
+        self.error_code: int | str = 500
         self.store = store
         self.name = name
         self.engine_id = f"engine{name}"
@@ -162,7 +169,7 @@ class StubWorker:
                 return web.Response()
             chat = request.path.endswith("/chat/completions")
             if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
-                prefilled = self._prefilled(chat, request.headers["x-request-id"])
+                prefilled = self._prefilled(chat, request.headers["x-request-id"], body)
                 if isinstance(act, HalfAnswer):
                     return await self._send_half(request, json.dumps(prefilled).encode(), act)
                 return web.json_response(prefilled)
@@ -182,8 +189,9 @@ class StubWorker:
             "usage": {"prompt_tokens": 3, "completion_tokens": num_tokens, "total_tokens": 3 + num_tokens},
         }
 
-    def _prefilled(self, chat: bool, request_id: str) -> dict[str, Any]:
-        answer = self._whole(chat, self.first_text, 1, self.finish_reason)
+    def _prefilled(self, chat: bool, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        given = _given(body)
+        answer = self._whole(chat, word(len(given)) if given else self.first_text, 1 + len(given), self.finish_reason)
         if self.finish_reason == "stop":
             return {**answer, "kv_transfer_params": None}
         if self.is_full:
@@ -197,12 +205,13 @@ class StubWorker:
             "remote_host": "127.0.0.1",
             "remote_port": 1,
             "remote_block_ids": [[1, 2, 3]],
-            "remote_num_tokens": 3,
+            "remote_num_tokens": 3 + len(given),
             "tp_size": 1,
         }
         if self.ours:
             lease_id = f"lease{self.name}{self.num_leases}"
-            params |= {"lease_id": lease_id, "block_versions": [2**64 - 1, 2, 3], "first_token": self.first_token}
+            params |= {"lease_id": lease_id, "block_versions": [2**64 - 1, 2, 3]}
+            params |= {"first_token": self.first_token + len(given), "output_token_ids": given}
             if self.store is not None:
                 self.store.grant(self.engine_id, [lease_id], 6000)
         return {**answer, "kv_transfer_params": params}
@@ -229,14 +238,18 @@ class StubWorker:
         await response.prepare(request)
         if isinstance(act, Raw):
             return await self._send_raw(request, response, act)
-        begin = 1 if params.get("first_token", -1) >= 0 else 0
-        if chat and not begin:
+        names = self.names_tokens and request.headers.get("x-baton-token-ids") == "1"
+        begin = len(params.get("output_token_ids", _given(body))) + (params.get("first_token", -1) >= 0)
+        if chat and not begin and "resume" not in params:
             await self._event(response, chat, {"delta": {"role": "assistant", "content": ""}})
         for i in range(begin, wanted):
             if isinstance(act, StreamThen) and i - begin == act.num_tokens:
                 return await self._break_off(request, response, act)
-            await self._event(response, chat, {"delta": {"content": word(i)}} if chat else {"text": word(i)})
+            line = b"" if not names else b":end\n" if i == wanted - 1 else b":%d\n" % (FIRST_TOKEN + i)
+            await self._event(response, chat, {"delta": {"content": word(i)}} if chat else {"text": word(i)}, line=line)
         await self._event(response, chat, {"delta": {}} if chat else {"text": ""}, finish="length")
+        if isinstance(act, StreamThen):
+            return await self._break_off(request, response, act)
         if (body.get("stream_options") or {}).get("include_usage"):
             usage = self._whole(chat, "", wanted, "length")["usage"]
             await self._send(response, {**self._head(chat, "chunk"), "choices": [], "usage": usage})
@@ -268,16 +281,28 @@ class StubWorker:
         elif act.then == "hang":
             await asyncio.Event().wait()
         elif act.then == "error":
-            await self._send(response, {"error": {"message": "broke", "type": "server_error", "code": 500}})
+            await self._send(response, {"error": {"message": "broke", "type": "server_error", "code": self.error_code}})
         return response
 
     async def _event(
-        self, response: web.StreamResponse, chat: bool, content: dict[str, Any], finish: str | None = None
+        self,
+        response: web.StreamResponse,
+        chat: bool,
+        content: dict[str, Any],
+        finish: str | None = None,
+        line: bytes = b"",
     ) -> None:
         choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish}
         kind = "chat.completion.chunk" if chat else "text_completion"
-        await self._send(response, {**self._head(chat, kind), "choices": [choice]})
+        await self._send(response, {**self._head(chat, kind), "choices": [choice]}, line)
 
     @staticmethod
-    async def _send(response: web.StreamResponse, event: dict[str, Any]) -> None:
-        await response.write(b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n")
+    async def _send(response: web.StreamResponse, event: dict[str, Any], line: bytes = b"") -> None:
+        await response.write(line + b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n")
+
+
+def _given(body: dict[str, Any]) -> list[int]:
+    """What a request goes on after."""
+    given = ((body.get("kv_transfer_params") or {}).get("resume") or {}).get("token_ids", [])
+    assert given == list(range(FIRST_TOKEN, FIRST_TOKEN + len(given))), given
+    return list(given)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
-from router_stubs import Hang, Refuse, Reset, StreamThen, StubWorker, word
+from router_stubs import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorker, word
 
 from protocol.worker import WorkerLoad
 from router import workers
@@ -19,6 +19,12 @@ from router.settings import RouterSettings
 WHOLE = "".join(map(word, range(4)))
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
 FAILURES = [Refuse(500, BROKEN), Refuse(503, BROKEN), Refuse(429, BROKEN), Reset(), Reset(b"HTTP/1.1 200 OK\r\ncon")]
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    """A request may kill as many workers as it likes: how many is tested elsewhere."""
+    return make_settings(max_worker_deaths=16)
 
 
 async def trio(cluster: Cluster, *roles: str, **kwargs: Any) -> list[Any]:
@@ -129,8 +135,9 @@ async def break_off(cluster: Cluster, d: StubWorker, then: str) -> str:
 
 
 @pytest.mark.parametrize("then", ["die", "stop"])
-async def test_d_dies_in_the_stream(cluster: Cluster, then: str) -> None:
+async def test_a_d_dies_that_does_not_name_its_tokens(cluster: Cluster, then: str) -> None:
     _, d = await trio(cluster, "prefill", "decode")
+    d.names_tokens = False
     text = await break_off(cluster, d, then)
     seen = events(text)
     assert spoken(text) == word(0) + word(1)
@@ -141,6 +148,7 @@ async def test_d_dies_in_the_stream(cluster: Cluster, then: str) -> None:
 
 async def test_an_error_event_of_d_reaches_the_client_once(cluster: Cluster) -> None:
     _, d = await trio(cluster, "prefill", "decode")
+    d.names_tokens = False
     seen = events(await break_off(cluster, d, "error"))
     assert [event["error"]["message"] for event in seen if "error" in event] == ["broke"]
     assert len(cluster.services.metrics.outcomes) == 1
@@ -212,9 +220,35 @@ async def test_nobody_is_sent_to_a_worker_just_found_unreachable(cluster: Cluste
     assert len(p.bodies) == 4
 
 
-async def test_no_p_can_be_reached(cluster: Cluster) -> None:
-    p, _ = await trio(cluster, "prefill", "decode")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_when_no_p_can_be_reached_d_prefills(cluster: Cluster, stream: bool) -> None:
+    p, d = await trio(cluster, "prefill", "decode")
     await p.stop()
+    response = await cluster.post(chat(stream=stream))
+    text = spoken(response.text) if stream else response.json()["choices"][0]["message"]["content"]
+    assert (text, response.text.count('"role"')) == (WHOLE, 1)
+    assert "kv_transfer_params" not in d.bodies[0]
+    assert cluster.services.metrics.direct["unreachable"] == 1
+    cluster.check_idle()
+
+
+async def test_who_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> None:
+    p, d = await trio(cluster, "prefill", "decode")
+    worker = next(worker for worker in cluster.services.pool if worker.worker_id == "p0")
+    worker.limit = 0
+    request = asyncio.create_task(cluster.post(chat(stream=True)))
+    await cluster.until_state("queued")
+    cluster.services.pool.unreachable(worker)
+    assert spoken((await request).text) == WHOLE
+    assert (len(p.bodies), len(d.bodies)) == (0, 1)
+    cluster.check_idle()
+
+
+async def test_nobody_can_be_reached(cluster: Cluster) -> None:
+    p, d = await trio(cluster, "prefill", "decode")
+    cluster.services.pool.unreachable(next(worker for worker in cluster.services.pool if worker.url == d.url))
+    await p.stop()
+    await d.stop()
     response = await cluster.post(chat())
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "worker_unreachable"
@@ -238,6 +272,7 @@ class TestSilence:
 
     async def test_a_d_that_falls_silent_in_the_stream_is_left(self, cluster: Cluster) -> None:
         _, d = await trio(cluster, "prefill", "decode")
+        d.names_tokens = False
         seen = events(await break_off(cluster, d, "hang"))
         assert (seen[-1]["error"]["code"], "in time" in seen[-1]["error"]["message"]) == ("upstream_error", True)
         await eventually(lambda: d.num_disconnects == 1)
@@ -332,13 +367,18 @@ class TestLostLeases:
         writer.close()
         await p.stop()
 
-    async def test_another_first_token_is_an_error_not_a_wrong_text(self, cluster: Cluster) -> None:
-        p, _, writer = await self._hold(cluster)
-        p.first_token += 1
+    async def test_prefilled_again_it_goes_on_after_the_first_token(self, cluster: Cluster) -> None:
+        p, worker, writer = await self._hold(cluster)
         cluster.leases.tracked["leasep01"]()
-        raw = await cluster._readers[0].readuntil(b"}}")
-        assert b"another first token" in raw
-        await cluster.until_state("held", 0)
+        await eventually(lambda: len(p.bodies) == 2)
+        assert p.bodies[1]["kv_transfer_params"] == {
+            "do_remote_decode": True,
+            "resume": {"token_ids": [FIRST_TOKEN], "created": 5},
+        }
+        text = await self._go_on(cluster, worker)
+        assert spoken(text) == WHOLE
+        assert text.count('"role"') == 1
+        await cluster.until_state("decoding", 0)
         cluster.check_idle()
         writer.close()
 
@@ -359,7 +399,7 @@ class TestLostLeases:
     @pytest.mark.parametrize("shown", [True, False], ids=["shown", "part of a character"])
     @pytest.mark.parametrize("kind", ["both", "other engine"])
     async def test_prefilled_again_by_another_kind(self, cluster: Cluster, kind: str, shown: bool) -> None:
-        """Without an equal first token nothing is repeated: an error if the client has seen one, else a whole text."""
+        """Our own goes on. Another engine cannot: an error if the client has seen a token, else a whole text."""
         p, d = await trio(cluster, "prefill", "decode")
         p.first_text = word(0) if shown else ""
         await (trio(cluster, "both") if kind == "both" else trio(cluster, "prefill", "decode", ours=False))
@@ -373,7 +413,10 @@ class TestLostLeases:
             worker.limit = 0 if worker.worker_id == "d1" else 8
         cluster.announce()
         text = (await cluster._readers[0].readuntil(b"\r\n0\r\n\r\n")).decode()
-        if shown:
+        if kind == "both":
+            assert spoken(text.replace("\r", "")) == (word(0) if shown else "") + "".join(map(word, range(1, 4)))
+            assert text.count('"role"') == 1
+        elif shown:
             assert spoken(text) == word(0)
             assert events(text.replace("\r", ""))[-1]["error"]["code"] == "upstream_error"
         else:
@@ -409,6 +452,7 @@ async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, d = await trio(cluster, "prefill", "decode")
+    d.names_tokens = False
     with caplog.at_level(logging.INFO, "baton.router"):
         assert '"broke"' in await break_off(cluster, d, "error")
     (line,) = [record.getMessage() for record in caplog.records if " failed after " in record.getMessage()]

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Raw, StubWorker, word
 
-from protocol.errors import UpstreamError
 from router import relay, reply
 from router.metrics import Metrics
+from router.seen import Seen
 from router.settings import RouterSettings
+from router.try_again import BrokeOff
 from router.upstream import ConnectionLost
 from router.worker_errors import error_event
 
@@ -64,10 +65,11 @@ async def pump(chunks: list[bytes], *, lost: bool = False) -> tuple[bool | None,
         services=SimpleNamespace(metrics=Metrics()),
         num_tokens=0,
         num_chunks=0,
+        seen=Seen(),
     )
     try:
         return await relay._pump(x, chunks[0]) is None, sent, x.num_tokens
-    except UpstreamError:
+    except BrokeOff:
         return None, sent, x.num_tokens
 
 
@@ -155,9 +157,10 @@ async def test_an_error_after_half_an_event_is_an_event(cluster: Cluster) -> Non
 
 
 async def test_an_error_event_in_pieces_reaches_the_client_once(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
-    text = await go_on_after_a_token(cluster, d, Raw([token(word(1)), ERRORS[0][:25], None, ERRORS[0][25:], DONE]))
+    await cluster.add("prefill", ours=False)
+    d = await cluster.add("decode", ours=False)
+    pieces = [token(word(0)), token(word(1)), ERRORS[0][:25], None, ERRORS[0][25:], DONE]
+    text = await go_on_after_a_token(cluster, d, Raw(pieces))
     assert [event["error"]["message"] for event in events(text) if "error" in event] == ["broke"]
     assert cluster.services.metrics.outcomes == {("failed", ""): 1}
     cluster.check_idle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import logging
 import subprocess
@@ -16,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from router_cluster import Cluster, chat, eventually
-from router_stubs import Hang, Raw, Refuse, Reset
+from router_stubs import Hang, Raw, Refuse, Reset, StreamThen
 from test_router_process import RouterProcess
 
 from router.tracing.provider import Tracing
@@ -128,11 +129,26 @@ async def test_a_traceparent_that_is_none_begins_a_new_trace(
     assert root.parent is None
 
 
+async def test_a_stream_that_another_d_goes_on_with(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    broken = StreamThen(1, "die")
+    d.script.append(broken)
+    request = asyncio.create_task(cluster.post(chat(stream=True)))
+    await cluster.until_state("decoding")
+    broken.go.set()
+    assert (await request).status_code == 200
+    root, phases = await tree(cluster, exporter)
+    assert [span.name for span in phases] == ["queued", "prefilling", "held", "reading", "decoding"] * 2
+    assert [event.name for event in root.events] == ["baton.resume"]
+    assert root.attributes is not None and root.attributes["baton.resumed"] == 1
+
+
 async def test_retries_are_events_and_spans_of_their_own(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
     p = await cluster.add("prefill")
     d = await cluster.add("decode")
     d.script.append(Reset())
-    p.script.append(Reset())
+    p.script.append(Refuse(502, {}))
     response = await cluster.post(chat(stream=True))
     assert response.status_code == 200
     root, phases = await tree(cluster, exporter)

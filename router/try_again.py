@@ -1,0 +1,77 @@
+"""Whether a request may be tried again after a worker failed, and how a stream that broke off goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import ApiError, UpstreamError
+from router.request import Event
+from router.upstream import ConnectError, ConnectionLost
+
+if TYPE_CHECKING:
+    from router.exchange import Exchange
+    from router.upstream import LegError
+    from router.workers import Worker
+
+#: A worker's code for "my engine died".
+_ENGINE_DEAD = "engine_dead"
+
+
+class BrokeOff(Exception):
+    """D's stream ended before its end. ``error`` is for the client if it cannot go on."""
+
+    def __init__(self, error: ApiError, cause: LegError | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.died = has_died(error if cause is None else cause)
+
+
+def has_died(error: Exception) -> bool:
+    """The worker, or its engine, broke with the request on it; maybe because of the request."""
+    if isinstance(error, ConnectError):
+        return error.was_sent
+    return isinstance(error, ConnectionLost) or (isinstance(error, ApiError) and error.code == _ENGINE_DEAD)
+
+
+def may_try_again(x: Exchange, error: ApiError, *, died: bool) -> None:
+    """A worker failed, and not only to be reached. Raises what the client is told when that was enough."""
+    services = x.services
+    if died:
+        x.num_deaths += 1
+        if x.num_deaths >= services.settings.max_worker_deaths:
+            raise UpstreamError(
+                f"{x.num_deaths} workers died or lost their connection while they had this request; "
+                "it is not given to another one.",
+                code="worker_deaths",
+            )
+    if not services.retry_budget.take(asyncio.get_running_loop().time()):
+        services.metrics.num_over_budget += 1
+        raise error
+
+
+def break_off(x: Exchange, broken: BrokeOff) -> None:
+    """Have another worker go on: the request is QUEUED. Raises what the client is told if none shall."""
+    error = x.last_error = broken.error
+    if not x.seen.can_go_on():
+        raise error
+    try:
+        if x.num_resumed >= x.services.settings.max_resumes:
+            raise error
+        may_try_again(x, error, died=broken.died)
+    except ApiError:
+        x.services.metrics.resumed["refused"] += 1
+        raise
+    if x.decode_worker is not None:
+        x.failed_decode.add(x.decode_worker)
+    x.vacate()  # closes the connection: should that worker come back, it can do no harm
+    x.seen.begun = True
+    x.num_resumed += 1
+    x.num_prefills = 0
+    x.is_resuming = True
+    x.on(Event.BROKE_OFF)
+
+
+def able(x: Exchange, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
+    """Those that can go on after what the client has seen; all of them while it has seen nothing."""
+    return tuple(worker for worker in workers if worker.compatibility_hash) if x.seen.begun else workers

@@ -1,0 +1,83 @@
+"""What a client has been sent, out of streams that name their tokens, however they are cut."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.seen import END, Seen
+
+ROLE = b'data: {"created":5,"role":1}\n\n'
+DONE = b"data: [DONE]\n\n"
+LAST = [b':end\ndata: {"finish_reason":"stop"}\n\n', b'data: {"usage":1}\n\n', DONE]
+
+
+def text(*ids: int) -> bytes:
+    return b':%b\ndata: {"text":"\\n:9 :end"}\n\n' % ",".join(map(str, ids)).encode()
+
+
+def stripped(event: bytes) -> bytes:
+    return event.partition(b"\n")[2] if event.startswith(b":") else event
+
+
+@given(
+    st.booleans(),
+    st.lists(st.lists(st.integers(0, 2**17), min_size=1, max_size=3), max_size=8),
+    st.integers(0, 3),
+    st.sets(st.integers(0, 12), max_size=12),
+)
+def test_every_cut_shows_the_same(opens: bool, tokens: list[list[int]], num_last: int, cuts: set[int]) -> None:
+    events = [ROLE] * opens + [text(*ids) for ids in tokens] + LAST[:num_last]
+    seen, shown, begin = Seen(), b"", 0
+    seen.leg(ROLE, named=True, opens=opens)
+    for end in [*sorted(cut for cut in cuts if 0 < cut < len(events)), len(events)]:
+        if begin < end:
+            part = b"".join(events[begin:end])
+            shown += seen.take(part, part.count(END))
+        begin = end
+    num_shown = len(events) if num_last == 3 else len(events) - num_last
+    assert shown == b"".join(map(stripped, events[:num_shown])), "the last words come whole or not at all"
+    assert seen.ids() == [one for ids in tokens for one in ids]
+    assert seen.can_go_on()
+
+
+def test_what_a_worker_is_told() -> None:
+    seen = Seen()
+    seen.add(3)
+    seen.created = 77
+    seen.leg(b"", named=True, opens=False)
+    seen.take(text(4, 5), 1)
+    assert orjson.loads(seen.resume()) == {"token_ids": [3, 4, 5], "created": 77}
+    seen.forget()
+    assert orjson.loads(seen.resume()) == {"token_ids": [], "created": 0}
+
+
+def test_created_is_read_from_the_first_event() -> None:
+    seen = Seen()
+    seen.leg(ROLE + text(1), named=True, opens=True)
+    seen.take(ROLE + text(1), 2)
+    assert orjson.loads(seen.resume()) == {"token_ids": [1], "created": 5}
+
+
+@pytest.mark.parametrize(
+    ("opens", "events"),
+    [(False, [ROLE]), (True, [ROLE, ROLE]), (False, [text(1), b"data: {}\n\n"]), (False, [b": ping\ndata: {}\n\n"])],
+)
+def test_what_has_no_name_cannot_be_told(opens: bool, events: list[bytes]) -> None:
+    seen = Seen()
+    seen.leg(b"", named=True, opens=opens)
+    for event in events:
+        seen.take(event, 1)
+    assert not seen.can_go_on()
+
+
+def test_the_last_words_of_a_worker_that_died_in_them_are_forgotten() -> None:
+    seen = Seen()
+    seen.leg(b"", named=True, opens=False)
+    assert seen.take(text(1) + LAST[0], 2) == stripped(text(1))
+    seen.leg(b"", named=True, opens=False)
+    assert seen.take(text(2), 1) == stripped(text(2))
+    assert seen.take(b"".join(LAST), 3) == b"".join(map(stripped, LAST))
+    assert seen.ids() == [1, 2]
