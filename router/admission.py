@@ -57,10 +57,10 @@ def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes:
 
     ``num_freed``, ``freed_bytes``: of those that would be refused for it.
     """
-    queues, settings = (services.prefill_queue, services.held_queue), services.settings
-    if sum(map(len, queues)) - num_freed >= settings.max_queue_length:
+    prefill, held, settings = services.prefill_queue, services.held_queue, services.settings
+    if len(prefill) + len(held) - num_freed >= settings.max_queue_length:
         return True
-    waiting = sum(queue.num_bytes for queue in queues) - freed_bytes
+    waiting = prefill.num_bytes + held.num_bytes - freed_bytes
     return bool(waiting) and waiting + num_bytes > settings.max_queued_bytes
 
 

@@ -50,6 +50,7 @@ KINDS: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
 
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _CLOSE = (b"connection", b"close")
+_PRIORITY = HEADER.encode()
 
 
 class Front:
@@ -176,7 +177,7 @@ class Front:
 
     def _priority(self, headers: dict[bytes, bytes]) -> int | None:
         """What the header says; None: there is none, the body's counts."""
-        given = headers.get(HEADER.encode())
+        given = headers.get(_PRIORITY)
         return None if given is None else self._services.priorities.number_of(given)
 
     def _admit(self, priority: int | None) -> None:
