@@ -1,6 +1,6 @@
 """Named lines at which a process can be made to die, stand still or dawdle: for fault tests, and for nothing else.
 
-``BATON_FAILPOINTS="worker.grant.before=kill@2,router.exit=sleep:500"`` arms some of the names in
+``BATON_FAILPOINTS="worker.grant.before=kill@2,router.decode.chosen=sleep:500"`` arms some of the names in
 ``FAILPOINTS``. What an armed one does:
 
 kill        SIGKILL to its own process, as a crash
@@ -34,6 +34,10 @@ FAILPOINTS: dict[str, str] = {
     "rank.read.before": "D has blocks for a read; nothing is posted",
     "rank.read.arrived": "all data of a read has arrived; the versions have not been asked for",
     "rank.read.compared": "the versions have been compared; P has not been notified",
+    "router.prefill.answered": "P's answer is read; its lease is not tracked, its blocks are nobody's",
+    "router.decode.chosen": "a D with room has been chosen; nothing is sent to it",
+    "router.decode.first_byte": "D's first bytes are here, so P's blocks are read; the client has not seen them",
+    "router.relay.event": "D's stream is under way, and the client has been sent one more piece of it",
     "router.exit": "a request has ended; nothing that it holds has been given back",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, UpstreamError
+from protocol.failpoints import hit
 from router.attempt import LeaseLost, TryAnother, api_error, leave_failed, wait_for_room
 from router.placement import Prefilled, in_question, placeable
 from router.relay import MAX_EVENT_BYTES
@@ -40,6 +41,7 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
             may_try_again(x, x.last_error or UpstreamError("The prefill worker lost the blocks."), died=False)
             return None
         x.on(Event.DECODE_SENT)
+        hit("router.decode.chosen")
         try:
             first = await _first_bytes(x, worker, prefilled)
         except (LegError, TryAnother) as error:
@@ -61,6 +63,7 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
                 return None
             x.on(Event.DECODE_AGAIN)
             continue
+        hit("router.decode.first_byte")
         _confirmed(x)
         return first
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
+from protocol.failpoints import hit
 from router.attempt import TryAnother, api_error, leave_failed, wait_for_room
 from router.held_back import HeldBack
 from router.placement import Direct, in_question, placeable
@@ -140,6 +141,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
 
 def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     """P has done its part: its place is free, its blocks are ours to look after."""
+    hit("router.prefill.answered")
     x.services.pool.worked(worker)
     x.vacate()
     x.num_prefills += 1

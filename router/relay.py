@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import UpstreamError
+from protocol.failpoints import hit
 from router.attempt import is_the_workers_fault
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
@@ -92,6 +93,7 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
                     itl.observe(now_s - last_s)
                 last_s = now_s
                 await reply.write(data)
+                hit("router.relay.event")
             data = await answer.chunk()
     except LegError as error:
         if failed is None:

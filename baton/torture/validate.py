@@ -43,8 +43,6 @@ class Rule:
     faults: frozenset[tuple[str, str]]
     codes: frozenset[str]
     count: int = 1
-    #: Only where the client has seen text before; None: anyhow.
-    begun: bool | None = None
     #: Only faults of the router that was asked.
     same_router: bool = False
 
@@ -57,7 +55,6 @@ DEATHS = ("kill", "rank", "failpoint")
 #: What a client is told of a worker that failed and that nobody could stand in for.
 FAILED = frozenset({"upstream_error", "engine_dead", "kv_read_failed", "worker_unreachable", "no_worker"})
 ALLOWED = (
-    Rule("D mid-stream: one error event", _faults(["decode"], DEATHS), FAILED, begun=True),
     Rule("as many workers died as are tried", _faults(["prefill", "decode"], DEATHS), FAILED, count=MAX_ATTEMPTS),
     Rule("it may be what kills workers", _faults(["prefill", "decode"], DEATHS), frozenset({"worker_deaths"}), count=2),
     Rule(
@@ -111,8 +108,6 @@ def _judge_error(attempt: Attempt, faults: Sequence[Fault]) -> Judgement:
 
 
 def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
-    if rule.begun is not None and rule.begun != bool(attempt.answer.text or attempt.status == 200):
-        return False
     found = [fault for fault in during(attempt, faults) if (fault.what, fault.kind) in rule.faults]
     if rule.same_router:
         found = [fault for fault in found if fault.name == attempt.router]

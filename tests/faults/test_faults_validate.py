@@ -79,10 +79,19 @@ def test_a_broken_connection_is_excused_by_the_death_of_its_router_and_by_nothin
         assert judge(broken, EXPECTED, other).verdict is Verdict.WRONG
 
 
-def test_redis_and_p_excuse_no_error() -> None:
-    failed = attempt(Ending.ERROR, text="a b", error=error("upstream_error"))
-    for what, kind in [("kill", "redis"), ("stop", "redis"), ("empty", "redis"), ("kill", "prefill")]:
-        assert judge(failed, EXPECTED, [fault(what, kind, 11.0)]).verdict is Verdict.WRONG
+def test_one_death_excuses_no_error() -> None:
+    for code in ("upstream_error", "engine_dead", "worker_deaths", "no_worker"):
+        failed = attempt(Ending.ERROR, text="a b", error=error(code))
+        for what in ("kill", "stop", "empty"):
+            assert judge(failed, EXPECTED, [fault(what, "redis", 11.0)] * 3).verdict is Verdict.WRONG
+        for kind in ("prefill", "decode"):
+            assert judge(failed, EXPECTED, [fault("kill", kind, 11.0)]).verdict is Verdict.WRONG
+
+
+def test_two_deaths_may_be_the_requests_own_doing() -> None:
+    failed = attempt(Ending.ERROR, text="a b", error=error("worker_deaths"))
+    deaths = [fault("kill", "decode", 11.0), fault("rank", "decode", 11.5)]
+    assert judge(failed, EXPECTED, deaths).verdict is Verdict.ALLOWED
 
 
 def test_an_error_has_to_be_one_that_clients_can_read() -> None:
