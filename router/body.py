@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive
 
+#: Of a ``Content-Length``: 2**64 has as many. ``int`` refuses thousands.
+MAX_LENGTH_DIGITS = 20
+
 
 class BodyReader:
     """Reads bodies. ``len()`` is how many are under way: they take memory and a connection like requests that run."""
@@ -31,7 +34,7 @@ class BodyReader:
         UnavailableError when ``close`` is called meanwhile.
         """
         announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > self._limit_bytes:
+        if announced.isdigit() and (len(announced) > MAX_LENGTH_DIGITS or int(announced) > self._limit_bytes):
             raise self._too_large()
         timeout = asyncio.timeout(timeout_s)
         self._timeouts.add(timeout)

@@ -103,7 +103,7 @@ class HealthProbes:
     def _note_models(self, worker: Worker, body: bytes) -> None:
         try:
             models = _models_decoder.decode(body)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):  # of msgspec's, DecodeError and UnicodeDecodeError are the first
             log.warning("worker %s did not say which models it serves; any is tried there", worker.worker_id)
             return
         self._pool.learn_models(worker, tuple(model.id for model in models.data))

@@ -29,6 +29,8 @@ MAX_IDLE_S = 4.0
 KEEP_ALIVE_S = 15
 KEEP_ALIVE_INTERVAL_S = 5
 USER_TIMEOUT_S = 30
+#: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
+MAX_HEAD_BYTES = 64 << 10
 #: Base URLs remembered; above, those without a connection are forgotten.
 MAX_ORIGINS = 256
 
@@ -49,6 +51,8 @@ class _Connection(asyncio.Protocol):
         self._answer: HttpAnswer | None = None
         self._status = 0
         self._until_eof = True
+        #: Since the last byte of a body. The parser keeps a header until it is whole.
+        self._num_head_bytes = 0
         self._paused = False
         self.idle_since_s = 0.0
 
@@ -60,6 +64,7 @@ class _Connection(asyncio.Protocol):
     def send(self, data: bytes) -> HttpAnswer:
         answer = self._answer = HttpAnswer(self)
         self._until_eof = True
+        self._num_head_bytes = 0
         if self._transport is None or self._transport.is_closing():
             answer.fail(ConnectionLost("the connection is closed"))
         else:
@@ -71,10 +76,15 @@ class _Connection(asyncio.Protocol):
             self.abort()
             return
         self._answer.started = True
+        self._num_head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._lose(ConnectionLost("the worker's answer was not HTTP"))
+            self.abort()
+            return
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            self._lose(ConnectionLost("the head of the worker's answer was larger than allowed"))
             self.abort()
 
     def eof_received(self) -> None:
@@ -134,6 +144,7 @@ class _Connection(asyncio.Protocol):
             self._answer.begin(self._status)
 
     def on_body(self, body: bytes) -> None:
+        self._num_head_bytes = 0
         if self._answer is not None:
             self._answer.feed(body)
 
@@ -215,8 +226,11 @@ class HttpUpstream:
         timeout_s: float,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> HttpAnswer:
-        origin = self._origins.get(base_url) or self._add_origin(base_url)
-        data = origin.head(method, path, headers, len(body)) + body
+        try:
+            origin = self._origins.get(base_url) or self._add_origin(base_url)
+            data = origin.head(method, path, headers, len(body)) + body
+        except ValueError:
+            raise ConnectError("the worker's address is none") from None
         kept = origin.take(asyncio.get_running_loop().time())
         if kept is not None:
             answer = kept.send(data)
@@ -248,7 +262,7 @@ class HttpUpstream:
                 )
         except TimeoutError:
             raise ConnectError("no connection to the worker in time") from None
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a name that DNS cannot have
             raise ConnectError("the worker does not accept connections") from None
         return connection
 

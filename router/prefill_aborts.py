@@ -77,7 +77,7 @@ class PrefillAborts:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 outcome = await self._ask(internal_url, request_id)
-        except (LegError, TimeoutError, msgspec.DecodeError):
+        except (LegError, TimeoutError, ValueError, RecursionError):
             pass  # P is gone, or its lease expires
         finally:
             self.outcomes[outcome] += 1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import orjson
 
+from protocol.errors import UpstreamError
 from protocol.handoff import HandOffSummary
 
 if TYPE_CHECKING:
     from router.ask import Ask
 
+_T = TypeVar("_T")
 _NULL = (b"", b"null")
 DONE_EVENT = b"data: [DONE]\n\n"
 
@@ -31,7 +33,7 @@ class _Answer(msgspec.Struct):
     id: str
     model: str
     choices: list[_Choice]
-    created: int = 0
+    created: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     usage: msgspec.Raw = msgspec.Raw(b"null")
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -50,14 +52,16 @@ class PrefillAnswer:
         self._body = body
         self._ours = ours
         self._hand_off = hand_off
-        self._answer = _answer_decoder.decode(body)
+        self._answer = _decode(_answer_decoder, body)
         if not self._answer.choices:
             raise ValueError("no choices")
         self._choice = self._answer.choices[0]
         raw = bytes(self._answer.kv_transfer_params)
         #: As they came, for D. None when P holds no blocks.
         self.kv_transfer_params: bytes | None = None if raw in _NULL else raw
-        self.summary = HandOffSummary() if self.kv_transfer_params is None else _summary_decoder.decode(raw)
+        self.summary = HandOffSummary() if self.kv_transfer_params is None else _decode(_summary_decoder, raw)
+        if self.summary.remote_num_tokens < 0:
+            raise ValueError("less than no tokens")
 
     @property
     def created(self) -> int:
@@ -125,10 +129,24 @@ class PrefillAnswer:
         return events + DONE_EVENT
 
     def whole_body(self) -> bytes:
-        """The unstreamed answer, without what is between workers only."""
-        body = orjson.loads(self._body)
-        body.pop("kv_transfer_params", None)
-        return orjson.dumps(body)
+        """The unstreamed answer, without what is between workers only. Raises UpstreamError when it cannot be shown."""
+        try:
+            body = orjson.loads(self._body)
+            body.pop("kv_transfer_params", None)
+            return orjson.dumps(body)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+            # In what nobody here reads: nested too deeply, or half of a surrogate pair.
+            raise UpstreamError("A prefill worker's answer was not understood.") from None
+
+
+def _decode(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
+    """Raises ValueError. What the decoder skips or keeps as it is goes to others, who refuse it if it is not UTF-8."""
+    if not data.isascii():
+        data.decode()  # UnicodeDecodeError is a ValueError
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _choice(

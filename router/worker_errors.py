@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -18,6 +19,13 @@ _BAD_TOKEN = frozenset({401, 403})
 #: Only what contains this can be an error event. (In a text the quotes are escaped; as a whole text it is parsed.)
 LOOKS_FAILED = b'"error"'
 
+#: Characters of what a worker says of its error; more is no sentence.
+MAX_TEXT_CHARS = 2000
+#: ``Retry-After`` in seconds, of as many digits as make a week.
+_SECONDS = re.compile(rb"[0-9]{1,6}")
+#: What HTTP has numbers for. A worker that answers another one is not understood, and no client would be.
+_STATUSES = range(100, 600)
+
 #: D's code for "P's blocks could not be read".
 READ_FAILED = "kv_read_failed"
 
@@ -28,7 +36,7 @@ class WorkerError(ApiError):
     def __init__(self, status: int, error: dict[str, Any], retry_after_s: float | None = None) -> None:
         message = error.get("message")
         super().__init__(
-            message if isinstance(message, str) and message else "The worker refused the request.",
+            message[:MAX_TEXT_CHARS] if isinstance(message, str) and message else "The worker refused the request.",
             code=_text(error.get("code")),
             param=_text(error.get("param")),
             retry_after_s=retry_after_s,
@@ -44,11 +52,11 @@ def from_worker(status: int, body: bytes, retry_after: bytes = b"") -> ApiError:
         return UpstreamError("A worker does not accept the router's internal token.")
     if status in _NOT_THE_CLIENTS and not (status == 404 and error.get("code") == "model_not_found"):
         return UpstreamError(f"A worker answered with status {status}.")
-    if status < 400:
+    if status < 400 or status not in _STATUSES:
         return UpstreamError(f"A worker answered with the unexpected status {status}.")
     if not error:
         return UpstreamError(f"A worker failed with status {status}.") if status >= 500 else WorkerError(status, {})
-    return WorkerError(status, error, float(retry_after) if retry_after.isdigit() else None)
+    return WorkerError(status, error, float(retry_after) if _SECONDS.fullmatch(retry_after) else None)
 
 
 def may_try_another(status: int) -> bool:
@@ -85,8 +93,11 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 def _inner(parsed: dict[str, Any]) -> dict[str, Any]:
     inner = parsed.get("error", parsed if "message" in parsed else {})
-    return inner if isinstance(inner, dict) else {"message": str(inner)}
+    return inner if isinstance(inner, dict) else {"message": _text(inner)}
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+    """Texts and numbers; what is made of parts is no code, and may be nested too deeply to be shown."""
+    if isinstance(value, str | int | float):
+        return str(value)[:MAX_TEXT_CHARS]
+    return None

@@ -85,5 +85,5 @@ def _read(answer: PeerAnswer) -> Part | str:
         return answer.error or f"HTTP {answer.status}"
     try:
         return _decoder.decode(answer.body)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return "its version has another live view"

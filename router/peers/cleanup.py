@@ -122,7 +122,7 @@ class Cleanup:
         for wait_s in (*self._retry_after_s, None):
             try:
                 told.ended = await self._ask(router_id, internal_url)
-            except (LegError, msgspec.DecodeError) as error:
+            except (LegError, ValueError, RecursionError) as error:
                 told.error = str(error)
             except _RefusedError as error:
                 told.error = str(error)

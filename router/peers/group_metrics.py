@@ -92,7 +92,7 @@ async def group_families(services: Services) -> Families:
             if not answer.ok:
                 raise ValueError(answer.error or f"status {answer.status}")
             parts.append(_decoder.decode(answer.body))
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, RecursionError) as error:
             raise UnavailableError(
                 f"Router {answer.router_id}, which shares this port, did not tell its numbers: {error}.",
                 code="router_unreachable",
