@@ -1,0 +1,170 @@
+"""Decode workers die under streams, and the clients see what they would have seen anyway. Real processes, SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest_asyncio
+import reference
+from stack import MODEL, Stack, eventually, stopped
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    import pytest
+
+NUM_TOKENS = 160
+#: Chunks that every client has before somebody dies.
+NUM_BEFORE = 12
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    folder = tmp_path_factory.mktemp("failover")
+    flags = {"worker_flags": {"dtype": "float32"}}
+    router = {"token-timeout-s": 5, "max-worker-deaths": 3, "pick-decode": "least_loaded"}
+    async with Stack(folder, decode=2, router_flags=router, **flags) as running:
+        yield running
+
+
+def asks(seed: int) -> list[tuple[str, dict[str, Any]]]:
+    """One of each kind: greedy, seeded with penalties, chat with logprobs, and one with stop strings."""
+    common = {
+        "model": MODEL,
+        "max_tokens": NUM_TOKENS,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    prompt = reference.prompt_of(70, seed=seed)
+    chat = {"messages": [{"role": "user", "content": f"Tell me about number {seed}, please."}]}
+    return [
+        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 0}),
+        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 1, "seed": seed, "frequency_penalty": 0.5}),
+        (CHAT, {**common, **chat, "temperature": 1, "seed": seed, "logprobs": True, "top_logprobs": 2}),
+        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 1, "seed": seed, "stop": ["qzx", "\u0000"]}),
+    ]
+
+
+async def lines(stack: Stack, path: str, body: dict[str, Any], on_chunk: Callable[[], None]) -> list[str]:
+    found = []
+    async with stack.http.stream("POST", f"{stack.router.url}{path}", json=body) as response:
+        assert response.status_code == 200
+        async for line in response.aiter_lines():
+            if line:
+                found.append(line)
+                on_chunk()
+    return found
+
+
+def gist(found: list[str]) -> dict[str, Any]:
+    """What must not differ between two runs of a stream; its form is checked."""
+    assert all(line.startswith("data: ") for line in found), "what is between router and worker stays there"
+    assert found[-1] == "data: [DONE]", found[-1]
+    chunks = [json.loads(line[6:]) for line in found[:-1]]
+    assert not any("error" in chunk for chunk in chunks), chunks[-1]
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    deltas = [choice["delta"] for choice in choices if "delta" in choice]
+    entries = [entry for choice in choices for entry in (choice["logprobs"] or {}).get("content", ())]
+    usage = chunks[-1]["usage"]
+    del usage["prompt_tokens_details"]  # what was in whose cache may differ
+    return {
+        "text": "".join(choice.get("text", "") for choice in choices),
+        "said": "".join(delta.get("content") or "" for delta in deltas),
+        "roles": [delta["role"] for delta in deltas if "role" in delta],
+        "tokens": [(entry["token"], round(entry["logprob"], 2)) for entry in entries],
+        "finish": [choice["finish_reason"] for choice in choices if choice["finish_reason"]],
+        "usage": usage,
+    }
+
+
+async def all_at_once(stack: Stack, wanted: list[tuple[str, dict[str, Any]]], strike: Any) -> list[dict[str, Any]]:
+    """The gists of these streams. ``strike`` is awaited once each of them has begun well."""
+    counts = [0] * len(wanted)
+    begun = asyncio.Event()
+
+    def counter(i: int) -> Callable[[], None]:
+        def one_more() -> None:
+            counts[i] += 1
+            if min(counts) >= NUM_BEFORE:
+                begun.set()
+
+        return one_more
+
+    async with asyncio.TaskGroup() as group:
+        streams = [group.create_task(lines(stack, *one, counter(i))) for i, one in enumerate(wanted)]
+        await begun.wait()
+        await strike()
+    return [gist(stream.result()) for stream in streams]
+
+
+async def nothing() -> None:
+    """Nobody dies."""
+
+
+async def kill(stack: Stack, worker: str) -> None:
+    os.kill(stack.workers.pop(worker).pid, signal.SIGKILL)
+
+
+async def resumed(stack: Stack) -> float:
+    return await stack.metric("router", "baton_router_resumed_total", outcome="resumed")
+
+
+async def test_a_d_is_killed_under_many_streams(stack: Stack) -> None:
+    wanted = [one for seed in range(4) for one in asks(seed)]
+    quiet = await all_at_once(stack, wanted, nothing)
+    assert [await resumed(stack), quiet[0]["usage"]["completion_tokens"]] == [0, NUM_TOKENS]
+    hits = await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total")
+    assert await all_at_once(stack, wanted, lambda: kill(stack, "decode-0")) == quiet
+    assert await resumed(stack) >= len(wanted) // 4
+    assert await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total") > hits
+    await stack.until_gone()
+    await stack.until_idle()
+
+
+async def test_two_are_killed_one_after_the_other(stack: Stack) -> None:
+    """There is one left; the second one to die has the streams of the first."""
+    for name in ("late-0", "late-1"):
+        await stack.start_worker(name, {"role": "decode"})
+    await stack._routable(4)
+    wanted = asks(11) + asks(12)
+    quiet = await all_at_once(stack, wanted, nothing)
+    before = await resumed(stack)
+
+    async def strike() -> None:
+        await kill(stack, "decode-1")
+        await eventually(moved)
+        await kill(stack, "late-0")
+
+    async def moved() -> bool:
+        return await resumed(stack) > before
+
+    assert await all_at_once(stack, wanted, strike) == quiet
+    await stack.until_gone()
+    await stack.until_idle()
+
+
+async def test_a_d_that_stands_still_is_left(stack: Stack) -> None:
+    """And when it goes on, nobody reads it: its connections are closed, so it aborts."""
+    await stack.start_worker("still", {"role": "decode"})
+    await stack._routable(3)
+    wanted = asks(21) + asks(22)
+    quiet = await all_at_once(stack, wanted, nothing)
+    before = await resumed(stack)
+    pid = stack.workers["still"].pid
+    async with AsyncExitStack() as exit_stack:
+
+        async def stand_still() -> None:
+            exit_stack.enter_context(stopped(pid))
+
+        assert await all_at_once(stack, wanted, stand_still) == quiet
+    assert await resumed(stack) > before
+    await stack.until_gone()
+    await stack.until_idle()
