@@ -29,16 +29,21 @@ class Follower(Protocol[_Told]):
         """Take over the whole list."""
 
 
-async def discover(registry: Registry[_EntryT], follower: Follower[_EntryT]) -> None:
+async def discover(
+    registry: Registry[_EntryT], follower: Follower[_EntryT], heard: asyncio.Event | None = None
+) -> None:
     """Until cancelled. ``watch`` outlives a registry that is away; what ends it is a bug, ours or of a library.
 
     Without this task the router would go on with those it knows and never hear of another, so it is begun again.
+    ``heard`` is set once the registry has said who there is.
     """
     pause_s = FIRST_PAUSE_S
     while True:
         try:
             async for entries in registry.watch():
                 follower.apply(entries)
+                if heard is not None:
+                    heard.set()
                 pause_s = FIRST_PAUSE_S
             log.error("watching the registry ended; again in %g s", pause_s)
         except Exception:

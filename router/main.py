@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 #: Libraries that have a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")
 
+#: Longest wait for the registry before requests are taken: it may be away.
+FIRST_NEWS_S = 2.0
+
 
 def run(settings: RouterSettings) -> int:
     """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why."""
@@ -90,7 +93,8 @@ async def serve(
     services = build_services(settings, leases, None if membership is None else membership.peers)
     probes = HealthProbes(services.upstream, services.pool)
     services.pool.add_static(settings.prefill, settings.decode)
-    watch = asyncio.get_running_loop().create_task(discover(stores.registry, services.pool))
+    heard = asyncio.Event()
+    watch = asyncio.get_running_loop().create_task(discover(stores.registry, services.pool, heard))
     recorder = Recorder(services)
     front = create_app(services, LeaseListing(stores.leases), recorder)
     url = _url(settings.host, sock)
@@ -106,6 +110,7 @@ async def serve(
             shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
             await membership.start(internal_app(services, *shares))
             learning = asyncio.create_task(learn_from_others(services, membership.peers))
+            await _first_news(heard, membership.peers.met)
         await server.serve(sockets=[sock])
     finally:
         services.peers.on_dead.clear()  # what acts on it is about to close
@@ -121,6 +126,17 @@ async def serve(
             await membership.stop()
         await stores.registry.close()
         stores.leases.close()
+
+
+async def _first_news(*heard: asyncio.Event) -> None:
+    """Until it is known who there is. Connections have waited in the backlog of the port since it was bound.
+
+    The first requests would find no worker, and lists and sums would leave out the other routers without a word.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_NEWS_S):
+            for event in heard:
+                await event.wait()
 
 
 class Stores:

@@ -230,6 +230,37 @@ async def kept(redis_url: str, engine_id: str, lease_id: str) -> AsyncIterator[N
         await keeper.stop()
 
 
+async def first_answer(url: str, path: str) -> Any:
+    """To a request that was sent as soon as somebody listened."""
+    async with asyncio.timeout(60), httpx.AsyncClient(base_url=url, timeout=60) as client:
+        while True:
+            try:
+                return (await client.get(path)).json()
+            except httpx.ConnectError:
+                await asyncio.sleep(0.005)
+
+
+async def test_the_first_requests_find_who_is_there(redis_url: str, announced: Announced) -> None:
+    """They were in the backlog of the port while the router started, and are answered before anything else."""
+    first = await RouterProcess().start(redis_url=redis_url)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    starting = asyncio.create_task(RouterProcess().start(redis_url=redis_url, port=port))
+    paths = ["/admin/workers", "/admin/routers"]
+    workers, routers = await asyncio.gather(*(first_answer(f"http://127.0.0.1:{port}", path) for path in paths))
+    assert [worker["id"] for worker in workers["workers"]] == ["d", "p"]
+    assert len(routers["routers"]) == 2
+    for router in (await starting, first):
+        assert (await router.stop())[0] == 0
+
+
+async def test_a_router_starts_without_the_redis_that_it_was_given() -> None:
+    router = await RouterProcess().start(redis_url="redis://127.0.0.1:1/0")
+    assert isinstance(router.statuses[-1], Ready)
+    assert (await router.stop())[0] == 0
+
+
 async def test_a_port_in_use_is_one_line(redis_url: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
