@@ -93,6 +93,7 @@ class Front:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             if scope["path"].startswith("/admin"):
+                self._admin_keys.check_site(headers.get(b"sec-fetch-site"))
                 self._admin_keys.check(headers.get(b"authorization"))
             body = b""
             if scope["method"] not in _WITHOUT_BODY:

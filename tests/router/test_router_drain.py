@@ -184,3 +184,13 @@ async def test_one_that_drained_already(cluster: Cluster, port: InternalPort) ->
     await tell(cluster, "d1", "drain")
     d1.report(WorkerLoad(), 2.0)
     assert d1.takes_work
+
+
+async def test_a_page_of_another_site_drains_nobody(cluster: Cluster) -> None:
+    """A browser on this machine sends what any page tells it to; without a token that would be enough."""
+    await cluster.add("decode", ours=False)
+    (worker,) = cluster.services.pool
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        answer = await cluster.client.post("/admin/workers/d0/drain", headers={"sec-fetch-site": site})
+        assert (answer.status_code, worker.left_out) == (status, status == 200)
+        cluster.services.pool.take_back(worker)
