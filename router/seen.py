@@ -18,7 +18,6 @@ ASK_NAMES = ("x-baton-token-ids", "1")
 END = b"\n\n"
 _COLON = ord(":")
 _LAST_WORDS = b":end"
-_LINE = re.compile(rb"^(:.*)\n", re.MULTILINE)
 _CREATED = re.compile(rb'"created":\s*(\d+)')
 
 
@@ -71,14 +70,20 @@ class Seen:
         if not self._last_words:
             begin = (b"\n" + data).find(b"\n" + _LAST_WORDS + b"\n")
             shown, data = (data, b"") if begin < 0 else (data[:begin], data[begin + len(_LAST_WORDS) + 1 :])
-            lines = _LINE.findall(shown)
-            self._num_unnamed += shown.count(END) - len(lines)
-            self._ids += b"".join(lines)
-            shown = _LINE.sub(b"", shown)
+            shown = END.join([*map(self._note, shown.split(END)[:-1]), b""])
         self._last_words += data
         if self._last_words.endswith(DONE_EVENT):
             shown, self._last_words = shown + self._last_words, b""
         return shown
+
+    def _note(self, event: bytes) -> bytes:
+        """An event without its line."""
+        if event[:1] != b":":
+            self._num_unnamed += 1
+            return event
+        line, _, event = event.partition(b"\n")
+        self._ids += line
+        return event
 
     def can_go_on(self) -> bool:
         """Another worker can be told what the client has: all that it was sent had a name."""
