@@ -192,6 +192,8 @@ class Exchange:
         elif self.ask.stream:
             events = prefilled.first_events(self.ask, begun=self.seen.begun)
             self.seen.created = prefilled.created
+            if prefilled.kv_transfer_params is not None:
+                prefilled.kv_transfer_params = self.seen.cached_as_first(prefilled.kv_transfer_params)
             self.seen.add(prefilled.summary.first_token)
             await self.reply.write(events, content=prefilled.shows_text)
         return whole

@@ -18,18 +18,20 @@ ASK_NAMES = ("x-baton-token-ids", "1")
 END = b"\n\n"
 _COLON = ord(":")
 _LAST_WORDS = b":end"
+_CACHED = re.compile(rb'"num_cached_tokens":\s*\d+')
 _CREATED = re.compile(rb'"created":\s*(\d+)')
 
 
 class Seen:
     """Of one stream, whatever workers it comes from. ``begun``: the client's answer has begun, its role is out."""
 
-    __slots__ = ("_first_events", "_ids", "_last_words", "_num_unnamed", "begun", "created", "named")
+    __slots__ = ("_first_events", "_first_params", "_ids", "_last_words", "_num_unnamed", "begun", "created", "named")
 
     def __init__(self) -> None:
         self._ids = bytearray()
         self._last_words = b""
         self._first_events = b""
+        self._first_params = b""
         self._num_unnamed = 0
         self.begun = False
         #: Of the client's chunks, Unix seconds; 0: not known yet.
@@ -40,6 +42,7 @@ class Seen:
     def forget(self) -> None:
         """Nothing of it counts: the answer begins anew."""
         self._ids.clear()
+        self._first_params = b""
         self.begun = False
         self.created = 0
 
@@ -47,6 +50,14 @@ class Seen:
         """P's token, which goes to the client."""
         self._ids += b":%d" % token
         self.begun = True
+
+    def cached_as_first(self, params: bytes) -> bytes:
+        """P's parameters, but of cached tokens as many as the first P had found: that is what ``usage`` is to say."""
+        if not self._first_params:
+            self._first_params = params
+            return params
+        first, last = _CACHED.search(self._first_params), _CACHED.search(params)
+        return params if first is None or last is None else params[: last.start()] + first[0] + params[last.end() :]
 
     def leg(self, first: bytes, *, named: bool, opens: bool) -> None:
         """A worker's stream starts with ``first``. ``opens``: with a role, which nothing names."""

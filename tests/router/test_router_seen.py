@@ -73,6 +73,13 @@ def test_what_has_no_name_cannot_be_told(opens: bool, events: list[bytes]) -> No
     assert not seen.can_go_on()
 
 
+def test_cached_tokens_are_those_of_the_first_prefill() -> None:
+    seen = Seen()
+    assert seen.cached_as_first(b'{"num_cached_tokens":0,"x":1}') == b'{"num_cached_tokens":0,"x":1}'
+    assert seen.cached_as_first(b'{"num_cached_tokens":128,"x":2}') == b'{"num_cached_tokens":0,"x":2}'
+    assert seen.cached_as_first(b'{"x":2}') == b'{"x":2}'
+
+
 def test_the_last_words_of_a_worker_that_died_in_them_are_forgotten() -> None:
     seen = Seen()
     seen.leg(b"", named=True, opens=False)
