@@ -155,7 +155,8 @@ def _shape_errors(app: FastAPI) -> None:
         if first["type"] == "json_invalid":  # its place is an offset in the text
             return _answer(BadRequestError("We could not parse the JSON body of your request.", code="invalid_json"))
         where = [str(part) for part in first["loc"] if part != "body"]
-        return _answer(BadRequestError(f"{first['msg']}.", param=".".join(where) or None, code="invalid_value"))
+        message = first["msg"].removeprefix("Value error, ")
+        return _answer(BadRequestError(f"{message}.", param=".".join(where) or None, code="invalid_value"))
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:

@@ -26,7 +26,7 @@ class PriorityClasses:
             if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum() and name == name.lower()):
                 raise ValueError("priority_classes are name=number, a name in lower case")
             if not number.removeprefix("-").isdecimal() or abs(int(number)) > MAX_PRIORITY:
-                raise ValueError(f"the number of a priority class is from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+                raise ValueError(f"priority_classes are name=number, a number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
             if name in self._numbers or int(number) in self._numbers.values():
                 raise ValueError("two priority classes have the same name or number")
             self._numbers[name] = int(number)
