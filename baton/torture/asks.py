@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Lengths in tokens of the beginnings that several prompts share. A block has 16.
 SHARED_LENGTHS = (48, 160, 400, 700)
 MAX_TAIL_TOKENS = 200
-MAX_OUTPUT_TOKENS = 160
+MAX_OUTPUT_TOKENS = 120
 PENALTIES = (("presence_penalty", 0.7), ("frequency_penalty", 0.4), ("repetition_penalty", 1.2))
 FILTERS = (("top_p", 1), ("top_p", 0.9), ("top_k", 40), ("min_p", 0.05))
 STOPS = ((" the",), ("e",), (". ", "\n"), ("and", "zz"))

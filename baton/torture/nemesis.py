@@ -40,7 +40,7 @@ STOP_S = (0.3, 5.0)
 #: The share of processes that are started again with a failpoint at which they die, and after how many hits at most.
 FAILPOINT_SHARE = 0.2
 #: Cards from which the next one is taken that can be played: with all of them, what is always possible comes too often.
-HAND = 6
+HAND = 12
 MAX_HITS = 12
 #: Which failpoints a process of a kind comes by.
 PREFIXES = {"prefill": ("worker.",), "decode": ("rank.",), "router": ("router.",)}
@@ -60,13 +60,13 @@ class Nemesis:
         self.surprises: list[str] = []
         self._cluster = cluster
         self._rng = random.Random(f"nemesis {seed}")
-        self._num_spared = 1 if spares_last else 0
+        self._spares_last = spares_last
         self._failpoint_share = failpoint_share
         self._open: dict[str, Fault] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[str] = set()
-        #: What is armed at the next start, by name.
-        self._planned: dict[str, str] = {}
+        #: What is armed at the next starts, by name.
+        self._planned: dict[str, list[str]] = {}
         #: Set whenever something has been noted.
         self.news = asyncio.Event()
         self._healing = False
@@ -98,7 +98,9 @@ class Nemesis:
         if kind == REDIS:
             return [] if REDIS in self._open else [REDIS]
         able = [name for name in self._cluster.up(kind) if name not in self._open]
-        return able if len(able) > self._num_spared else []
+        # One that is armed may die at any time: it is not the one that is left.
+        sure = [name for name in able if not self._cluster.processes[name].failpoints]
+        return able if not self._spares_last else [name for name in able if set(sure) - {name}]
 
     def hurt(self, what: str, name: str, stop_s: float | None = None) -> Fault:
         """Do it now; it is undone by itself."""
@@ -184,7 +186,7 @@ class Nemesis:
     async def _start(self, name: str, kind: str) -> bool:
         """False when it died at a failpoint before it served. Raises ChildDiedError when it died of something else."""
         await self._cluster.ended(name)
-        failpoints = self._planned.pop(name, "") or self._draw_failpoints(kind)
+        failpoints = self._planned[name].pop(0) if self._planned.get(name) else self._draw_failpoints(name, kind)
         try:
             await self._cluster.start(name, failpoints=failpoints)
         except ChildDiedError:
@@ -193,15 +195,19 @@ class Nemesis:
             return False
         return True
 
-    def _draw_failpoints(self, kind: str) -> str:
-        names = [name for name in FAILPOINTS if name.startswith(PREFIXES[kind])]
-        if self._healing or not names or self._rng.random() >= self._failpoint_share:
+    def _draw_failpoints(self, name: str, kind: str) -> str:
+        """For one process of a kind at most: if two died by themselves, none might be left."""
+        names = [failpoint for failpoint in FAILPOINTS if failpoint.startswith(PREFIXES[kind])]
+        peers = [peer for peer, its in self._cluster.kinds.items() if its == kind and peer != name]
+        taken = any(self._cluster.processes[peer].failpoints for peer in peers)
+        if self._healing or taken or self._rng.random() >= self._failpoint_share:
             return ""
         return f"{self._rng.choice(names)}=kill@{self._rng.randint(1, MAX_HITS)}"
 
-    async def arm(self, name: str, failpoints: str) -> None:
-        """Kill a process, and start it again with these failpoints; returns when it serves."""
-        self._planned[name] = failpoints
+    async def arm(self, name: str, failpoints: str, then: str = "") -> None:
+        """Kill a process, and start it again with these failpoints; returns when it serves. ``then``: at the start
+        that follows."""
+        self._planned[name] = [failpoints, then]
         self.hurt("kill", name)
         await self.calm()
 

@@ -39,7 +39,7 @@ class Plan:
     seconds: float = float("inf")
     kills: float = float("inf")
     shape: Shape = field(default_factory=Shape)
-    num_asks: int = 40
+    num_asks: int = 32
     num_clients: int = 12
     #: Average time between two faults.
     pause_s: float = 1.0
