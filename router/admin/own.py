@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from protocol.errors import CancelledByAdminError
+from router.admin.bodies import Body, Text
 from router.admin.request_view import RequestView, view_request
 from router.request import State
 
@@ -33,15 +34,13 @@ class OwnKeepers(BaseModel):
     keepers: dict[str, str]
 
 
-class AbortFilter(BaseModel):
+class AbortFilter(Body):
     """Which requests to abort: those that match every field given. ``{"all": true}`` for all of them."""
 
-    model_config = ConfigDict(extra="forbid")
-
     state: State | None = None
-    worker: str | None = Field(None, description="Id of the prefill or decode worker.")
-    model: str | None = None
-    user: str | None = None
+    worker: Text | None = Field(None, description="Id of the prefill or decode worker.")
+    model: Text | None = None
+    user: Text | None = None
     older_than_s: float | None = Field(None, ge=0, description="Age above which a request matches, seconds.")
     all: bool = False
 

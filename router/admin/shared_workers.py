@@ -9,10 +9,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from protocol.addresses import worker_url
 from protocol.worker import Role
+from router.admin.bodies import Body
 from router.admin.others import hear
 
 if TYPE_CHECKING:
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("baton.router")
 
 
-class NewWorker(BaseModel):
+class NewWorker(Body):
     """A worker that is not in the registry, until the last router ends or it is deleted.
 
     It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     url: str = Field(description="host:port or base URL.")
     role: Role

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from protocol.errors import ApiError
 
+#: Not ``isdigit``, which takes a superscript for a digit; and no number that ``int`` refuses for its length.
+_LENGTH = re.compile(r"[0-9]{1,20}")
 _JSON = (b"content-type", b"application/json")
 _SSE = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -40,8 +43,11 @@ def header(scope: Scope, name: bytes) -> str | None:
 async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
     """The whole body. Raises PayloadTooLargeError as soon as that is certain, ClientGoneError."""
     declared = header(scope, b"content-length")
-    if declared is not None and (not declared.isdigit() or int(declared) > max_bytes):
-        raise _too_large(max_bytes) if declared.isdigit() else BadRequestError("Invalid content-length.")
+    if declared is not None:
+        if _LENGTH.fullmatch(declared) is None:
+            raise BadRequestError("Invalid content-length.")
+        if int(declared) > max_bytes:
+            raise _too_large(max_bytes)
     parts: list[bytes] = []
     num_bytes = 0
     while True:

@@ -158,7 +158,7 @@ def _check_status(where: str, answer: Answer) -> None:
 def _decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HandshakeError(HandshakeReason.GARBAGE, f"not a {kind.__name__}: {error}") from error
 
 

@@ -1,0 +1,38 @@
+"""What operators and other routers send: a few known keys, and texts that can be sent on.
+
+The framework's JSON parser takes half of a surrogate pair for text, which no encoder of ours can write; and pydantic
+complains about every unknown key, which takes minutes for a body full of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+from protocol.openai import MAX_KEYS
+
+
+def _whole(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no text") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+
+
+class Body(BaseModel):
+    """A JSON object without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > MAX_KEYS:
+            raise PydanticCustomError("too_many_keys", "Object has too many keys")
+        return value

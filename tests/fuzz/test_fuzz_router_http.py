@@ -1,0 +1,221 @@
+"""What clients, operators and other routers may send to a router: any body, any header, any path, on both ports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import orjson
+import pytest
+from fuzz_kit import JSON, NASTY_TEXTS, Stage, check_error, fuzz, mutated, tried
+from hypothesis import given
+from hypothesis import strategies as st
+from router_cluster import Cluster, chat, eventually, make_settings
+
+from router.peers.app import internal_app
+from router.peers.internal import InternalFront
+
+if TYPE_CHECKING:
+    from router_stubs import StubWorker
+
+PATHS = ("/v1/chat/completions", "/v1/completions")
+ADMIN = (
+    ("GET", "/admin/requests"),
+    ("POST", "/admin/requests/x/abort"),
+    ("POST", "/admin/abort"),
+    ("GET", "/admin/workers"),
+    ("POST", "/admin/workers"),
+    ("POST", "/admin/workers/x/drain"),
+    ("DELETE", "/admin/workers/x"),
+    ("GET", "/admin/leases"),
+    ("GET", "/admin/routers"),
+)
+INTERNAL = (
+    ("GET", "/health"),
+    ("GET", "/internal/requests"),
+    ("POST", "/internal/abort"),
+    ("POST", "/internal/requests/x/abort"),
+    ("POST", "/internal/workers/add"),
+    ("POST", "/internal/workers/forget"),
+    ("POST", "/internal/workers/leave-out"),
+)
+#: Refusals that are not the client's fault, and no mistake: no worker, no time.
+BUSY = (502, 503, 504)
+
+
+class Served:
+    """A router with one P and one D that serve what they are sent."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        stage.run(self._start())
+        stage.at_end(self.cluster.close)
+
+    async def _start(self) -> None:
+        self.cluster = Cluster(make_settings(max_body_bytes=2 << 20, body_timeout_s=5))
+        await self.cluster.start()
+        self.workers: list[StubWorker] = [await self.cluster.add("prefill"), await self.cluster.add("decode")]
+        admin = InternalFront(self.cluster.settings, "r" * 12, internal_app(self.cluster.services))
+        self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(admin), base_url="http://router")
+        self.stage.at_end(self.internal.aclose)
+
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Any = None, *, internal: bool = False
+    ) -> httpx.Response:
+        client = self.internal if internal else self.cluster.client
+        headers = [("content-type", "application/json"), *(headers or ())]
+        return self.stage.run(client.request(method, path, content=body, headers=headers))
+
+    def tried(self, area: str, answer: httpx.Response) -> None:
+        tried[area] += 1
+        check_error(answer, *BUSY)
+        assert b"internal_error" not in answer.content
+        self.stage.run(eventually(self._is_idle))
+
+    def _is_idle(self) -> bool:
+        """What was given up is told to P, which takes a moment."""
+        try:
+            self.cluster.check_idle()
+        except AssertionError:
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def served(stage: Stage) -> Served:
+    return Served(stage)
+
+
+@fuzz(40)
+@given(
+    body=mutated(orjson.dumps(chat(stream=True, stop=["x"], logit_bias={"5": 1}, seed=1))), path=st.sampled_from(PATHS)
+)
+def test_a_body_with_changed_bytes(served: Served, body: bytes, path: str) -> None:
+    served.tried("a client's body", served.send("POST", path, body))
+
+
+NAMES = [*chat(), "prompt", "stop", "stream", "stream_options", "logprobs", "logit_bias", "seed", "n", "tools", "user"]
+
+
+@fuzz(40)
+@given(
+    values=st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), JSON, max_size=4), path=st.sampled_from(PATHS)
+)
+def test_a_body_with_any_values(served: Served, values: dict[str, Any], path: str) -> None:
+    try:
+        body = orjson.dumps({**chat(), **values})
+    except TypeError:
+        body = b'{"model":"m","prompt":"x","seed":' + b"9" * 30 + b"}"
+    served.tried("a client's body", served.send("POST", path, body))
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/admin/abort", "/admin/workers"])
+@pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
+def test_a_nasty_body(served: Served, path: str, body: bytes) -> None:
+    answer = served.send("POST", path, body)
+    assert answer.status_code >= 400
+    served.tried("a client's body", answer)
+
+
+@fuzz(20)
+@given(params=JSON, inner=JSON)
+def test_kv_transfer_params_of_clients_reach_no_worker(served: Served, params: Any, inner: Any) -> None:
+    for worker in served.workers:
+        worker.bodies.clear()
+    body = {**chat(), "kv_transfer_params": {"do_remote_prefill": True, "remote_host": "evil", "resume": inner}}
+    try:
+        answers = [
+            served.send("POST", PATHS[0], orjson.dumps(one)) for one in (body, {**body, "kv_transfer_params": params})
+        ]
+    except TypeError:
+        return
+    for answer in answers:
+        served.tried("a client's kv_transfer_params", answer)
+        assert answer.status_code == 200
+    for worker in served.workers:
+        for seen in worker.bodies:
+            assert b"evil" not in orjson.dumps(seen)
+            assert set(seen["kv_transfer_params"]) & {"do_remote_decode", "lease_id"}
+
+
+HEADER_NAMES = ("x-request-timeout", "x-baton-priority", "x-request-id", "authorization", "traceparent", "tracestate")
+HEADER_VALUES = (
+    st.binary(max_size=40).map(lambda value: bytes(byte for byte in value if byte >= 32 and byte != 127).strip())
+    | st.floats().map(lambda value: repr(value).encode())
+    | st.sampled_from(
+        [
+            b"",
+            b"1e-300",
+            b"1e999",
+            b"-1",
+            b"nan",
+            b"0x10",
+            b"1_0",
+            b"\xb2",
+            b"9" * 5000,
+            b"Bearer",
+            b"Bearer \xff",
+            b"00-",
+            b"00-" + b"f" * 32 + b"-" + b"0" * 16 + b"-01",
+            b"high",
+            b"normal",
+        ]
+    )
+)
+
+
+@fuzz(40)
+@given(headers=st.lists(st.tuples(st.sampled_from(HEADER_NAMES), HEADER_VALUES), max_size=4))
+def test_headers(served: Served, headers: list[tuple[str, bytes]]) -> None:
+    answer = served.send("POST", PATHS[0], orjson.dumps(chat()), headers)
+    served.tried("headers", answer)
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+@fuzz(40)
+@given(
+    place=st.sampled_from(ADMIN),
+    tail=st.sampled_from(["", "/", "/%00", "/%ff", "/..%2f", "/" + "x" * 1000, "?a=%ff", "/\u20ac"]),
+    body=JSON.map(lambda value: _json(value)) | st.sampled_from([b"", b'{"url":"http://\\ud800:1","role":"both"}']),
+)
+def test_the_admin_api(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
+    method, path = place
+    served.tried("the admin API", served.send(method, path + tail, b"" if method == "GET" else body))
+
+
+@fuzz(40)
+@given(
+    place=st.sampled_from(INTERNAL),
+    body=JSON.map(lambda value: _json(value))
+    | st.sampled_from(
+        [b"", b"[" * 100_000, b'{"\\ud800":1}', b"\xff", b'{"url":"http://x:0","role":"both"}', b'{"id":"\\ud800"}']
+    ),
+)
+def test_the_internal_port(served: Served, place: tuple[str, str], body: bytes) -> None:
+    method, path = place
+    answer = served.send(method, path, b"" if method == "GET" else body, internal=True)
+    tried["a router's internal port"] += 1
+    assert answer.status_code < 500, answer.content
+
+
+WORKERS = st.sampled_from(
+    ["http://w", "w:1", "http://[::1", "file:///x", "http://w:1/\r\n", "http://\u20ac", "a b", ""]
+)
+
+
+@fuzz(20)
+@given(url=WORKERS | st.text(max_size=30), role=st.sampled_from(["prefill", "decode", "both", "x", None]))
+def test_addresses_of_workers(served: Served, url: str, role: str | None) -> None:
+    """Refused, or a worker that nobody can reach; none of them takes the router down."""
+    body = b'{"url":' + (_json(url)) + b',"role":' + _json(role) + b"}"
+    answer = served.send("POST", "/admin/workers", body)
+    served.tried("the admin API", answer)
+    if answer.status_code == 201:
+        served.send("DELETE", f"/admin/workers/{answer.json()['id']}")
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return b'"\\ud800"'
