@@ -1,0 +1,161 @@
+"""A Baton under clients, something that is done to it, and whether everybody got what is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from baton.child import COMMAND, Child, ChildSpec
+from baton.torture.asks import make_asks
+from baton.torture.cluster import POLL_S, Cluster, Flags, Process, Shape
+from baton.torture.records import Ending
+from baton.torture.reference import answer_all
+from baton.torture.report import timeline
+from baton.torture.settle import settle
+from baton.torture.storm import Outcome, Plan
+from baton.torture.traffic import Traffic
+from baton.torture.validate import judge
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from baton.torture.records import Answer, Ask, Attempt, Fault
+
+#: Set: the long forms of these tests run as well.
+LONG = bool(os.environ.get("FAULTS_LONG"))
+SEED = 31
+NUM_CLIENTS = 12
+#: Few sequences at once, so that requests wait in every state. So few blocks that P overwrites what nothing holds.
+WORKER_FLAGS = {"num-blocks": 256, "max-num-seqs": 3}
+STATES = frozenset({"prefilling", "held", "reading", "decoding"})
+#: So many of them at the same moment: a prefill is over too soon to wait for all.
+NUM_STATES = 3
+#: Longest time until requests are in every state.
+STATES_TIMEOUT_S = 60.0
+
+
+@dataclass
+class Baton:
+    """The processes, and what clients ask them."""
+
+    cluster: Cluster
+    asks: list[Ask]
+    answers: dict[int, Answer]
+
+
+@dataclass
+class Told:
+    """What came of a fault."""
+
+    began_s: float
+    ended_s: float = 0.0
+    attempts: list[Attempt] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=lambda: Outcome(Plan(SEED)))
+
+    @property
+    def exact(self) -> list[Attempt]:
+        return [attempt for attempt in self.attempts if attempt.ending is Ending.DONE]
+
+    @property
+    def num_across(self) -> int:
+        """Answered exactly, begun before the fault and ended after it had begun."""
+        return sum(attempt.began_s < self.began_s < attempt.ended_s for attempt in self.exact)
+
+    @property
+    def num_meanwhile(self) -> int:
+        """Answered exactly, begun and ended while it lasted."""
+        return sum(self.began_s < attempt.began_s and attempt.ended_s < self.ended_s for attempt in self.exact)
+
+    def __str__(self) -> str:
+        verdicts = ", ".join(f"{name} {count}" for name, count in self.outcome.verdicts.items())
+        lasted = f"{self.ended_s - self.began_s:.1f} s, across it {self.num_across}, meanwhile {self.num_meanwhile}"
+        return f"{lasted}; {verdicts}"
+
+
+class TailoredCluster(Cluster):
+    """Its processes may be started by another command, with variables of their own."""
+
+    def command(self, _name: str) -> tuple[str, ...]:
+        """What is put before the command of a process."""
+        return ()
+
+    def environ(self, _name: str) -> dict[str, str]:
+        """More variables."""
+        return {}
+
+    def flags(self, name: str) -> Flags:
+        """All of them but the URL of Redis."""
+        kind = self.kinds[name]
+        return self._router_flags() if kind == "router" else self._worker_flags(kind)
+
+    async def start(self, name: str, *, failpoints: str = "", num_workers: int = 1) -> None:
+        assert not failpoints
+        argv = [*self.command(name), *COMMAND, "router" if self.kinds[name] == "router" else "worker"]
+        for flag, value in self.flags(name).items():
+            argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("BATON_")}
+        environ |= {"BATON_REDIS_URL": self.redis.url, **self.environ(name)}
+        child = Child(ChildSpec(name, tuple(argv), environ), self.folder / f"{name}.log", lambda *_: None)
+        await child.start()
+        process = self.processes[name] = Process(child)
+        ready = await child.ready()
+        process.url, process.internal_url = ready.url, ready.internal_url
+        if self.kinds[name] == "router":
+            await self._until_it_knows(process, num_workers)
+        process.up = True
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, shape: Shape, num_asks: int = 16, cluster: Cluster | None = None
+) -> AsyncIterator[Baton]:
+    """The answers of a quiet worker, then the processes."""
+    asks = make_asks(SEED, num_asks)
+    answers = await answer_all(folder, asks)
+    async with cluster or Cluster(folder, shape) as started:
+        yield Baton(started, [ask for ask in asks if ask.number in answers], answers)
+
+
+async def under_load(
+    baton: Baton, hurt: Callable[[Traffic], Awaitable[None]], faults: Sequence[Fault] = (), settle_s: float = 30.0
+) -> Told:
+    """Clients ask; with requests in every state something is done, and undone before it returns. AssertionError when
+    an answer was wrong, an error not one of those that ``faults`` allow, or something is still held."""
+    async with Traffic(baton.cluster, baton.asks, SEED, NUM_CLIENTS) as traffic:
+        await until_in_every_state(baton.cluster)
+        told = Told(time.monotonic())
+        await hurt(traffic)
+        told.ended_s = time.monotonic()
+        await traffic.ended(NUM_CLIENTS)
+        await traffic.finish()
+    told.attempts = traffic.attempts
+    told.outcome.faults = list(faults)
+    told.outcome.held = await settle(baton.cluster, settle_s)
+    told.outcome.judged = [(one, judge(one, baton.answers[one.ask], faults)) for one in told.attempts]
+    lines = [f"{attempt.status} {why}" for attempt, why in told.outcome.wrong]
+    for attempt, why in told.outcome.wrong[:2]:
+        lines += timeline(told.outcome, attempt, why, baton.cluster.folder)
+    assert told.outcome.good, "\n".join([str(told), str(told.outcome.held), *lines])
+    return told
+
+
+async def until_in_every_state(cluster: Cluster) -> None:
+    """Wait until requests have been seen in every state, and are in three of them now."""
+    seen: set[str] = set()
+    async with asyncio.timeout(STATES_TIMEOUT_S):
+        while True:
+            now = await _states(cluster) & STATES
+            seen |= now
+            if seen == STATES and len(now) >= NUM_STATES:
+                return
+            await asyncio.sleep(POLL_S)
+
+
+async def _states(cluster: Cluster) -> set[str]:
+    rows = await asyncio.gather(*(cluster.requests(name) for name in cluster.up("router")))
+    return {row["state"] for some in rows for row in some}
