@@ -168,3 +168,20 @@ async def test_a_d_that_stands_still_is_left(stack: Stack) -> None:
     assert await resumed(stack) > before
     await stack.until_gone()
     await stack.until_idle()
+
+
+async def test_no_p_is_left(stack: Stack) -> None:
+    """A D that dies then is replaced by one that computes everything itself, and who comes anew is served too."""
+    wanted = asks(31) + asks(32)
+    quiet = await all_at_once(stack, wanted, nothing)
+    before = await resumed(stack)
+
+    async def strike() -> None:
+        await kill(stack, "prefill-0")
+        await kill(stack, "still")
+
+    assert await all_at_once(stack, wanted, strike) == quiet
+    assert await resumed(stack) > before
+    assert await all_at_once(stack, wanted, nothing) == quiet
+    await stack.until_gone()
+    await stack.until_idle()
