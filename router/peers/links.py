@@ -112,7 +112,9 @@ class LinkedPeers:
         before, router_id = peer.state, peer.record.router_id
         state = peer.on(event, asyncio.get_running_loop().time())
         if state is not before:
-            log.info("router %s: %s, so it is %s", router_id, event, state)
+            # One never reached is declared dead as soon as its presence lapses: its address has to be put right before.
+            level = logging.WARNING if state is PeerState.UNMET else logging.INFO
+            log.log(level, "router %s at %s: %s, so it is %s", router_id, peer.record.internal_url, event, state)
         if peer.dead and before is not state:
             for listener in self.on_dead:
                 listener(router_id)
