@@ -54,6 +54,28 @@ class Health(BaseModel):
     requests: int
 
 
+class ErrorObject(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(BaseModel):
+    """Every error, as OpenAI's clients read it."""
+
+    error: ErrorObject
+
+
+#: For the schema: all statuses that an operation does not name, instead of the framework's own 422.
+_ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorAnswer, "description": "An error."}}
+#: A stream is no JSON.
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+_TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
+
+
 def create_app(services: Services, listing: LeaseListing, recorder: Recorder | None = None) -> Front:
     """Build the application. One per process: it keeps the requests of ``services``.
 
@@ -62,7 +84,7 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
     settings = services.settings
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
-    app = FastAPI(title="Baton router", version="1", docs_url="/docs", redoc_url=None)
+    app = FastAPI(title="Baton router", version="1", docs_url="/docs", redoc_url=None, responses=_ERRORS)
     _shape_errors(app)
     _add_public(app, services, keys)
     _document_hot_routes(app)
@@ -100,7 +122,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             response.status_code, state.status = 503, "no_workers"
         return state
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=Response, responses=_TEXT)
     async def metrics() -> Response:
         """Prometheus text; of all processes that share this port."""
         return Response(generate_latest(await group_families(services)), media_type=CONTENT_TYPE_LATEST)
@@ -131,12 +153,12 @@ def _can_serve(services: Services) -> bool:
 def _document_hot_routes(app: FastAPI) -> None:
     """For the schema, and for 405: ``front.py`` answers POST before these are reached."""
 
-    @app.post("/v1/chat/completions", tags=["openai"])
+    @app.post("/v1/chat/completions", tags=["openai"], responses=_STREAM)
     async def chat_completions(body: ChatRequest) -> dict[str, Any]:
         """OpenAI's chat completions, streamed or not."""
         raise InternalError("not served here")
 
-    @app.post("/v1/completions", tags=["openai"])
+    @app.post("/v1/completions", tags=["openai"], responses=_STREAM)
     async def completions(body: CompletionRequest) -> dict[str, Any]:
         """OpenAI's completions, streamed or not."""
         raise InternalError("not served here")
