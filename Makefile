@@ -34,8 +34,8 @@ format: install  ## let ruff rewrite what lint complains about
 test: install  ## everything that needs no GPU
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu" $(ARGS)
 
-test-compose: install  ## the compose file, and one of each kind killed; needs a Docker engine
-	$(BIN)/python deploy/test_compose.py $(ARGS)
+test-compose: install  ## the compose file, one of each kind killed amid streams; needs a Docker engine
+	$(BIN)/python -m deploy.drill $(ARGS)
 
 serve: install  ## Redis, workers and router with the demo model on http://127.0.0.1:8000
 	@exec $(BIN)/baton up $(ARGS)

@@ -1,0 +1,111 @@
+"""One compose project: its file, its containers, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from deploy.drill.errors import DrillError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).parents[2]
+SCALE = {"router": 2, "prefill": 2, "decode": 3}
+NUM_WORKERS = SCALE["prefill"] + SCALE["decode"]
+#: Sequences at once on a D: so few that a handful of clients makes requests wait for one.
+SEQUENCES_PER_DECODE = 2
+#: So many streams and each D is full; whoever comes on top is held.
+NUM_FULL = SCALE["decode"] * SEQUENCES_PER_DECODE
+
+
+class Deployment:
+    """Methods raise CalledProcessError; what compose said of it is on stderr."""
+
+    def __init__(self, file: Path, project: str) -> None:
+        self._command = [*_compose(), "-f", str(file), "--project-directory", str(ROOT), "-p", project]
+
+    def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
+        """What compose printed."""
+        environ = {**os.environ, **(environ or {})}
+        command = [*self._command, *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environ).stdout
+
+    def containers(self, service: str) -> list[str]:
+        """Ids of those that run, in no particular order."""
+        ids = self.run("ps", "-q", service).split()
+        return [each for each in ids if docker("inspect", "-f", "{{.State.Running}}", each) == "true"]
+
+    def routers(self) -> dict[str, str]:
+        """Container to base URL; one that was started again may have another one."""
+        return {
+            each: "http://" + docker("port", each, "8000/tcp").splitlines()[0] for each in self.containers("router")
+        }
+
+
+@contextlib.contextmanager
+def deployed() -> Iterator[Deployment]:
+    """The compose file as the drill needs it, started; nothing of it is left afterwards but the images."""
+    with project(drill_file()) as deployment:
+        try:
+            scale = [part for name, number in SCALE.items() for part in ("--scale", f"{name}={number}")]
+            deployment.run("up", "-d", "--no-build", *scale)
+            yield deployment
+        finally:
+            deployment.run("down", "--volumes", "--timeout", "5")
+
+
+@contextlib.contextmanager
+def project(content: dict[str, Any]) -> Iterator[Deployment]:
+    """A project of its own for ``content``, which may differ from the file that it was read from."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "docker-compose.yml"
+        file.write_text(yaml.safe_dump(content))
+        yield Deployment(file, f"baton-test-{os.getpid()}")
+
+
+def drill_file() -> dict[str, Any]:
+    """What users start, with ports that are free, workers that share a machine, and D that are soon full."""
+    content = compose_file()
+    services = content["services"]
+    services["router"]["ports"] = ["127.0.0.1::8000"]
+    # One machine has them all: each worker would take every core, and each check starts a Python.
+    for role in ("prefill", "decode"):
+        services[role]["environment"]["BATON_WORKER_TORCH_THREADS"] = "1"
+        services[role]["healthcheck"] = {"interval": "30s"}
+    services["decode"]["environment"]["BATON_WORKER_MAX_NUM_SEQS"] = str(SEQUENCES_PER_DECODE)
+    return content
+
+
+def compose_file() -> dict[str, Any]:
+    """What users start, with the build's folder made absolute."""
+    content: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    for service in content["services"].values():
+        if "build" in service:
+            service["build"]["context"] = str(ROOT)
+    return content
+
+
+def docker(*arguments: str) -> str:
+    """What it printed. Raises CalledProcessError."""
+    return subprocess.run(["docker", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def _compose() -> list[str]:
+    """How compose is called here. Raises DrillError."""
+    plugin = ["docker", "compose"]
+    if (
+        shutil.which("docker")
+        and subprocess.run([*plugin, "version"], capture_output=True, check=False).returncode == 0
+    ):
+        return plugin
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    raise DrillError("neither 'docker compose' nor docker-compose is installed")
