@@ -38,6 +38,8 @@ SCAN_COUNT = 1000
 MAX_KEYS = 10_000
 #: So many foreign values are complained about; more would only fill the log.
 MAX_COMPLAINTS = 100
+#: What PTTL answers where there is no such key; it is -1 for one that does not expire.
+_NO_KEY = -2
 #: Whatever goes wrong with Redis. RuntimeError is uvloop's for a write to a connection that the other side has just
 #: closed ("the handler is closed"); redis-py lets it pass, and it would end the task that announces or watches.
 _REDIS_ERRORS = (redis.RedisError, OSError, RuntimeError)
@@ -171,13 +173,13 @@ class RedisRegistry(Generic[EntryT]):
         if isinstance(value, redis.ResponseError):
             self._complain(key, "it is no text")
             return None
-        if not value:
-            return None  # ran out since the scan
+        if not value or left_ms in (_NO_KEY, 0):
+            return None  # ran out since the scan: before it was read, or between its value and its time
         announcement = self._decode(value, key)
         if announcement is None:
             return None
         if key != (self._kind.key_prefix + announcement.id).encode() or left_ms <= 0:
-            self._complain(key, "it has another's name, or no expiry")
+            self._complain(key, "it has another's name, or does not expire")
             return None
         return announcement, left_ms
 
@@ -192,7 +194,13 @@ class RedisRegistry(Generic[EntryT]):
         """Once for each place: a foreign value is read again and again."""
         if place not in self._complained and len(self._complained) < MAX_COMPLAINTS:
             self._complained.add(place)
-            logger.warning("ignored a foreign value in the registry at %r: %s", place[:200], why)
+            logger.warning("ignored a foreign value in the registry at %s: %s", _printable(place), why)
+
+
+def _printable(place: bytes) -> str:
+    """Of a key that anybody may have written: a readable one as it is, any other escaped, and never a long one."""
+    text = place[:200].decode(errors="backslashreplace")
+    return text if text.isprintable() else ascii(text)
 
 
 def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:

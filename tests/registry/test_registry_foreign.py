@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import redis
+from redis.asyncio.client import Pipeline
 from test_registry_contract import LONG_MS, Watch, router, worker
 
 from registry import redis_registry, view
@@ -92,6 +93,36 @@ async def test_a_huge_value_is_not_even_fetched(redis_url: str, caplog: pytest.L
         assert await registry.snapshot() == [worker("a")]
         assert foreign.info("stats")["total_net_output_bytes"] - before < 2 * MAX_BYTES
     assert len(caplog.records) == 1
+    await registry.close()
+
+
+@pytest.mark.parametrize("left_ms", [-2, 0], ids=["gone", "its last millisecond"])
+async def test_a_key_that_runs_out_while_it_is_read_is_no_foreign_value(
+    redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, left_ms: int
+) -> None:
+    def run_out(pipe: Pipeline, key: bytes) -> Pipeline:
+        return pipe.execute_command("EVAL", f"return {left_ms}", 0)
+
+    monkeypatch.setattr(Pipeline, "pttl", run_out)
+    registry = RedisRegistry(redis_url, WORKERS)
+    await registry.announce(worker("a"), LONG_MS)
+    assert await registry.snapshot() == []
+    assert not caplog.records
+    await registry.close()
+
+
+async def test_a_key_that_never_runs_out_is_complained_about_by_its_name(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = RedisRegistry(redis_url, WORKERS)
+    await registry.announce(worker("a"), LONG_MS)
+    with redis.Redis.from_url(redis_url) as foreign:
+        foreign.persist(WORKERS.key_prefix + "a")
+        foreign.set(WORKERS.key_prefix + "\n\x1b[2J", "x")
+    assert await registry.snapshot() == []
+    messages = sorted(record.getMessage() for record in caplog.records)
+    assert len(messages) == 2 and all(message.isprintable() for message in messages)
+    assert messages[1].startswith(f"ignored a foreign value in the registry at {WORKERS.key_prefix}a: ")
     await registry.close()
 
 
