@@ -87,6 +87,20 @@ def full(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
     return hurt
 
 
+def read_only(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
+    """As after a failover that went wrong: it takes itself for the replica of a server that is not there."""
+
+    async def hurt(traffic: Traffic) -> None:
+        ask_redis(cluster, "REPLICAOF", "127.0.0.1", 1)
+        with pytest.raises(redis.exceptions.ReadOnlyError):
+            ask_redis(cluster, "SET", "probe", "1")
+        await traffic.ended(NUM_ANSWERS)
+        await asyncio.sleep(PAUSE_S)
+        ask_redis(cluster, "REPLICAOF", "NO", "ONE")
+
+    return hurt
+
+
 def old_replica(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
     """It comes back with what it knew some seconds ago: leases that have ended since, and none of the new ones."""
 
@@ -113,7 +127,7 @@ def gone(cluster: Cluster, seconds: float) -> Callable[[Traffic], Awaitable[None
     return hurt
 
 
-@pytest.mark.parametrize("fault", [restarted, emptied, paused, full, old_replica])
+@pytest.mark.parametrize("fault", [restarted, emptied, paused, full, read_only, old_replica])
 async def test_nobody_notices(
     baton: Baton, fault: Callable[[Cluster], Callable[[Traffic], Awaitable[None]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
