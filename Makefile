@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-compose serve bench clean
+.PHONY: help install lint format test test-faults test-compose serve bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,11 @@ format: install  ## let ruff rewrite what lint complains about
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: install  ## everything that needs no GPU
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu" $(ARGS)
+test: install  ## everything that needs no GPU, but for test-faults
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not faults" $(ARGS)
+
+test-faults: install  ## kill processes of a whole Baton at the worst moments, and check every answer
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m faults tests/faults $(ARGS)
 
 test-compose: install  ## the compose file, one of each kind killed amid streams; needs a Docker engine
 	$(BIN)/python -m deploy.drill $(ARGS)
