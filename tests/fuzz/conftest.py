@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fuzz_kit
@@ -13,6 +14,10 @@ from workers.transfer.ucx import apply_ucx_environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+HERE = Path(__file__).parent
+#: For one test of the long profile.
+LONG_TIMEOUT_S = 1800
+
 # NIXL reads its environment when it is imported.
 apply_ucx_environment("127.0.0.1")
 
@@ -22,6 +27,13 @@ def stage() -> Iterator[Stage]:
     """A loop of our own, so that hypothesis can call into it many times."""
     with Stage() as made:
         yield made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long profile takes its time."""
+    for item in items:
+        if fuzz_kit.LONG and HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
