@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_LOGPROB_DIFFERENCE = 1e-2
 #: A client's clock and the nemesis' are one, but a client may notice a death a moment after it.
 SLACK_S = 0.5
+#: Workers refuse requests of a router that was given up for 2 s after the verdict; a busy machine is told of it late.
+REFUSED_S = 3.0
 #: Workers tried for one leg of a request: the router's ``max_prefill_attempts`` and ``max_decode_attempts``.
 MAX_ATTEMPTS = 3
 
@@ -45,6 +47,8 @@ class Rule:
     count: int = 1
     #: Only faults of the router that was asked.
     same_router: bool = False
+    #: Seconds after the end of a fault in which a request may still begin.
+    lasts_s: float = SLACK_S
 
 
 def _faults(kinds: Iterable[str], whats: Iterable[str]) -> frozenset[tuple[str, str]]:
@@ -62,6 +66,7 @@ ALLOWED = (
         _faults(["router"], ["stop"]),
         frozenset({"aborted"}),
         same_router=True,
+        lasts_s=REFUSED_S,
     ),
 )
 
@@ -108,15 +113,15 @@ def _judge_error(attempt: Attempt, faults: Sequence[Fault]) -> Judgement:
 
 
 def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
-    found = [fault for fault in during(attempt, faults) if (fault.what, fault.kind) in rule.faults]
+    found = [fault for fault in during(attempt, faults, rule.lasts_s) if (fault.what, fault.kind) in rule.faults]
     if rule.same_router:
         found = [fault for fault in found if fault.name == attempt.router]
     return len(found) >= rule.count
 
 
-def during(attempt: Attempt, faults: Sequence[Fault]) -> list[Fault]:
+def during(attempt: Attempt, faults: Sequence[Fault], lasts_s: float = SLACK_S) -> list[Fault]:
     """What was done while the attempt was under way: deaths at that moment, stops also if they lasted into it."""
-    first_s, last_s = attempt.began_s - SLACK_S, attempt.ended_s + SLACK_S
+    first_s, last_s = attempt.began_s - lasts_s, attempt.ended_s + SLACK_S
     return [
         fault
         for fault in faults

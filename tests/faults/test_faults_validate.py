@@ -107,7 +107,7 @@ def test_silence_is_wrong() -> None:
 def test_a_stop_excuses_as_long_as_it_lasts() -> None:
     aborted = attempt(Ending.ERROR, error=error("aborted"))
     assert judge(aborted, EXPECTED, [fault("stop", "router", 8.0, 11.0)]).verdict is Verdict.ALLOWED
-    assert judge(aborted, EXPECTED, [fault("stop", "router", 5.0, 8.0)]).verdict is Verdict.WRONG
+    assert judge(aborted, EXPECTED, [fault("stop", "router", 4.0, 6.0)]).verdict is Verdict.WRONG
 
 
 def test_tells_what_a_worker_still_holds() -> None:
