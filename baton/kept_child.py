@@ -90,6 +90,11 @@ class KeptChild:
         await self._let_go()
         await self._child.leave(timeout_s)
 
+    def keep_no_more(self) -> None:
+        """From now on its end is nothing to speak of, and it is not started again; ``ended`` is cancelled."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+
     def kill(self) -> None:
         """SIGKILL to its whole process group, at once."""
         self._child.kill()
@@ -99,8 +104,8 @@ class KeptChild:
         self._child.terminate()
 
     async def _let_go(self) -> None:
+        self.keep_no_more()
         if self._keeper is not None:
-            self._keeper.cancel()
             await asyncio.wait({self._keeper})
 
     async def _keep(self, first_ready: asyncio.Future[Ready]) -> str:

@@ -101,6 +101,8 @@ async def _serve(start: _Start) -> int:
             try:
                 display.close()
             finally:
+                for child in supervisor.children:  # also those whose turn to stop comes later
+                    child.keep_no_more()
                 await supervisor.stop(start.settings.stop_timeout_s)
     return 0
 

@@ -79,8 +79,23 @@ def test_a_second_ctrl_c_does_not_wait(start_up: StartUp, model_dir: str) -> Non
     up.ctrl_c()
     up.until_line("stopping")
     up.ctrl_c()
+    assert up.rest_of_output() == ""
     assert up.finish() == (0, "")
     assert up.pids() == {}
+
+
+def test_who_dies_during_the_stop_is_not_started_again(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
+    up.until_ready()
+    up.ctrl_c()
+    up.until_line("stopping")
+    dies = up.pid_of("--role prefill")
+    os.kill(dies, signal.SIGKILL)
+    wait_for_end([dies])
+    os.kill(up.pid_of("router"), signal.SIGKILL)
+    assert up.rest_of_output() == ""
+    assert up.finish() == (0, "")
+    assert up.stopped() == ["decode"]
 
 
 def test_sigkill_of_up_leaves_nothing(start_up: StartUp, model_dir: str) -> None:

@@ -71,6 +71,11 @@ class UpProcess:
         assert self._process.stdout is not None
         return next(line for line in self._process.stdout if part in line)
 
+    def rest_of_output(self) -> str:
+        """Everything it still prints, up to its end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read()
+
     def close_output(self) -> None:
         """What ``head`` does when it has seen enough."""
         assert self._process.stdout is not None
