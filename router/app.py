@@ -84,10 +84,12 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
     settings = services.settings
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
-    app = FastAPI(title="Baton router", version="1", docs_url="/docs", redoc_url=None, responses=_ERRORS)
+    # No pages of the framework's: they would load their scripts from elsewhere.
+    app = FastAPI(title="Baton router", version="1", docs_url=None, redoc_url=None, openapi_url=None, responses=_ERRORS)
     _shape_errors(app)
     _add_public(app, services, keys)
     _document_hot_routes(app)
+    _add_schema(app, keys)
     app.include_router(admin_router(services, listing, admin_keys))
     front = Front(services, keys, admin_keys, app)
     app.include_router(dashboard_router(services, recorder or Recorder(services), admin_keys, lambda: front.closing))
@@ -162,6 +164,13 @@ def _document_hot_routes(app: FastAPI) -> None:
     async def completions(body: CompletionRequest) -> dict[str, Any]:
         """OpenAI's completions, streamed or not."""
         raise InternalError("not served here")
+
+
+def _add_schema(app: FastAPI, keys: BearerKeys) -> None:
+    @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(keys.guard)])
+    async def schema() -> Response:
+        """What can be asked of this router, for programs."""
+        return JSONResponse(app.openapi())
 
 
 def _shape_errors(app: FastAPI) -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 class BearerKeys:
     """The keys that open a door. Without any, the door is open."""
 
+    #: What somebody hears who brought none, and who brought a wrong one.
+    _missing = "You didn't provide an API key: send it as 'Authorization: Bearer <key>'."
+    _wrong = "Incorrect API key provided."
+
     def __init__(self, keys: Iterable[SecretStr]) -> None:
         self._keys = tuple(key.get_secret_value().encode() for key in keys)
 
@@ -26,14 +30,14 @@ class BearerKeys:
         if not self._keys:
             return
         if authorization is None:
-            raise AuthenticationError("You didn't provide an API key: send it as 'Authorization: Bearer <key>'.")
+            raise AuthenticationError(self._missing)
         scheme, _, given = authorization.partition(b" ")
         given = given.strip()
         known = False
         for key in self._keys:  # all of them, so that time tells nothing
             known |= hmac.compare_digest(given, key)
         if scheme.lower() != b"bearer" or not known:
-            raise AuthenticationError("Incorrect API key provided.")
+            raise AuthenticationError(self._wrong)
 
     def guard(self, request: Request) -> None:
         """``check`` as a dependency of FastAPI's."""
@@ -43,6 +47,9 @@ class BearerKeys:
 
 class AdminKeys(BearerKeys):
     """The key of ``/admin``; without one it is open to those who can only come from this machine."""
+
+    _missing = "The admin API needs the admin token: send it as 'Authorization: Bearer <admin token>'."
+    _wrong = "Incorrect admin token provided."
 
     def __init__(self, token: SecretStr | None, *, reachable: bool) -> None:
         """``reachable`` False: anybody could connect and there is no token, so nobody may."""

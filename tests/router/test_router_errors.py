@@ -188,7 +188,13 @@ class TestKeys:
         for key, status in [("right", 401), ("boss", 200)]:
             response = await cluster.client.get("/admin/requests", headers={"authorization": f"Bearer {key}"})
             assert response.status_code == status
-        assert (await cluster.client.post("/admin/abort", json={"all": True})).status_code == 401
+        response = await cluster.client.post("/admin/abort", json={"all": True})
+        assert response.status_code == 401 and "needs the admin token" in response.json()["error"]["message"]
+
+    async def test_the_schema_is_for_clients(self, cluster: Cluster) -> None:
+        assert (await cluster.client.get("/openapi.json")).status_code == 401
+        answer = await cluster.client.get("/openapi.json", headers={"authorization": "Bearer right"})
+        assert answer.status_code == 200 and "/v1/completions" in answer.json()["paths"]
 
 
 class TestOpenToEverybody:
@@ -223,6 +229,9 @@ async def test_schema_and_pages(cluster: Cluster) -> None:
     schema = (await cluster.client.get("/openapi.json")).json()
     assert {"/v1/chat/completions", "/v1/completions", "/admin/requests", "/admin/abort"} <= set(schema["paths"])
     assert "ChatRequest" in schema["components"]["schemas"]
+    assert "/openapi.json" not in schema["paths"]
+    for page in ("/docs", "/redoc"):  # they would load scripts from elsewhere
+        assert (await cluster.client.get(page)).status_code == 404
     health = (await cluster.client.get("/health")).json()
     assert (health["models"], health["workers"], health["reachable_workers"]) == (["m"], 2, 2)
     assert (await cluster.client.get("/ready")).status_code == 200
