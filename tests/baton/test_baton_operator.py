@@ -194,10 +194,24 @@ def test_a_worker_that_is_down_is_down_first() -> None:
     assert worker_rows([worker("w", healthy=False, draining=True)])[0][2] == "down"
 
 
-@given(st.sets(st.text("ab", min_size=1, max_size=14), min_size=1))
+_IDS = st.text("ab", min_size=1, max_size=14)
+
+
+@given(st.sets(_IDS | _IDS.map("x://{}".format) | _IDS.map("y://{}".format), min_size=1))
 def test_what_is_shown_of_an_id_is_understood(ids: set[str]) -> None:
     for full, shown in shorten(ids).items():
         assert resolve(shown, ids, "request") == full
+
+
+def test_a_url_is_told_by_its_address() -> None:
+    urls = ["http://127.0.0.1:80", "http://127.0.0.1:8000", "https://d.example.org/base"]
+    assert sorted(shorten(urls).values()) == [
+        "127.0.0.1:80",
+        "127.0.0.1:8000",
+        "d.example.org/base",
+    ]
+    assert resolve("127.0.0.1:80", urls, "worker") == urls[0]
+    assert resolve("d.ex", urls, "worker") == urls[2]
 
 
 def test_an_empty_id_is_nobodys() -> None:
