@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -36,7 +37,11 @@ class NewWorker(Body):
     @field_validator("url")
     @classmethod
     def _url(cls, url: str) -> str:
-        return worker_url(url)
+        base_url = worker_url(url)
+        # Any word is the name of some machine; alone, it is more often a mistake than a worker on port 80.
+        if "://" not in url and urlsplit(base_url).port is None:
+            raise ValueError("worker addresses are host:port or http(s)://host:port")
+        return base_url
 
 
 class Forgotten(BaseModel):

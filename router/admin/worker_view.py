@@ -28,7 +28,7 @@ class WorkerView(BaseModel):
     models: list[str] | None = Field(description="null: not told yet.")
     tp: int = Field(description="Ranks of its engine.")
     compatibility_hash: str = Field(description="Only workers with equal hashes are paired.")
-    healthy: bool
+    healthy: bool = Field(description="No connection has failed since one was made, or none was tried yet.")
     draining: bool = Field(description="It is given nothing new.")
     left_out: bool = Field(description="So far only in this router: it has not announced it.")
     takes_work: bool = Field(description="It can be reached and does not drain.")

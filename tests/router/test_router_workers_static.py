@@ -65,7 +65,14 @@ async def test_the_same_worker_is_not_added_twice(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(
     ("url", "role"),
-    [("ftp://h:1", "decode"), ("http://u:p@h:1", "decode"), ("h:0", "both"), ("", "both"), ("h:1", "router")],
+    [
+        ("ftp://h:1", "decode"),
+        ("http://u:p@h:1", "decode"),
+        ("h:0", "both"),
+        ("", "both"),
+        ("nonsense", "both"),
+        ("h:1", "router"),
+    ],
 )
 async def test_what_is_no_worker_is_refused(cluster: Cluster, url: str, role: str) -> None:
     status, body = await add(cluster, url, role)
