@@ -118,9 +118,16 @@ def _config_option() -> click.Option:
 def _runner(section: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **flags: Any) -> int:
         from baton.configuration import CONFIG_VARIABLE, ConfigurationError
+        from baton.preflight import PreflightError, check_model
+        from workers.settings import WorkerSettings
 
         try:
             settings = _load(section, config, flags)
+            if isinstance(settings, WorkerSettings):
+                check_model(settings.model)
+        except PreflightError as error:
+            _complain([str(error)])
+            return EXIT_FAILED
         except ConfigurationError as error:
             return _complain(error.problems)
         if config is not None:

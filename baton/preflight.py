@@ -1,4 +1,4 @@
-"""What ``baton up`` checks before it starts anything."""
+"""What ``baton up``, and a worker of its own, checks before it starts anything."""
 
 from __future__ import annotations
 

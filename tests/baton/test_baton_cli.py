@@ -78,6 +78,11 @@ def test_a_wrong_command_line_is_one_line(arguments: list[str], line: str, capsy
     assert shown.err.count("\n") == 1
 
 
+def test_a_worker_without_a_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", "--model", "/nonexistent"]) == 1
+    assert capsys.readouterr().err == "baton: there is no model at /nonexistent\n"
+
+
 def test_the_reference_has_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings"]) == 0
     shown = capsys.readouterr().out
