@@ -104,10 +104,11 @@ async def _decode_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> flo
     name = cluster.up("decode")[-1]
     for pid in cluster.ranks(name):
         os.kill(pid, signal.SIGSTOP)
-    crowd.come(cluster.up("router")[0], NUM_READS, 2)
 
     async def only_it_is_left() -> bool:
-        return 0 < crowd.num_running == await num_leases(cluster)
+        if not crowd.num_running:  # the first ones, or those before all went to another D
+            crowd.come(cluster.up("router")[0], NUM_READS, 2)
+        return crowd.num_running == await num_leases(cluster) > 0
 
     await until(only_it_is_left)
     began_s = time.monotonic()
