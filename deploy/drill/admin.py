@@ -33,10 +33,10 @@ class Admin:
         return [worker for worker in self._ask(url, "workers")["workers"] if worker["healthy"]]
 
     def requests(self, url: str) -> list[Any]:
-        """The live requests of all routers. Raises DrillError when one of them is missing in it."""
+        """The live requests of all routers. Raises LookupError when one did not answer: not the whole list."""
         answer = self._ask(url, "requests")
         if answer["unreachable_routers"]:
-            raise DrillError(f"{url} does not reach {answer['unreachable_routers']}")
+            raise LookupError(f"{url} does not reach {answer['unreachable_routers']}")
         return list(answer["requests"])
 
     def num_leases(self, url: str) -> int:
