@@ -124,9 +124,13 @@ class LeaseClient:
         self._counts["release_asked"] += 1
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
-        """Until the deadline that the last renewal confirmed; None if the lease is not tracked."""
+        """Until the deadline that the last renewal confirmed; None if the lease is not tracked.
+
+        None also once that has passed: Redis does not answer then, and P, which hears as little, keeps the blocks for a
+        time that it alone knows.
+        """
         with self._changed:
-            return self._book.remaining_ms(engine_id, lease_id, self._clock())
+            return self._book.remaining_ms(engine_id, lease_id, self._clock()) or None
 
     def counters(self) -> Mapping[str, int]:
         """What happened so far: answers to renewals by state, leases tracked, read and lost, releases, failed calls."""

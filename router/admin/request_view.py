@@ -28,7 +28,9 @@ class RequestView(BaseModel):
     prefill_worker: str | None
     decode_worker: str | None
     lease_id: str | None
-    lease_remaining_ms: int | None = Field(description="Until P would free the blocks without a renewal.")
+    lease_remaining_ms: int | None = Field(
+        description="Until P would free the blocks without a renewal; null also while Redis is away and only P knows."
+    )
     num_tokens: int = Field(description="Tokens so far; streams only.")
     phases_ms: dict[str, float] = Field(description="Time spent in the states that it has left.")
 

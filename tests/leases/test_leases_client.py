@@ -59,6 +59,13 @@ class WatchedStore(MemoryLeaseStore):
             return self._renewed.wait_for(lambda: len(self.renewals) >= target, 20)
 
 
+class SilentStore(MemoryLeaseStore):
+    """A Redis that is away."""
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        raise LeaseStoreError("away")
+
+
 @asynccontextmanager
 async def renewing(store: LeaseStore, settings: Settings | None = None) -> AsyncIterator[LeaseClient]:
     client = LeaseClient(store, settings or Settings())
@@ -123,6 +130,16 @@ async def test_a_lease_untracked_while_its_end_is_on_its_way_is_not_reported() -
             assert len(store.renewals) or store.wait_for(1)
         client.untrack(ENGINE, "a")
         await asyncio.sleep(0)
+
+
+async def test_nobody_knows_how_long_a_lease_lasts_while_the_store_is_silent() -> None:
+    now_ms = 0
+    client = LeaseClient(SilentStore(), Settings(lease_duration_ms=6_000), clock=lambda: now_ms)
+    client.track(ENGINE, "a", never)
+    assert client.remaining_ms(ENGINE, "a") == 6_000
+    now_ms = 6_000
+    assert client.remaining_ms(ENGINE, "a") is None, "not 0: P keeps the blocks for redis_grace_ms"
+    await client.close()
 
 
 async def test_the_first_renewal_extends_what_p_granted(redis_url: str) -> None:
