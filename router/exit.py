@@ -56,14 +56,14 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
     spent = "".join(f", {phase} {facts[f'{phase}_ms']} ms" for phase in LIVE if facts[f"{phase}_ms"] is not None)
     log.log(
         logging.WARNING if x.progress.state is State.FAILED else logging.INFO,
-        "request %s %s after %.1f ms on %s and %s, %s%s model %r%s%s%s%s%s",
+        "request %s %s after %.1f ms on %s and %s, %s%s, model %r%s%s%s%s%s",
         x.request_id,
         x.progress.state,
         facts["total_ms"],
         facts["prefill_worker"] or "-",
         facts["decode_worker"] or "-",
         x.ask.path,
-        " streamed," if x.ask.stream else "",
+        " streamed" if x.ask.stream else "",
         x.ask.model,
         "" if facts["tokens"] is None else f", {x.num_tokens} tokens",
         "" if facts["ttft_ms"] is None else f", first after {facts['ttft_ms']} ms",

@@ -65,7 +65,9 @@ class TestAll:
         await cluster.add("decode")
         with caplog.at_level(logging.INFO, "baton.router"):
             await cluster.post({"model": "m", "prompt": "x", "max_tokens": 1}, "/v1/completions")
-            line = as_json(await only_record(cluster, caplog))
+            record = await only_record(cluster, caplog)
+        line = as_json(record)
+        assert ", /v1/completions, model 'm', " in record.getMessage()
         assert (line["state"], line["endpoint"], line["stream"]) == ("done", "/v1/completions", False)
         assert [line[name] for name in ("decode_worker", "tokens", "ttft_ms", "held_ms", "decoding_ms")] == [None] * 5
 
