@@ -114,7 +114,7 @@ async def _drain(worker: Worker, signals: _Signals, timeout_s: float) -> None:
     """Wait for what runs, unless somebody is in a hurry."""
     if signals.hurry.is_set():
         return
-    logger.info("draining, for at most %g s", timeout_s)
+    logger.info("draining, for at most %g s or until a second SIGTERM", timeout_s)
     draining = asyncio.create_task(worker.drain(), name="drain")
     hurry = asyncio.create_task(signals.hurry.wait())
     news: set[asyncio.Future[Any]] = {draining, hurry, worker.failed}

@@ -156,6 +156,20 @@ def test_a_rank_that_still_loads_leaves_too(folder_of: Callable[[str], Path]) ->
     assert process.wait() == 0
 
 
+def test_a_rank_ends_at_once_with_all_that_it_said() -> None:
+    lines = (
+        "import atexit, sys",
+        "from workers.rank import process",
+        "atexit.register(print, 'long after')",
+        "print('said', end='')",
+        "print('complained', end='', file=sys.stderr)",
+        "process.leave(3)",
+    )
+    done = subprocess.run([sys.executable, "-c", "; ".join(lines)], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "said")
+    assert done.stderr.endswith("complained")
+
+
 def test_the_link_needs_no_torch() -> None:
     code = "import sys, workers.rank.link; print(sorted({'torch', 'transformers', 'numpy', 'nixl'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)

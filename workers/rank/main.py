@@ -184,4 +184,4 @@ def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))
