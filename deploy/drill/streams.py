@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 TIMEOUT_S = 60.0
-#: Enough for a stream to be under way when something dies: one or two seconds.
-MAX_TOKENS = 400
+#: Enough for a stream to be under way when something dies: a few seconds.
+MAX_TOKENS = 800
 QUESTION: Any = [{"role": "user", "content": "What is a lease?"}]
 
 #: Outcomes: the whole answer; the connection broke; the text is not that of the answer. Others are codes of errors.
