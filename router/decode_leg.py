@@ -38,7 +38,7 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
         worker = await _find(x, prefilled, failed)
         if worker is None:
             _start_again(x)
-            may_try_again(x, x.last_error or UpstreamError("The prefill worker lost the blocks."), died=False)
+            may_try_again(x, x.last_error or UpstreamError("The prefill worker lost the blocks."), None)
             return None
         x.on(Event.DECODE_SENT)
         hit("router.decode.chosen")
@@ -55,7 +55,7 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
                 num_attempts += 1
                 if num_attempts >= x.services.settings.max_decode_attempts:
                     raise x.last_error from None
-                may_try_again(x, x.last_error, died=died)
+                may_try_again(x, x.last_error, worker if died else None)
             if prefilled and (num_failed_reads >= MAX_FAILED_READS or not _blocks_are_left(x, error)):
                 if num_failed_reads >= MAX_FAILED_READS and x.prefill_worker is not None:
                     x.failed_prefill.add(x.prefill_worker)

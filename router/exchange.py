@@ -37,6 +37,7 @@ class Exchange:
         "answer",
         "ask",
         "bodies",
+        "dead_engines",
         "decode_worker",
         "engine_id",
         "failed_decode",
@@ -47,7 +48,6 @@ class Exchange:
         "lost",
         "num_bytes",
         "num_chunks",
-        "num_deaths",
         "num_prefills",
         "num_resumed",
         "num_retries",
@@ -103,8 +103,8 @@ class Exchange:
         #: Times that another worker went on with a broken stream; one is wanted now.
         self.num_resumed = 0
         self.is_resuming = False
-        #: Workers that died, or lost the connection, with the request on them.
-        self.num_deaths = 0
+        #: Engines that died, or lost the connection, with the request on them.
+        self.dead_engines: set[str] = set()
         self.num_tokens = 0
         self.num_chunks = 0
         self.num_prefills = 0

@@ -45,14 +45,14 @@ async def prefill(x: Exchange) -> PrefillAnswer | None:
         except (LegError, TryAnother) as error:
             leave_failed(x, worker, error)
             x.failed_prefill.add(worker)
-            _count(x, error)
+            _count(x, worker, error)
             x.on(Event.PREFILL_AGAIN)
             continue
         _take_over(x, worker, answer)
         return answer
 
 
-def _count(x: Exchange, error: LegError | TryAnother) -> None:
+def _count(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
     """Note the failure; raises what the client is told when it was the last attempt.
 
     A refused connection is no attempt: the worker is out for everybody until it answers again.
@@ -65,7 +65,7 @@ def _count(x: Exchange, error: LegError | TryAnother) -> None:
     x.num_prefills += 1
     if x.num_prefills >= x.services.settings.max_prefill_attempts:
         raise x.last_error
-    may_try_again(x, x.last_error, died=died)
+    may_try_again(x, x.last_error, worker if died else None)
 
 
 async def _find(x: Exchange) -> Worker:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, UpstreamError
+from router.placement.ports import key_of
 from router.request import Event
 from router.upstream import ConnectError, ConnectionLost
 
@@ -34,14 +35,18 @@ def has_died(error: Exception) -> bool:
     return isinstance(error, ConnectionLost) or (isinstance(error, ApiError) and error.code == _ENGINE_DEAD)
 
 
-def may_try_again(x: Exchange, error: ApiError, *, died: bool) -> None:
-    """A worker failed, and not only to be reached. Raises what the client is told when that was enough."""
+def may_try_again(x: Exchange, error: ApiError, dead: Worker | None) -> None:
+    """A worker failed, and not only to be reached; ``dead`` is the one that died of it, or with it.
+
+    Raises what the client is told when that was enough. Who is asked again before anybody knows of its death, and
+    breaks again, has died once.
+    """
     services = x.services
-    if died:
-        x.num_deaths += 1
-        if x.num_deaths >= services.settings.max_worker_deaths:
+    if dead is not None:
+        x.dead_engines.add(key_of(dead))
+        if len(x.dead_engines) >= services.settings.max_worker_deaths:
             raise UpstreamError(
-                f"{x.num_deaths} workers died or lost their connection while they had this request; "
+                f"{len(x.dead_engines)} workers died or lost their connection while they had this request; "
                 "it is not given to another one.",
                 code="worker_deaths",
             )
@@ -58,7 +63,7 @@ def break_off(x: Exchange, broken: BrokeOff) -> None:
     try:
         if x.num_resumed >= x.services.settings.max_resumes:
             raise error
-        may_try_again(x, error, died=broken.died)
+        may_try_again(x, error, x.decode_worker if broken.died else None)
     except ApiError:
         x.services.metrics.resumed["refused"] += 1
         raise

@@ -251,6 +251,14 @@ class TestPoison:
         assert cluster.services.metrics.resumed == {"resumed": 1, "failed": 0, "aborted": 0, "refused": 1}
         cluster.check_idle()
 
+    async def test_one_that_breaks_twice_has_died_once(self, cluster: Cluster) -> None:
+        """The only one there is: it is asked again before anybody can know that it is about to be gone."""
+        _, only = await fleet(cluster, "prefill", "decode")
+        only.script += [Reset(), Reset()]
+        assert (await cluster.post(chat())).status_code == 200
+        assert len(only.bodies) == 3
+        cluster.check_idle()
+
     async def test_an_engine_that_died_counts(self, cluster: Cluster) -> None:
         _, *victims = await fleet(cluster, "prefill", "decode", "decode", "decode")
         for victim in victims:
