@@ -6,6 +6,7 @@ import sys
 from typing import Protocol, TextIO
 
 from baton.output import say
+from baton.short_ids import MIN_SHOWN_CHARS
 from protocol.status import Failed, Progress, Ready, Status
 
 
@@ -66,6 +67,11 @@ def status_text(status: Status) -> str:
         case Progress(text):
             return text
         case Ready(url):
-            return f"ready on {url}" if url else "ready"
+            return f"ready on {url}{as_whom(status)}" if url else "ready"
         case Failed(error):
             return f"failed: {error}"
+
+
+def as_whom(ready: Ready) -> str:
+    """The beginning of a worker's id, by which ``baton drain`` and the lists of workers know it."""
+    return f" as {ready.worker_id[:MIN_SHOWN_CHARS]}" if ready.worker_id else ""

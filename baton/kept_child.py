@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.child import Child, ChildDiedError, ChildSpec, OnStatus
+from baton.display import as_whom
 from baton.restarts import Restarts
 from protocol.status import Ready
 
@@ -133,7 +134,7 @@ class KeptChild:
             return f"{self.name}: was not ready after {self._keeping.start_timeout_s:g} s"
         self._restarts.serves(time.monotonic())
         if first_ready.done():
-            self._keeping.on_news(f"{self.name}: serves again")
+            self._keeping.on_news(f"{self.name}: serves again{as_whom(ready)}")
         else:
             self._spec = self._keeping.next_spec(self._spec, ready)
             first_ready.set_result(ready)

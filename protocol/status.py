@@ -7,6 +7,7 @@ After ``ready`` a ``failed`` may still follow: the reason why a running process 
 History
 -------
 1: first version.
+2: ``ready`` has ``worker_id``.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ class Progress(msgspec.Struct, frozen=True, tag_field="event", tag="progress"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
-    """The process serves. ``url`` is the base URL of its public port, ``internal_url`` of its internal one, if any."""
+    """The process serves. ``url`` is the base URL of its public port, ``internal_url`` of its internal one, if any.
+
+    ``worker_id`` is what a worker announces itself as; it has a new one whenever it starts.
+    """
 
     url: str
     internal_url: str = ""
+    worker_id: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):

@@ -68,7 +68,7 @@ async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.s
     try:
         if not await _start(worker, signals):
             return None
-        pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url))
+        pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url, worker_id=worker.worker_id))
         logger.info("serving %s as %s on %s", settings.model_name, settings.role, worker.url)
         return await _until_told(worker, signals, settings.drain_timeout_s)
     except (RankError, TokenizerError) as error:

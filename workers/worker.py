@@ -92,6 +92,11 @@ class Worker:
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
+    def worker_id(self) -> str:
+        """What it announces itself as: new whenever it starts."""
+        return self._engine_id
+
+    @property
     def url(self) -> str:
         """Base URL of the public port, as others reach it."""
         return base_url(self._settings.advertised(self._settings.host), port_of(self._bound))

@@ -65,10 +65,12 @@ def test_lines_without_a_terminal() -> None:
     display = LineDisplay(stream)
     display.show("prefill-1", Progress("loading"))
     display.show("prefill-1", Ready("http://a:1"))
+    display.show("decode-1", Ready("http://a:2", worker_id="0123456789abcdef"))
     display.show("router", Failed("why"))
     assert stream.getvalue().splitlines() == [
         "prefill-1  loading",
         "prefill-1  ready on http://a:1",
+        "decode-1   ready on http://a:2 as 01234567",
         "router     failed: why",
     ]
 

@@ -185,7 +185,7 @@ def test_the_hash_of_the_compatibility_is_the_same_everywhere() -> None:
     ("message", "line"),
     [
         (status.Progress(text="loading"), b'{"event":"progress","text":"loading"}\n'),
-        (status.Ready(url="u"), b'{"event":"ready","url":"u","internal_url":""}\n'),
+        (status.Ready(url="u"), b'{"event":"ready","url":"u","internal_url":"","worker_id":""}\n'),
         (status.Failed(error="e"), b'{"event":"failed","error":"e"}\n'),
     ],
     ids=lambda v: type(v).__name__,
