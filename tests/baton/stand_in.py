@@ -2,7 +2,8 @@
 
 ``stand_in.py up [flags of baton up]`` is the command line with ``COMMAND`` pointing at this file.
 ``stand_in.py router|worker ... --status-fd N`` is a child. It takes SIGTERM as the real ones do and then appends its
-name to the file in ``STAND_IN_STOPPED``. ``STAND_IN_<NAME>`` (dashes as underscores) makes it misbehave:
+name to the file in ``STAND_IN_STOPPED``, as it does to the one in ``STAND_IN_SERVING`` when it is ready.
+``STAND_IN_<NAME>`` (dashes as underscores) makes it misbehave:
 ``fail`` says why it cannot start; ``crash`` ends with a traceback; ``deaf`` ignores SIGTERM; ``silent`` never is ready.
 ``STAND_IN_BROKEN`` names a file: once it exists nobody can start any more.
 """
@@ -58,10 +59,15 @@ def child(kind: str, flags: dict[str, str]) -> int:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", int(flags.get("--port", 0))), Models)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.write(fd, encode(Ready(f"http://127.0.0.1:{server.server_port}")))
+    _note("STAND_IN_SERVING", role)
     stop.wait()
-    with Path(os.environ["STAND_IN_STOPPED"]).open("a") as stopped:
-        stopped.write(f"{role}\n")
+    _note("STAND_IN_STOPPED", role)
     return 0
+
+
+def _note(variable: str, role: str) -> None:
+    with Path(os.environ[variable]).open("a") as file:
+        file.write(f"{role}\n")
 
 
 class Models(http.server.BaseHTTPRequestHandler):

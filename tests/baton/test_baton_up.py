@@ -219,7 +219,7 @@ def test_nobody_has_to_read_what_it_prints(start_up: StartUp, model_dir: str, fr
     up = start_up("--model", model_dir, "--port", str(free_port))
     up.until_line("loading")
     up.close_output()
-    up.until_served(free_port)
+    up.until_serving("router", "decode", "prefill")
     up.ctrl_c()
     assert up.finish() == (0, "")
     assert up.stopped() == ["router", "decode", "prefill"]

@@ -8,7 +8,6 @@ import secrets
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ class UpProcess:
         #: Temporary files of everything under it; a short path, since Redis puts a socket there.
         self.temporary = Path(tempfile.mkdtemp(prefix="baton-test-"))
         self.stopped_path = directory / "stopped"
+        self.serving_path = directory / "serving"
         self.log_dir = directory / "logs"
         name, value = self.mark.split("=")
         clean = {key: item for key, item in os.environ.items() if not key.startswith("BATON_")}
@@ -47,6 +47,7 @@ class UpProcess:
                 name: value,
                 "TMPDIR": str(self.temporary),
                 "STAND_IN_STOPPED": str(self.stopped_path),
+                "STAND_IN_SERVING": str(self.serving_path),
                 "PYTHONPATH": str(ROOT),
                 **environ,
             },
@@ -83,10 +84,10 @@ class UpProcess:
         os.dup2(nowhere, self._process.stdout.fileno())  # closes the pipe; ``communicate`` still has what it expects
         os.close(nowhere)
 
-    def until_served(self, port: int) -> None:
-        """Wait until somebody listens on the port. Fails when it ends before."""
+    def until_serving(self, *roles: str) -> None:
+        """Wait until these are ready, for those who do not read what it prints. Fails when it ends before."""
         while self._process.poll() is None:
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            if self.serving_path.exists() and set(roles) <= set(self.serving_path.read_text().split()):
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.05)
