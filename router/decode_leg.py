@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
 from router.attempt import LeaseLost, TryAnother, api_error, leave_failed, wait_for_room
+from router.events import END, EventCutter
 from router.placement import Prefilled, in_question, placeable
-from router.relay import MAX_EVENT_BYTES
 from router.request import Event
-from router.seen import ASK_NAMES, END
+from router.seen import ASK_NAMES
 from router.try_again import able, has_died, may_try_again
 from router.upstream import ConnectError, ConnectionLost, LegError
 from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
@@ -173,16 +173,16 @@ def _params(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
 async def _open_stream(x: Exchange, answer: Answer, num_events: int) -> bytes:
     """The first events, once they cannot be an error: an engine may open with a role and only then say it failed."""
     timeout_s = x.services.settings.first_byte_timeout_s
+    cutter = EventCutter()
     first = b""
     while True:
         data = await answer.chunk(timeout_s)
-        if not data:
-            raise ConnectionLost("the stream ended before it began")
-        first += data
-        failure = error_event(first)
+        events = cutter.feed(data) if data else cutter.rest()
+        failure = error_event(events)
         if failure is not None:
             raise TryAnother(failure) if may_try_another(failure.status) else failure
+        if not data:
+            raise ConnectionLost("the stream ended before it began")
+        first += events
         if first.count(END) >= num_events:
-            return first
-        if len(first) > MAX_EVENT_BYTES:
-            raise ConnectionLost("the stream's first event was larger than allowed")
+            return first + cutter.rest()

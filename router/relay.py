@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from protocol.errors import UpstreamError
 from protocol.failpoints import hit
 from router.attempt import is_the_workers_fault
+from router.events import END, EventCutter
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
-from router.seen import END
 from router.try_again import BrokeOff, break_off
 from router.upstream import LegError
 from router.worker_errors import LOOKS_FAILED, error_event, may_try_another
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from protocol.errors import ApiError
     from router.exchange import Exchange
     from router.seen import Seen
-
-#: Largest event of a worker's stream, bytes.
-MAX_EVENT_BYTES = 1 << 20
 
 
 async def relay(x: Exchange, first: bytes) -> bool:
@@ -68,12 +65,12 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
     clock = asyncio.get_running_loop().time
     # From the first token on: the wait for the second one is the hand-off, as a client feels it.
     last_s = reply.first_content_s
-    last = partial = b""
+    last = b""
+    cutter = EventCutter()
     failed: ApiError | None = None
     try:
         while data:
-            if partial or not data.endswith(END):
-                data, partial = _split(partial + data)
+            data = cutter.feed(data)
             if data:
                 # One event a token. The few others (role, usage, end) do not matter to a person who watches.
                 num_events = data.count(END)
@@ -96,7 +93,7 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
                 hit("router.relay.event")
             data = await answer.chunk()
     except LegError as error:
-        if failed is None:
+        if failed is None and not last.endswith(DONE_EVENT):  # after it nothing is missing but the end of the body
             raise BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error) from None
     if failed is not None or last.endswith(DONE_EVENT):
         return failed
@@ -112,11 +109,3 @@ async def _before_the_error(x: Exchange, seen: Seen, data: bytes) -> None:
         if good:
             x.num_tokens += num_good
             await x.reply.write(good)
-
-
-def _split(data: bytes) -> tuple[bytes, bytes]:
-    """The whole events, and the beginning of the next one. Raises BrokeOff when that is too long."""
-    end = data.rfind(END) + len(END) if END in data else 0
-    if len(data) - end > MAX_EVENT_BYTES:
-        raise BrokeOff(UpstreamError("The decode worker sent an event larger than allowed."))
-    return data[:end], data[end:]

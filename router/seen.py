@@ -11,13 +11,18 @@ import re
 
 import orjson
 
+from router.events import END, MAX_EVENT_BYTES, EventTooLarge
 from router.prefill_answer import DONE_EVENT
 
 #: What asks a worker for the lines.
 ASK_NAMES = ("x-baton-token-ids", "1")
-END = b"\n\n"
+#: Of the lines of one stream: a million tokens. One with more cannot be gone on with.
+MAX_IDS_BYTES = 8 << 20
+#: Of a stream's first events: where ``created`` is.
+_MAX_HEAD_BYTES = 1024
 _COLON = ord(":")
 _LAST_WORDS = b":end"
+_CACHED_KEY = b'"num_cached_tokens"'
 _CACHED = re.compile(rb'"num_cached_tokens":\s*\d+')
 _CREATED = re.compile(rb'"created":\s*(\d+)')
 
@@ -25,13 +30,14 @@ _CREATED = re.compile(rb'"created":\s*(\d+)')
 class Seen:
     """Of one stream, whatever workers it comes from. ``begun``: the client's answer has begun, its role is out."""
 
-    __slots__ = ("_first_events", "_first_params", "_ids", "_last_words", "_num_unnamed", "begun", "created", "named")
+    __slots__ = ("_cached", "_first_events", "_ids", "_last_words", "_num_unnamed", "begun", "created", "named")
 
     def __init__(self) -> None:
         self._ids = bytearray()
-        self._last_words = b""
+        self._last_words = bytearray()
         self._first_events = b""
-        self._first_params = b""
+        #: What P said of cached tokens; None before.
+        self._cached: bytes | None = None
         self._num_unnamed = 0
         self.begun = False
         #: Of the client's chunks, Unix seconds; 0: not known yet.
@@ -42,7 +48,7 @@ class Seen:
     def forget(self) -> None:
         """Nothing of it counts: the answer begins anew."""
         self._ids.clear()
-        self._first_params = b""
+        self._cached = None
         self.begun = False
         self.created = 0
 
@@ -53,25 +59,27 @@ class Seen:
 
     def cached_as_first(self, params: bytes) -> bytes:
         """P's parameters, but of cached tokens as many as the first P had found: that is what ``usage`` is to say."""
-        if not self._first_params:
-            self._first_params = params
+        found = _CACHED.search(params, max(0, params.rfind(_CACHED_KEY)))  # near the end of long lists
+        if self._cached is None:
+            self._cached = b"" if found is None else found[0]
             return params
-        first, last = _CACHED.search(self._first_params), _CACHED.search(params)
-        return params if first is None or last is None else params[: last.start()] + first[0] + params[last.end() :]
+        if found is None or not self._cached:
+            return params
+        return params[: found.start()] + self._cached + params[found.end() :]
 
     def leg(self, first: bytes, *, named: bool, opens: bool) -> None:
         """A worker's stream starts with ``first``. ``opens``: with a role, which nothing names."""
         self.named = named
-        self._last_words = b""
+        self._last_words.clear()
         self._num_unnamed = -1 if opens else 0
-        self._first_events = b"" if self.created else first
+        self._first_events = b"" if self.created else first[:_MAX_HEAD_BYTES]
 
     def take(self, data: bytes, num_events: int) -> bytes:
-        """Whole events of a worker that names tokens; what of them is for the client now."""
+        """Whole events of a worker that names tokens; what of them is for the client now. Raises EventTooLarge."""
         if num_events == 1 and data[0] == _COLON:  # nearly always
             end = data.find(b"\n")
             line = data[:end]
-            if line != _LAST_WORDS:
+            if line != _LAST_WORDS and len(self._ids) < MAX_IDS_BYTES:
                 self._ids += line
                 return data[end + 1 :]
         return self._take_many(data)
@@ -84,7 +92,10 @@ class Seen:
             shown = END.join([*map(self._note, shown.split(END)[:-1]), b""])
         self._last_words += data
         if self._last_words.endswith(DONE_EVENT):
-            shown, self._last_words = shown + self._last_words, b""
+            shown += bytes(self._last_words)
+            self._last_words.clear()
+        elif len(self._last_words) > MAX_EVENT_BYTES:
+            raise EventTooLarge("its last events were larger than allowed")
         return shown
 
     def _note(self, event: bytes) -> bytes:
@@ -93,7 +104,10 @@ class Seen:
             self._num_unnamed += 1
             return event
         line, _, event = event.partition(b"\n")
-        self._ids += line
+        if len(self._ids) < MAX_IDS_BYTES:
+            self._ids += line
+        else:
+            self._num_unnamed += 2  # one more than a role
         return event
 
     def can_go_on(self) -> bool:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from raw_worker import PIECE_BYTES, RawWorker
 from router_cluster import Cluster, chat, make_settings
 
+from router.events import MAX_EVENT_BYTES
 from router.http_client import MAX_HEAD_BYTES
-from router.relay import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

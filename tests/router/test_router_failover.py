@@ -214,6 +214,18 @@ class TestSilence:
         await eventually(lambda: d1.num_disconnects + d2.num_disconnects == 1)
         cluster.check_idle()
 
+    @pytest.mark.parametrize("then", ["die", "hang"])
+    async def test_a_d_that_dies_behind_its_last_word_is_not_replaced(self, cluster: Cluster, then: str) -> None:
+        """The client has the whole answer: nothing of it may come again."""
+        p, d = await fleet(cluster, "prefill", "decode")
+        token = b':8\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'
+        last = b':end\ndata: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+        text = await broken_raw(cluster, d, Raw([token, None, last], then=then))
+        assert (spoken(text), text.count("[DONE]")) == (word(0) + word(1), 1)
+        assert (len(p.bodies), len(d.bodies)) == (1, 1)
+        assert cluster.services.metrics.resumed["resumed"] == 0
+        cluster.check_idle()
+
 
 class TestPoison:
     """A request that kills whoever gets it."""

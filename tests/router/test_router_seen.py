@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.seen import END, Seen
+from router import seen as seen_module
+from router.events import END, MAX_EVENT_BYTES, EventTooLarge
+from router.seen import Seen
 
 ROLE = b'data: {"created":5,"role":1}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -88,3 +90,22 @@ def test_the_last_words_of_a_worker_that_died_in_them_are_forgotten() -> None:
     assert seen.take(text(2), 1) == stripped(text(2))
     assert seen.take(b"".join(LAST), 3) == b"".join(map(stripped, LAST))
     assert seen.ids() == [1, 2]
+
+
+def test_what_a_worker_makes_a_router_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "MAX_IDS_BYTES", 4)
+    seen = Seen()
+    seen.leg(b"", named=True, opens=True)
+    for _ in range(3):
+        assert seen.take(text(11), 1) == stripped(text(11))
+    assert seen.ids() == [11, 11]
+    assert not seen.can_go_on(), "one was not kept"
+
+
+def test_last_words_without_an_end_are_not_kept_for_ever() -> None:
+    seen = Seen()
+    seen.leg(b"", named=True, opens=False)
+    event = b'data: {"text":"%b"}\n\n' % (b"x" * (MAX_EVENT_BYTES // 2))
+    assert seen.take(LAST[0] + event, 2) == b""
+    with pytest.raises(EventTooLarge):
+        seen.take(event, 1)
