@@ -33,6 +33,8 @@ MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_LOGIT_BIAS = 1024
+#: What a completion whose client names no limit has at most; a chat goes on while there is room.
+COMPLETION_MAX_TOKENS = 16
 #: Ours: priorities are from its negative to it.
 MAX_PRIORITY = 1000
 #: Keys in one object: more than any has fields, few enough that one complaint for each is nothing.

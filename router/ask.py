@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol.openai import ChatRequest
+from protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest
 
 if TYPE_CHECKING:
     from protocol.openai import CompletionRequest
@@ -19,6 +19,7 @@ class Ask(msgspec.Struct, frozen=True):
     model: str
     stream: bool
     include_usage: bool
+    #: None: as many as fit.
     max_new_tokens: int | None
     priority: int
     user: str
@@ -41,12 +42,13 @@ class Ask(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, request: ChatRequest | CompletionRequest) -> Ask:
         """From a validated body."""
+        chat, wanted = isinstance(request, ChatRequest), request.max_new_tokens
         return cls(
-            chat=isinstance(request, ChatRequest),
+            chat=chat,
             model=request.model,
             stream=request.stream,
             include_usage=request.include_usage,
-            max_new_tokens=request.max_new_tokens,
+            max_new_tokens=COMPLETION_MAX_TOKENS if wanted is None and not chat else wanted,
             priority=request.priority,
             user=request.user or request.safety_identifier or "",
         )

@@ -159,6 +159,7 @@ class Exchange:
             elif await self._show_first(prefilled):
                 return
             first = await decode_leg.decode(self, prefilled)
+            prefilled = None  # a long prompt's ids, as long as the stream goes on
             if first is not None:
                 if await relay(self, first):
                     return

@@ -231,7 +231,7 @@ class StubWorker:
         params = body.get("kv_transfer_params") or {}
         if self.store is not None and params.get("lease_id"):
             self.store.reap(params["remote_engine_id"], [params["lease_id"]], [params["lease_id"]])
-        wanted = body.get("max_completion_tokens") or body.get("max_tokens") or 4
+        wanted = body.get("max_completion_tokens") or body.get("max_tokens") or (4 if chat else 16)
         if not body.get("stream"):
             return web.json_response(self._whole(chat, "".join(map(word, range(wanted))), wanted, "length"))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})

@@ -96,6 +96,20 @@ async def test_another_d_goes_on(cluster: Cluster, path: str, then: str, num_tok
     cluster.check_idle()
 
 
+async def test_the_last_token_of_a_completion_without_a_limit(cluster: Cluster) -> None:
+    """It has 16, and 15 of them are out: D could not take the blocks of the last one."""
+    p, d = await fleet(cluster, "prefill", "decode")
+    broken = StreamThen(14, "die")
+    d.script.append(broken)
+    request = asyncio.create_task(cluster.post({"model": "m", "prompt": "hi", "stream": True}, "/v1/completions"))
+    await cluster.until_state("decoding")
+    broken.go.set()
+    assert spoken((await request).text) == "".join(map(word, range(16)))
+    assert (len(p.bodies), len(d.bodies)) == (1, 2), "the last token is not handed over"
+    assert len(d.bodies[1]["kv_transfer_params"]["resume"]["token_ids"]) == 15
+    cluster.check_idle()
+
+
 @PATHS
 async def test_no_p_is_left_to_go_on_with(cluster: Cluster, path: str) -> None:
     p, d = await fleet(cluster, "prefill", "decode")

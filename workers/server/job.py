@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadRequestError, NotFoundError
-from protocol.openai import ChatRequest, R, Request, validate
+from protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from workers.engine.api import EngineRequest
 from workers.server.conversation import check_num_messages
 from workers.server.detokenizer import Detokenizer
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from workers.server.tokenizer import Tokenizer
 
 
-#: What ``/v1/completions`` gives a client that names no limit (OpenAI's default); a chat goes on while there is room.
-COMPLETION_MAX_TOKENS = 16
 #: Tokens of an answer that broke off, made text in one go on the event loop (about 1 ms).
 SKIP_TOKENS = 64
 
