@@ -27,6 +27,10 @@ class LeaseLost(Exception):
     """P no longer holds the blocks of a request that waits for a D."""
 
 
+class NoReader(Exception):
+    """Nobody is there who could read the blocks of a request that waits for a D, but others can take all of it."""
+
+
 class TryAnother(Exception):
     """A worker failed in a way that another one may not. ``error`` is for the client if nobody is left."""
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
-from router.attempt import LeaseLost, TryAnother, api_error, leave_failed, wait_for_room
+from router.attempt import LeaseLost, NoReader, TryAnother, api_error, leave_failed, wait_for_room
 from router.events import END, EventCutter
 from router.placement import Prefilled, in_question, placeable
 from router.request import Event
 from router.seen import ASK_NAMES
-from router.try_again import able, has_died, may_try_again
+from router.try_again import able, has_died, may_try_again, other_layout
 from router.upstream import ConnectError, ConnectionLost, LegError
 from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
 
@@ -38,7 +38,6 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
         worker = await _find(x, prefilled, failed)
         if worker is None:
             _start_again(x)
-            may_try_again(x, x.last_error or UpstreamError("The prefill worker lost the blocks."), None)
             return None
         x.on(Event.DECODE_SENT)
         hit("router.decode.chosen")
@@ -96,7 +95,7 @@ def _confirmed(x: Exchange) -> None:
 
 
 async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker]) -> Worker | None:
-    """The next D, place reserved; None when P's blocks are gone."""
+    """The next D, place reserved; None when P's blocks are gone, or no D that could read them is there any more."""
     services = x.services
     if x.place is not None:  # it skips P because there was room
         return x.place.worker
@@ -114,21 +113,33 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
         return route.readers(source) if source else able(x, route.decode)
 
     def pick(ahead: Ahead) -> Place | None:
-        workers = placeable(in_question(readers(), failed), need.fits, ahead, group)
+        asked = in_question(readers(), failed)
+        if source is not None and not asked and other_layout(x, source):
+            raise NoReader
+        workers = placeable(asked, need.fits, ahead, group)
         if not workers:
             return None
         worker = services.pick_decode.pick(workers, about)
         return services.pool.enter(worker, need.blocks_on(worker))
 
     if x.lost:
+        _lost(x)
         return None
     need.check(readers(), x.ask.prompt_param)
     try:
         worker = await wait_for_room(x, services.held_queue, pick, group)
     except LeaseLost:
+        _lost(x)
+        return None
+    except NoReader:
         return None
     x.decode_worker = worker
     return worker
+
+
+def _lost(x: Exchange) -> None:
+    """P's blocks are gone. Raises what the client is told when nothing more may be tried."""
+    may_try_again(x, x.last_error or UpstreamError("The prefill worker lost the blocks."), None)
 
 
 async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:

@@ -80,3 +80,22 @@ def break_off(x: Exchange, broken: BrokeOff) -> None:
 def able(x: Exchange, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
     """Those that can go on after what the client has seen; all of them while it has seen nothing."""
     return tuple(worker for worker in workers if worker.compatibility_hash) if x.seen.begun else workers
+
+
+def other_layout(x: Exchange, source: Worker) -> bool:
+    """A P and a D are there that are not of ``source``'s layout, and the budget has allowed to start again with them.
+
+    ``source``'s own is then left out: its P are there, but nobody who reads from them.
+    """
+    try:
+        route = x.services.pool.route(x.ask.model)
+    except ApiError:  # all of them left; new ones may come
+        return False
+    ours = source.compatibility_hash
+    others = (worker for worker in able(x, route.prefill) if worker.takes_work and worker.compatibility_hash != ours)
+    if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
+        return False
+    if not x.services.retry_budget.take(asyncio.get_running_loop().time()):
+        return False  # it waits on, as long as it may
+    x.failed_prefill.update(worker for worker in route.prefill if worker.compatibility_hash == ours)
+    return True

@@ -89,6 +89,32 @@ async def test_blocks_wait_for_a_d_that_can_read_them(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
+@pytest.mark.parametrize("gone", ["left", "unreachable", "drains"])
+async def test_the_last_d_of_a_layout_goes_while_blocks_wait_for_it(cluster: Cluster, gone: str) -> None:
+    """Nobody else can read them: the prompt is computed again where it can be, at once."""
+    old_p, old_d = await pair(cluster, "m", "old", limit=1)
+    hang = Hang()
+    old_d.script.append(hang)
+    asked = [asyncio.create_task(cluster.post(chat())) for _ in range(3)]
+    await cluster.until_state("held", 2)
+    new_p, new_d = await pair(cluster, "m", "new")
+    (seen,) = [one for one in cluster.services.pool if one.worker_id == old_d.name]
+    if gone == "left":
+        cluster.workers.remove(old_d)
+        cluster.announce()
+    elif gone == "unreachable":
+        cluster.services.pool.unreachable(seen)
+    else:
+        cluster.services.pool.leave_out(seen)
+    await eventually(lambda: num_asked(new_p, new_d) == [2, 2])
+    hang.release.set()
+    assert [(await one).status_code for one in asked] == [200] * 3
+    assert num_asked(old_p, old_d) == [3, 1]
+    if gone == "left":
+        cluster.workers.append(old_d)  # to be closed
+    cluster.check_idle()
+
+
 async def test_a_busy_model_does_not_hold_up_another(cluster: Cluster) -> None:
     (_, d), b = await pair(cluster, "a", "x", limit=1), await pair(cluster, "b", "y")
     hang = Hang()
