@@ -1,0 +1,28 @@
+"""What an ended lease held stays good until it is overwritten: a D that reads late is not refused for nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from workers.engine.block_pool import BlockPool
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_versions_outlive_the_lease(is_named: bool) -> None:
+    pool = BlockPool(4, 16, version_base=7)
+    blocks = pool.allocate(2)
+    if is_named:
+        for block in blocks:
+            pool.register(block, b"content %d" % block)
+    promised = pool.lease("a", blocks)
+    assert pool.end_lease("a")
+    assert [pool.version_of(block) for block in blocks] == promised
+    pool.allocate(4)
+    assert not {pool.version_of(block) for block in blocks} & set(promised)
+
+
+def test_versions_outlive_a_lease_that_is_taken_over() -> None:
+    pool = BlockPool(2, 16, version_base=7)
+    promised = pool.lease("a", pool.allocate(2))
+    blocks = pool.take_over("a")
+    assert [pool.version_of(block) for block in blocks] == promised

@@ -1,0 +1,53 @@
+"""Versions change before their blocks do: D would else accept what was overwritten while it read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from protocol.steps import NewSequence, Row, SamplingParams, Step
+from workers.rank.kv_cache import CacheShape, KVCache
+from workers.rank.runner import Runner
+from workers.rank.versions import VersionTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHAPE = CacheShape(num_kv_heads=1, num_layers=1, block_size=4, head_dim=2, dtype=torch.float32)
+BLOCK, VERSION = 1, 2**63 + 7
+
+
+class LookedAt(KVCache):
+    """A cache, and the version that the block had whenever something could be written."""
+
+    def __init__(self, versions: VersionTable) -> None:
+        super().__init__(SHAPE, 2, torch.device("cpu"))
+        self.versions = versions
+        self.found: list[int] = []
+
+    def look(self) -> None:
+        self.found.append(int(self.versions.array[BLOCK]))
+
+    def clear(self, block_ids: list[int]) -> None:
+        self.look()
+        super().clear(block_ids)
+
+
+class Writer:
+    """Where a model would write."""
+
+    vocab_size, max_model_len = 8, 8
+
+    def forward(self, cache: LookedAt, batch: object, ids: object, wanted: Sequence[int]) -> torch.Tensor:
+        cache.look()
+        return torch.zeros(len(wanted), self.vocab_size)
+
+
+def test_a_step_stores_versions_before_it_writes() -> None:
+    versions = VersionTable(2)
+    cache = LookedAt(versions)
+    writer: Any = Writer()
+    new = NewSequence(1, [1, 2], [], SamplingParams(temperature=0.0), [])
+    Runner(writer, cache, versions).execute(Step(1, [(BLOCK, VERSION)], [], [new], [Row(1, 0, 2, [BLOCK], True)]))
+    assert cache.found == [VERSION, VERSION]
