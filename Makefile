@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-faults test-compose serve bench clean
+.PHONY: help install lint format test test-faults test-mutations test-compose serve bench clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed  ## create .venv with everything pinned (again only when the pins change)
 
@@ -36,6 +36,9 @@ test: install  ## everything that needs no GPU, but for test-faults
 
 test-faults: install  ## kill processes of a whole Baton at the worst moments, and check every answer
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+
+test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
+	$(BIN)/python -m tests.faults.mutations $(ARGS)
 
 test-compose: install  ## the compose file, one of each kind killed amid streams; needs a Docker engine
 	$(BIN)/python -m deploy.drill $(ARGS)

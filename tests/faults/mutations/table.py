@@ -1,0 +1,337 @@
+"""The known-bad changes. When one of these files changes, the text here has to follow: a test compares them."""
+
+from __future__ import annotations
+
+from tests.faults.mutations.mutation import Change, Mutation
+
+_REAL = "tests/faults/model/test_faults_model_real_leases.py::"
+_SCHEDULER = "tests/engine/test_engine_scheduler.py::"
+_MACHINE = "tests/transfer/test_transfer_read_machine.py::"
+_GATHER = "tests/transfer/test_transfer_gather.py::"
+_HOLDER = "tests/leases/test_leases_holder.py::"
+_CONTRACT = "tests/leases/test_leases_store_contract.py::"
+_FLOW = "tests/router/test_router_flow.py::"
+_FAILOVER = "tests/router/test_router_failover.py::"
+_ENDS = "tests/router/test_router_ends.py::"
+_SEEN = "tests/router/test_router_seen.py::"
+_ABORTS = "tests/router/test_router_prefill_aborts.py"
+
+FENCE = (
+    Mutation(
+        "fence-removed",
+        "D takes whatever it has read, without comparing versions",
+        (
+            Change(
+                "workers/transfer/fence.py",
+                "return [int(i) for i in np.flatnonzero(expected != found)]",
+                "return []",
+            ),
+        ),
+        (_REAL + "test_blocks_that_were_overwritten_are_accepted_only_without_the_fence",),
+    ),
+    Mutation(
+        "one-table-is-enough",
+        "of several ranks that are read, the versions of the last one decide",
+        (Change("workers/transfer/read_machine.py", "self._all_equal &= equal", "self._all_equal = equal"),),
+        (_MACHINE + "test_one_unequal_table_makes_it_stale_once_all_are_compared",),
+    ),
+    Mutation(
+        "version-after-overwrite",
+        "P changes a block's version after it has overwritten the block",
+        (
+            Change("workers/rank/runner.py", "        self._versions.store(step.fresh)\n", ""),
+            Change(
+                "workers/rank/runner.py",
+                "        return StepResult(",
+                "        self._versions.store(step.fresh)\n        return StepResult(",
+            ),
+        ),
+        ("tests/rank/test_rank_versions_first.py",),
+    ),
+    Mutation(
+        "version-after-read",
+        "D changes the versions of blocks that a read fills only once the read has begun",
+        (
+            Change("workers/transfer/agent_loop.py", "            self._memory.versions.store(read.fresh)\n", ""),
+            Change(
+                "workers/transfer/agent_loop.py",
+                "        if ended.machine.tells_peer:\n",
+                "        self._memory.versions.store(read.fresh)\n        if ended.machine.tells_peer:\n",
+            ),
+        ),
+        ("tests/transfer/test_transfer_versions_first.py",),
+    ),
+    Mutation(
+        "version-at-release",
+        "a block's version changes when its lease ends, so that reads are refused that hold what was promised",
+        (
+            Change(
+                "workers/engine/block_pool.py",
+                "            self._retire(block)\n\n    def take_over",
+                "            self._versions[block] = self._next_version & _VERSION_MASK\n"
+                "            self._next_version += 1\n"
+                "            self._retire(block)\n\n    def take_over",
+            ),
+        ),
+        ("tests/engine/test_engine_lease_versions.py",),
+    ),
+    Mutation(
+        "stale-read-keeps-all",
+        "of a read that the fence refused, D keeps what comes before the last stale block, not the first",
+        (
+            Change(
+                "workers/engine/block_reads.py",
+                "first_bad = min(read[block] for block in stale)",
+                "first_bad = max(read[block] for block in stale)",
+            ),
+        ),
+        (
+            _SCHEDULER + "test_stale_blocks_are_counted_from_the_start_of_the_prompt_not_of_the_read",
+            _SCHEDULER + "test_a_stale_read_keeps_what_comes_before_the_first_stale_block",
+        ),
+    ),
+)
+
+READS = (
+    Mutation(
+        "blocks-reused-during-a-read",
+        "an aborted read's blocks are free at once, although NIXL may still write them",
+        (
+            Change(
+                "workers/engine/scheduler.py",
+                "            self._cancels[seq.read_id] = self._reads.cancel(seq)\n",
+                "            self._cancels[seq.read_id] = self._reads.cancel(seq)\n"
+                "            self.pool.free(seq.blocks)\n"
+                "            seq.blocks = []\n",
+            ),
+        ),
+        (_SCHEDULER + "test_an_aborted_read_keeps_its_blocks_until_it_has_ended",),
+    ),
+    Mutation(
+        "cancelled-read-ends-at-once",
+        "a cancelled read counts as ended while a piece of it is in flight",
+        (
+            Change(
+                "workers/transfer/read_machine.py",
+                "    (_S.READING, _E.CANCEL): _S.CANCELLING,",
+                "    (_S.READING, _E.CANCEL): _S.CANCELLED,",
+            ),
+        ),
+        (_MACHINE + "test_a_cancelled_read_ends_with_its_last_transfer",),
+    ),
+    Mutation(
+        "notification-counted-twice",
+        "a notification that arrives twice counts as two readers",
+        (
+            Change("workers/transfer/gather.py", "self.heard: set[int] = set()", "self.heard: list[int] = []"),
+            Change(
+                "workers/transfer/gather.py",
+                "if transfer is None or member in transfer.heard:",
+                "if transfer is None:",
+            ),
+            Change("workers/transfer/gather.py", "transfer.heard.add(member)", "transfer.heard.append(member)"),
+        ),
+        (
+            "tests/transfer/test_transfer_notices.py::test_all_readers_have_to_tell_and_none_counts_twice",
+            _GATHER + "test_any_order_of_any_reports_ends_every_transfer_once",
+        ),
+    ),
+    Mutation(
+        "failed-read-tells-p",
+        "D tells P that it has read although the read failed, so that the next D finds nothing",
+        (
+            Change(
+                "workers/transfer/read_machine.py",
+                "return self.state in {ReadState.DONE, ReadState.STALE}",
+                "return self.state is not ReadState.CANCELLED",
+            ),
+        ),
+        (_MACHINE + "test_a_failed_read_ends_with_its_last_transfer_and_the_peer_is_not_told",),
+    ),
+)
+
+LEASES = (
+    Mutation(
+        "freed-by-ps-own-deadline",
+        "P frees a lease's blocks when it believes the deadline to be over, whatever the store says of a renewal",
+        (
+            Change(
+                "leases/holder.py",
+                "        if status.state is LeaseState.HELD:\n",
+                "        if status.state is LeaseState.HELD and lease.deadline_ms > now_ms:\n",
+            ),
+        ),
+        ("tests/leases/test_leases_holder_late_renewal.py",),
+    ),
+    Mutation(
+        "freed-when-the-store-is-silent",
+        "P frees what is overdue as soon as the store does not answer, without the grace",
+        (
+            Change(
+                "leases/holder.py",
+                "if now_ms < self._silent_since_ms + self._grace_ms:",
+                "if now_ms < self._silent_since_ms:",
+            ),
+        ),
+        (_HOLDER + "test_silence_keeps_everything_for_the_grace_and_then_ends_what_is_overdue",),
+    ),
+    Mutation(
+        "renewal-of-one-engine",
+        "the router renews the leases of the first engine and of no other",
+        (
+            Change(
+                "leases/renewal.py",
+                "return [work for work in works if work is not None]",
+                "return [work for work in works if work is not None][:1]",
+            ),
+        ),
+        ("tests/leases/test_leases_renewal_engines.py",),
+    ),
+    Mutation(
+        "renewal-revives",
+        "a lease that was released can be renewed",
+        (Change("leases/scripts/renew.lua", "elseif score < 0 then", "elseif false then"),),
+        (_CONTRACT + "test_released_lease_is_due_at_once_and_cannot_be_held_again",),
+    ),
+    Mutation(
+        "deadline-by-ps-clock",
+        "a lease's deadline is counted by the clock of the machine that grants it, not by the clock of Redis",
+        (
+            Change(
+                "leases/redis_store.py",
+                "_run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
+                "import time\n\n            "
+                "_run(self._grant, keys, [int(time.time() * 1000) + duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
+            ),
+            Change("leases/scripts/grant.lua", "local deadline = now + ARGV[1]", "local deadline = tonumber(ARGV[1])"),
+        ),
+        ("tests/faults/test_faults_clocks.py::test_clocks_of_the_day_are_read_where_they_are_shown_only",),
+    ),
+    Mutation(
+        "outcome-overwritten",
+        "an outcome that was told may change: a late end of a lease that was read says expired",
+        (Change("leases/scripts/reap.lua", "outcome, 'PX', ARGV[1], 'NX')", "outcome, 'PX', ARGV[1])"),),
+        (_CONTRACT + "test_an_outcome_that_was_told_is_final",),
+    ),
+    Mutation(
+        "dead-routers-leases-kept",
+        "P keeps what a dead router's requests held until it expires",
+        (
+            Change(
+                "workers/kept_leases.py",
+                "        lease_ids = self._engine.leases_with(prefix)\n",
+                "        lease_ids: list[str] = []\n",
+            ),
+        ),
+        (
+            "tests/worker_server/test_worker_server_kept_leases.py::test_all_leases_of_a_prefix_are_dropped_granted_or_not",
+        ),
+    ),
+)
+
+ROUTER = (
+    Mutation(
+        "exit-keeps-the-lease",
+        "a request that is cancelled ends without a release of its lease",
+        (Change("router/exit.py", "    x.drop_lease()\n", ""),),
+        (_ENDS + "test_client_leaves",),
+    ),
+    Mutation(
+        "exit-can-be-cancelled",
+        "the exit awaits something before it gives back what is held, so that a second cancellation ends it there",
+        (
+            Change(
+                "router/front.py",
+                "            settle(x, error)\n",
+                "            await asyncio.sleep(0)\n            settle(x, error)\n",
+            ),
+        ),
+        ("tests/router/test_router_second_cancel.py",),
+    ),
+    Mutation(
+        "unread-answer-is-nobodys",
+        "P is not told of an answer that nobody will read, so its lease holds the blocks until it expires",
+        (
+            Change(
+                "router/exchange.py",
+                "            self.services.prefill_aborts.start(unread, self.request_id)\n",
+                "            pass\n",
+            ),
+        ),
+        (_ABORTS,),
+    ),
+    Mutation(
+        "failed-d-asked-again",
+        "a request whose D failed before its first byte is sent to the same D",
+        (Change("router/decode_leg.py", "            failed.add(worker)\n", ""),),
+        ("tests/router/test_router_other_d.py::test_before_its_first_byte",),
+    ),
+    Mutation(
+        "broken-d-asked-again",
+        "a stream whose D broke off goes on at the same D",
+        (Change("router/try_again.py", "        x.failed_decode.add(x.decode_worker)\n", "        pass\n"),),
+        ("tests/router/test_router_other_d.py::test_in_the_middle_of_a_stream",),
+    ),
+    Mutation(
+        "first-token-repeated",
+        "P's first token is not among those that a broken stream goes on after, so the client gets it twice",
+        (Change("router/seen.py", '        self._ids += b":%d" % token\n', ""),),
+        (_FAILOVER + "test_another_d_goes_on",),
+    ),
+    Mutation(
+        "ids-of-the-stream-not-kept",
+        "D's tokens are shown, but not kept for whoever may have to go on",
+        (Change("router/seen.py", "                self._ids += line\n", ""),),
+        (_SEEN + "test_every_cut_shows_the_same", _FAILOVER + "test_another_d_goes_on"),
+    ),
+    Mutation(
+        "last-words-sent-at-once",
+        "the end of a stream is sent before all of it is there, so a D that dies in it leaves half an end",
+        (
+            Change(
+                "router/seen.py",
+                "        if self._last_words.endswith(DONE_EVENT):\n",
+                "        if self._last_words:\n",
+            ),
+        ),
+        (_FAILOVER + "test_another_d_goes_on",),
+    ),
+    Mutation(
+        "renewed-for-ever",
+        "the router goes on renewing a lease whose blocks D has read",
+        (Change("router/decode_leg.py", "        x.services.leases.untrack(x.engine_id, x.lease_id)\n", ""),),
+        (_FLOW + "test_the_lease_is_kept_until_d_answers",),
+    ),
+    Mutation(
+        "kill-every-worker",
+        "a request may take one worker after the other with it",
+        (
+            Change(
+                "router/try_again.py",
+                "if len(x.dead_engines) >= services.settings.max_worker_deaths:",
+                "if len(x.dead_engines) < 0:",
+            ),
+        ),
+        ("tests/router/test_router_failover.py",),
+    ),
+    Mutation(
+        "clients-name-blocks",
+        "a client's own kv_transfer_params reach the workers, which read whatever memory it names",
+        (
+            Change("router/front.py", '    body.pop("kv_transfer_params", None)\n', ""),
+            Change("router/legs.py", 'if name != "kv_transfer_params" and body', "if body"),
+        ),
+        ("tests/router/test_router_client_params.py",),
+    ),
+    Mutation(
+        "cancellation-swallowed-once",
+        "a task that talks to Redis is cancelled once, which redis-py may swallow",
+        (
+            Change("registry/task_end.py", "    while not task.done():\n", "    if not task.done():\n"),
+            Change("registry/task_end.py", "await asyncio.wait({task}, timeout=AGAIN_S)", "await asyncio.wait({task})"),
+        ),
+        ("tests/registry/test_registry_task_end.py::test_a_task_that_swallows_cancellations_ends",),
+    ),
+)
+
+MUTATIONS = (*FENCE, *READS, *LEASES, *ROUTER)
