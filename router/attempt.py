@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from router.exchange import Exchange
+    from router.placement import Need
     from router.room_queue import Pick, RoomQueue, Waiter
     from router.workers import Worker
 
@@ -70,14 +71,14 @@ def _give_up(x: Exchange, waiter: Waiter) -> None:
     )
 
 
-async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Pick, group: Hashable) -> Worker:
+async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Pick, group: Hashable, need: Need) -> Worker:
     """A worker with a place reserved for this request, which now holds the place.
 
     Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
     """
     place = None if len(queue) else pick(Ahead())
     if place is None:
-        waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group, x.num_bytes)
+        waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group, x.num_bytes, need)
         waiter.may_be_refused = lambda: not x.reply.started
         timer = asyncio.get_running_loop().call_later(x.services.settings.held_timeout_s, _give_up, x, waiter)
         waiting = x.services.metrics.waiting

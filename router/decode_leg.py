@@ -102,7 +102,7 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
     source = x.prefill_worker if prefilled else None
     about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
 
-    group = (x.ask.model, source.compatibility_hash if source else x.seen.begun, frozenset(failed))
+    group = (x.ask.model, source and source.compatibility_hash, x.seen.begun, frozenset(failed))
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
@@ -127,7 +127,7 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
         return None
     need.check(readers(), x.ask.prompt_param)
     try:
-        worker = await wait_for_room(x, services.held_queue, pick, group)
+        worker = await wait_for_room(x, services.held_queue, pick, group, need)
     except LeaseLost:
         _lost(x)
         return None

@@ -99,7 +99,7 @@ async def _find(x: Exchange) -> Worker:
         return services.pool.enter(worker, need.blocks_on(worker))
 
     try:
-        worker = await wait_for_room(x, services.prefill_queue, pick, group)
+        worker = await wait_for_room(x, services.prefill_queue, pick, group, need)
     finally:
         held_back.end()
     x.prefill_worker = worker

@@ -8,6 +8,7 @@ however small they are: room grows there until it is enough.
 from __future__ import annotations
 
 import asyncio
+import math
 from bisect import insort
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from router.placement import Ahead
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    from router.placement import Need
     from router.workers import Place
 
     #: Reserves a place, or returns None when there is none now; notes then in ``Ahead`` what it waits for.
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 class Waiter:
     """One request that waits."""
 
-    __slots__ = ("_order", "_pick", "_queue", "future", "group", "may_be_refused", "num_bytes")
+    __slots__ = ("_order", "_pick", "_queue", "future", "group", "kind", "may_be_refused", "num_bytes", "num_tokens")
 
     def __init__(
         self,
@@ -35,12 +37,16 @@ class Waiter:
         order: tuple[int, int],
         group: Hashable,
         num_bytes: int,
+        need: Need | None,
     ) -> None:
         self._queue = queue
         self._pick = pick
         self._order = order
         #: Waiters of one group may be given the same workers: when one waits for all of them, so do those behind it.
         self.group = group
+        #: Of two of one kind, the one that needs more tokens finds no room where the other finds none. None: not known.
+        self.kind: Hashable = None if need is None else (group, need.exact, need.source)
+        self.num_tokens = 0 if need is None else need.num_tokens
         #: Of its body.
         self.num_bytes = num_bytes
         #: It can still be answered 429.
@@ -104,25 +110,43 @@ class RoomQueue:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def enter(self, pick: Pick, priority: int, number: int, group: Hashable, num_bytes: int = 0) -> Waiter:
-        """Wait for a place. ``number`` is the request's own, growing: its age."""
-        waiter = Waiter(self, pick, (-priority, number), group, num_bytes)
+    def enter(
+        self,
+        pick: Pick,
+        priority: int,
+        number: int,
+        group: Hashable,
+        num_bytes: int = 0,
+        need: Need | None = None,
+    ) -> Waiter:
+        """Wait for a place. ``number`` is the request's own, growing: its age. ``need``: what ``pick`` looks for."""
+        waiter = Waiter(self, pick, (-priority, number), group, num_bytes, need)
         insort(self._waiters, waiter)
         self.num_bytes += num_bytes
         self.wake()
         return waiter
 
     def wake(self) -> None:
-        """There may be room: offer it in order."""
+        """There may be room: offer it in order.
+
+        As long as nobody finds a place, nothing changes for those behind; so of one kind only who needs less than
+        all before is asked. Else a worker with little room would have every waiter asked, at every end of a request.
+        """
         if not self._waiters:
             return
         ahead, now_s, left = Ahead(), asyncio.get_running_loop().time(), []
+        smallest: dict[Hashable, int] = {}  # that found nothing, by kind
         for waiter in self._waiters:
-            if waiter.group in ahead.groups or not waiter.offer(ahead):
+            if waiter.group in ahead.groups or waiter.num_tokens >= smallest.get(waiter.kind, math.inf):
                 left.append(waiter)
-            else:
+            elif waiter.offer(ahead):
+                smallest.clear()
                 self.num_bytes -= waiter.num_bytes
                 self.pace.left(now_s)
+            else:
+                left.append(waiter)
+                if waiter.kind is not None:
+                    smallest[waiter.kind] = waiter.num_tokens
         self._waiters = left
 
     def forget(self, waiter: Waiter) -> None:

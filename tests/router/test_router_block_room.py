@@ -171,6 +171,60 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
         assert running or not waiting, "nobody waits for a worker where nothing runs"
 
 
+async def test_a_worker_with_little_room_does_not_have_everybody_asked() -> None:
+    """It is idle and nothing there will make room, so nobody's wait keeps those behind from being looked at."""
+    pool, stuck = WorkerPool(4), with_blocks("a", free=2)
+    queue, num_asked = RoomQueue(pool.leave), 0
+
+    def enter(number: int, num_blocks: int) -> Waiter:
+        need = of_blocks(num_blocks)
+        pick = picker([stuck], need, pool)
+
+        def counted(ahead: Ahead) -> Place | None:
+            nonlocal num_asked
+            num_asked += 1
+            return pick(ahead)
+
+        return queue.enter(counted, 0, number, "g", need=need)
+
+    large = [enter(number, 5 + number % 3) for number in range(100)]
+    num_asked = 0
+    queue.wake()
+    assert num_asked == 1, "the first of the smallest"
+    small = enter(100, 2)
+    assert small.future.done() and not any(waiter.future.done() for waiter in large)
+
+
+_STEPS = st.tuples(st.integers(1, 10), st.integers(0, 2), st.sampled_from(["a", "b", "ab"]), st.booleans())
+
+
+@given(st.lists(_STEPS, min_size=1, max_size=40), st.tuples(st.integers(1, 10), st.integers(1, 10)))
+def test_whom_a_queue_does_not_ask_would_have_found_nothing(
+    steps: list[tuple[int, int, str, bool]], free: tuple[int, int]
+) -> None:
+    told, untold = (asyncio.run(_places(steps, free, tells=tells)) for tells in (True, False))
+    assert told == untold
+
+
+async def _places(steps: list[tuple[int, int, str, bool]], free: tuple[int, int], *, tells: bool) -> list[list[str]]:
+    """Who has a place where after each step. ``tells``: the queue knows how much each needs."""
+    pool = WorkerPool(4)
+    workers = {name: with_blocks(name, free=num) for name, num in zip("ab", free, strict=True)}
+    queue, waiters, history = RoomQueue(pool.leave), list[Waiter](), list[list[str]]()
+    running: list[Place] = []
+    for number, (num_blocks, priority, group, ends) in enumerate(steps):
+        need = of_blocks(num_blocks)
+        pick = picker([workers[name] for name in group], need, pool, group)
+        waiters.append(queue.enter(pick, priority, number, group, need=need if tells else None))
+        running += [waiter.future.result() for waiter in waiters if waiter.future.done()]
+        history.append([place.worker.worker_id for place in running])
+        waiters = [waiter for waiter in waiters if not waiter.future.done()]
+        if ends and running:
+            pool.leave(running.pop(0))
+            queue.wake()
+    return history
+
+
 # --- through the router
 
 
