@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-faults test-mutations test-compose serve bench clean
+.PHONY: help install lint format test test-faults test-fuzz test-mutations test-compose serve bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-faults: install  ## kill processes of a whole Baton at the worst moments, a
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)
+
+test-fuzz: install  ## bad input, twenty times as much as make test has, other inputs in every run
+	BATON_FUZZ=long OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest tests/fuzz $(ARGS)
 
 test-compose: install  ## the compose file, one of each kind killed amid streams; needs a Docker engine
 	$(BIN)/python -m deploy.drill $(ARGS)
