@@ -215,7 +215,7 @@ class Exchange:
         """The first token was the last one."""
         if self.ask.stream:
             events = prefilled.first_events(self.ask, begun=self.seen.begun)
-            await self.reply.write(events + prefilled.last_events(self.ask))
+            await self.reply.write(events + self.seen.cached_as_first(prefilled.last_events(self.ask)))
             await self.reply.end()
         else:
             await self.reply.whole(200, b"application/json", prefilled.whole_body())

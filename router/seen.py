@@ -22,8 +22,8 @@ MAX_IDS_BYTES = 8 << 20
 _MAX_HEAD_BYTES = 1024
 _COLON = ord(":")
 _LAST_WORDS = b":end"
-_CACHED_KEY = b'"num_cached_tokens"'
-_CACHED = re.compile(rb'"num_cached_tokens":\s*\d+')
+_CACHED_KEY = b'cached_tokens"'
+_CACHED = re.compile(rb'cached_tokens":\s*(\d+)')
 _CREATED = re.compile(rb'"created":\s*(\d+)')
 
 
@@ -57,15 +57,15 @@ class Seen:
         self._ids += b":%d" % token
         self.begun = True
 
-    def cached_as_first(self, params: bytes) -> bytes:
-        """P's parameters, but of cached tokens as many as the first P had found: that is what ``usage`` is to say."""
-        found = _CACHED.search(params, max(0, params.rfind(_CACHED_KEY)))  # near the end of long lists
+    def cached_as_first(self, said: bytes) -> bytes:
+        """P's parameters, or the end of its answer, but with as many cached tokens as the first P had found."""
+        found = _CACHED.search(said, max(0, said.rfind(_CACHED_KEY)))  # near the end of long lists
         if self._cached is None:
-            self._cached = b"" if found is None else found[0]
-            return params
+            self._cached = b"" if found is None else found[1]
+            return said
         if found is None or not self._cached:
-            return params
-        return params[: found.start()] + self._cached + params[found.end() :]
+            return said
+        return said[: found.start(1)] + self._cached + said[found.end(1) :]
 
     def leg(self, first: bytes, *, named: bool, opens: bool) -> None:
         """A worker's stream starts with ``first``. ``opens``: with a role, which nothing names."""

@@ -192,6 +192,7 @@ class StubWorker:
     def _prefilled(self, chat: bool, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
         given = _given(body)
         answer = self._whole(chat, word(len(given)) if given else self.first_text, 1 + len(given), self.finish_reason)
+        answer["usage"]["prompt_tokens_details"] = {"cached_tokens": len(given)}
         if self.finish_reason == "stop":
             return {**answer, "kv_transfer_params": None}
         if self.is_full:
@@ -212,6 +213,7 @@ class StubWorker:
             lease_id = f"lease{self.name}{self.num_leases}"
             params |= {"lease_id": lease_id, "block_versions": [2**64 - 1, 2, 3]}
             params |= {"first_token": self.first_token + len(given), "output_token_ids": given}
+            params |= {"num_cached_tokens": len(given)}
             if self.store is not None:
                 self.store.grant(self.engine_id, [lease_id], 6000)
         return {**answer, "kv_transfer_params": params}

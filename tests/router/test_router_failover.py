@@ -147,6 +147,7 @@ async def test_p_gives_the_last_token_itself(cluster: Cluster) -> None:
     text = (await request).text
     assert spoken(text) == "".join(map(word, range(5)))
     assert text.count('"role"') == 1 and events(text)[-1] == "[DONE]"
+    assert events(text)[-2]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, "what the first P found"
     assert cluster.services.metrics.resumed["resumed"] == 1
     cluster.check_idle()
 

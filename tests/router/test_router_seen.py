@@ -80,6 +80,7 @@ def test_cached_tokens_are_those_of_the_first_prefill() -> None:
     assert seen.cached_as_first(b'{"num_cached_tokens":0,"x":1}') == b'{"num_cached_tokens":0,"x":1}'
     assert seen.cached_as_first(b'{"num_cached_tokens":128,"x":2}') == b'{"num_cached_tokens":0,"x":2}'
     assert seen.cached_as_first(b'{"x":2}') == b'{"x":2}'
+    assert seen.cached_as_first(b'{"cached_tokens": 128}') == b'{"cached_tokens": 0}', "of usage"
 
 
 def test_the_last_words_of_a_worker_that_died_in_them_are_forgotten() -> None:
