@@ -5,7 +5,8 @@ added has a default.
 
 History
 -------
-1: first version. Added since: ``WorkerRecord.tp``; what ``WorkerLoad`` says of remote engines (``peer...``).
+1: first version. Added since: ``WorkerRecord.tp`` and ``weights_fingerprint``; what ``WorkerLoad`` says of remote
+   engines (``peer...``).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     max_num_seqs: int
     #: Ranks of the engine.
     tp: int = 1
+    #: Engines with the same one sample the same tokens, whatever the layout of their blocks. Empty: not told.
+    weights_fingerprint: str = ""
 
 
 class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):

@@ -63,6 +63,7 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
             x.on(Event.DECODE_AGAIN)
             continue
         hit("router.decode.first_byte")
+        x.seen.come_from(worker.weights_fingerprint)
         _confirmed(x)
         return first
 
@@ -102,7 +103,7 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
     source = x.prefill_worker if prefilled else None
     about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
 
-    group = (x.ask.model, source and source.compatibility_hash, x.seen.begun, frozenset(failed))
+    group = (x.ask.model, source and source.compatibility_hash, x.seen.begun and x.seen.weights, frozenset(failed))
     need = about.need
 
     def readers() -> tuple[Worker, ...]:

@@ -72,7 +72,7 @@ async def _find(x: Exchange) -> Worker:
     services = x.services
     route = services.pool.route(x.ask.model)
     _check_reachable(x, route)
-    group = (x.ask.model, x.seen.begun, frozenset(x.failed_prefill))
+    group = (x.ask.model, x.seen.begun and x.seen.weights, frozenset(x.failed_prefill))
     need = x.prompt.need
     need.check(route.prefill, x.ask.prompt_param)
     if x.ask.max_new_tokens != 1:
@@ -145,6 +145,7 @@ def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     x.services.pool.worked(worker)
     x.vacate()
     x.num_prefills += 1
+    x.seen.come_from(worker.weights_fingerprint)
     x.engine_id = answer.summary.remote_engine_id
     x.lease_id = answer.summary.lease_id
     if answer.is_whole(x.ask):  # nothing is held; a lease that came all the same goes at the exit

@@ -30,7 +30,17 @@ _CREATED = re.compile(rb'"created":\s*(\d+)')
 class Seen:
     """Of one stream, whatever workers it comes from. ``begun``: the client's answer has begun, its role is out."""
 
-    __slots__ = ("_cached", "_first_events", "_ids", "_last_words", "_num_unnamed", "begun", "created", "named")
+    __slots__ = (
+        "_cached",
+        "_first_events",
+        "_ids",
+        "_last_words",
+        "_num_unnamed",
+        "begun",
+        "created",
+        "named",
+        "weights",
+    )
 
     def __init__(self) -> None:
         self._ids = bytearray()
@@ -40,6 +50,8 @@ class Seen:
         self._cached: bytes | None = None
         self._num_unnamed = 0
         self.begun = False
+        #: ``weights_fingerprint`` of the workers that it is from; counts once it has begun.
+        self.weights = ""
         #: Of the client's chunks, Unix seconds; 0: not known yet.
         self.created = 0
         #: The worker that streams now names its tokens.
@@ -51,6 +63,11 @@ class Seen:
         self._cached = None
         self.begun = False
         self.created = 0
+
+    def come_from(self, weights: str) -> None:
+        """What the client will see next is of a worker with these weights."""
+        if not self.begun:
+            self.weights = weights
 
     def add(self, token: int) -> None:
         """P's token, which goes to the client."""

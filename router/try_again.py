@@ -78,8 +78,15 @@ def break_off(x: Exchange, broken: BrokeOff) -> None:
 
 
 def able(x: Exchange, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
-    """Those that can go on after what the client has seen; all of them while it has seen nothing."""
-    return tuple(worker for worker in workers if worker.compatibility_hash) if x.seen.begun else workers
+    """Those that can go on after what the client has seen; all of them while it has seen nothing.
+
+    They have the weights that it is from: another revision of the model would go on with other tokens.
+    """
+    if not x.seen.begun:
+        return workers
+    return tuple(
+        worker for worker in workers if worker.compatibility_hash and worker.weights_fingerprint == x.seen.weights
+    )
 
 
 def other_layout(x: Exchange, source: Worker) -> bool:

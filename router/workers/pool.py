@@ -238,6 +238,7 @@ class WorkerPool:
                 engine_id=record.engine_id,
                 models=(record.model,),
                 compatibility_hash=record.compatibility_hash,
+                weights_fingerprint=record.weights_fingerprint,
                 internal_url=record.internal_url,
                 tp=record.tp,
                 breaker=Breaker(self._breaker_failures),

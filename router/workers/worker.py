@@ -24,6 +24,8 @@ class Worker:
     #: None: not told yet, any model is tried.
     models: tuple[str, ...] | None = None
     compatibility_hash: str = ""
+    #: Those with the same one sample the same tokens. Empty: not told.
+    weights_fingerprint: str = ""
     internal_url: str = ""
     #: Ranks of its engine.
     tp: int = 1

@@ -73,6 +73,7 @@ class Cluster:
         self.limits: dict[str, int] = {}
         #: Compatibility hashes, by worker.
         self.hashes: dict[str, str] = {}
+        self.weights: dict[str, str] = {}
         self.front = create_app(self.services, LeaseListing(self.store))
         self.server = RouterServer(self.front, self.services)
         self.probes = HealthProbes(self.services.upstream, self.services.pool)
@@ -80,15 +81,25 @@ class Cluster:
         self.client: httpx.AsyncClient
 
     async def add(
-        self, role: str, *, ours: bool = True, limit: int = 8, model: str = "m", digest: str = "hash"
+        self,
+        role: str,
+        *,
+        ours: bool = True,
+        limit: int = 8,
+        model: str = "m",
+        digest: str = "hash",
+        weights: str = "w",
     ) -> StubWorker:
-        """A new worker, announced as the registry would. Those of one ``digest`` can read from each other."""
+        """A new worker, announced as the registry would. Those of one ``digest`` can read from each other, those of one
+        ``weights`` can go on for each other.
+        """
         worker = StubWorker(role, ours=ours, store=self.store, name=f"{role[0]}{len(self.workers)}")
         worker.model = model
         await worker.start()
         self.workers.append(worker)
         self.limits[worker.name] = limit
         self.hashes[worker.name] = digest if ours else ""
+        self.weights[worker.name] = weights if ours else ""
         self.announce()
         return worker
 
@@ -108,6 +119,7 @@ class Cluster:
                 url=worker.url,
                 internal_url=worker.url if worker.ours else "",
                 compatibility_hash=self.hashes[worker.name],
+                weights_fingerprint=self.weights[worker.name],
                 max_model_len=1000,
                 block_size=16,
                 num_blocks=10,

@@ -49,6 +49,36 @@ async def broken_off(
     return (await request).text
 
 
+async def replaced(cluster: Cluster, path: str, weights: str) -> tuple[str, StubWorker]:
+    """The stream whose D dies when all there is else is of another layout, and the D of that."""
+    d, _ = await fleet(cluster, "decode", "prefill")
+    act = StreamThen(2, "die")
+    d.script.append(act)
+    request = asyncio.create_task(cluster.post(body_for(path), path))
+    await cluster.until_state("decoding")
+    await cluster.add("prefill", digest="new", weights=weights)
+    other = await cluster.add("decode", digest="new", weights=weights)
+    act.go.set()
+    return (await request).text, other
+
+
+@PATHS
+async def test_another_layout_of_the_same_weights_goes_on(cluster: Cluster, path: str) -> None:
+    text, other = await replaced(cluster, path, "w")
+    check_whole(text, path)
+    assert other.bodies
+    cluster.check_idle()
+
+
+@PATHS
+async def test_other_weights_do_not_go_on(cluster: Cluster, path: str) -> None:
+    """As while a model is replaced by another revision of the same name: its tokens would be others."""
+    text, other = await replaced(cluster, path, "others")
+    check_whole(text, path)
+    assert not other.bodies
+    cluster.check_idle()
+
+
 async def broken_raw(cluster: Cluster, d: StubWorker, raw: Raw) -> str:
     d.script.append(raw)
     request = asyncio.create_task(cluster.post(body_for(CHAT)))
