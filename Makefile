@@ -35,7 +35,7 @@ test: install  ## everything that needs no GPU, but for test-faults
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not faults" $(ARGS)
 
 test-faults: install  ## kill processes of a whole Baton at the worst moments, and check every answer
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m faults $(ARGS)
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)

@@ -105,7 +105,7 @@ def test_no_request_fails_while_workers_come_and_go(up: RealUpProcess) -> None:
     assert up.pids() == {}
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_it_serves_on_whoever_is_killed(up: RealUpProcess) -> None:
     port = port_of(up)
     scale(up, "decode=2")

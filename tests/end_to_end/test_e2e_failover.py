@@ -9,6 +9,7 @@ import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import pytest_asyncio
 import reference
 from stack import MODEL, Stack, eventually, stopped
@@ -16,7 +17,7 @@ from stack import MODEL, Stack, eventually, stopped
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    import pytest
+pytestmark = pytest.mark.faults
 
 NUM_TOKENS = 160
 #: Chunks that every client has before somebody dies.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Several processes for each of two cores, and each answer is asked for a second time.
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 #: Leases so long that no expiry helps; whoever renews them has to know how long they are.
 LEASE_MS = 60_000
 #: Far less than that, and far more than any of these things takes.
