@@ -17,9 +17,9 @@ from stack import MODEL, Stack, stopped
 from registry.announcement import WORKERS
 from registry.redis_registry import RedisRegistry
 
-#: An entry of the registry that is not taken back would stay until long after the test.
 pytestmark = pytest.mark.faults
 
+#: An entry of the registry that is not taken back would stay until long after the test.
 FLAGS = {"dtype": "float32", "registry-ttl-ms": 600_000}
 
 
