@@ -119,7 +119,7 @@ class Cluster:
                 url=worker.url,
                 internal_url=worker.url if worker.ours else "",
                 compatibility_hash=self.hashes[worker.name],
-                weights_fingerprint=self.weights[worker.name],
+                weights_fingerprint=self.weights.get(worker.name, ""),
                 max_model_len=1000,
                 block_size=16,
                 num_blocks=10,
