@@ -88,15 +88,8 @@ async def three(redis_url: str, workers: Announced, **settings: Any) -> AsyncIte
 
 @pytest_asyncio.fixture
 async def workers(redis_url: str) -> AsyncIterator[Announced]:
-    made = Announced(redis_url)
-    await made.p.start()
-    await made.d.start()
-    await made.announce()
-    yield made
-    await made.p.stop()
-    await made.d.stop()
-    await made.registry.close()
-    made.store.close()
+    async with Announced(redis_url) as made:
+        yield made
 
 
 async def test_requests_and_leases_of_all_routers(redis_url: str, workers: Announced) -> None:

@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 import pytest
@@ -85,6 +85,18 @@ class Announced:
         self.p = StubWorker("prefill", store=self.store, name="p")
         self.d = StubWorker("decode", store=self.store, name="d")
 
+    async def __aenter__(self) -> Self:
+        await self.p.start()
+        await self.d.start()
+        await self.announce()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.p.stop()
+        await self.d.stop()
+        await self.registry.close()
+        self.store.close()
+
     async def announce(self) -> None:
         for worker in (self.p, self.d):
             record = WorkerRecord(
@@ -108,15 +120,8 @@ class Announced:
 
 @pytest_asyncio.fixture
 async def announced(redis_url: str) -> AsyncIterator[Announced]:
-    made = Announced(redis_url)
-    await made.p.start()
-    await made.d.start()
-    await made.announce()
-    yield made
-    await made.p.stop()
-    await made.d.stop()
-    await made.registry.close()
-    made.store.close()
+    async with Announced(redis_url) as made:
+        yield made
 
 
 async def until_workers(url: str, count: int) -> None:
