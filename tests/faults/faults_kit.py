@@ -98,7 +98,8 @@ class TailoredCluster(Cluster):
         argv = [*self.command(name), *COMMAND, "router" if self.kinds[name] == "router" else "worker"]
         for flag, value in self.flags(name).items():
             argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-        environ = {key: value for key, value in os.environ.items() if not key.startswith("BATON_")}
+        # Other tests' UCX_NET_DEVICES would be taken for the user's: no process would leave its namespace.
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(("BATON_", "UCX_", "NIXL_"))}
         environ |= {"BATON_REDIS_URL": self.redis.url, **self.environ(name)}
         child = Child(ChildSpec(name, tuple(argv), environ), self.folder / f"{name}.log", lambda *_: None)
         await child.start()
@@ -145,15 +146,18 @@ async def under_load(
 
 
 async def until_in_every_state(cluster: Cluster) -> None:
-    """Wait until requests have been seen in every state, and are in three of them now."""
+    """Wait until requests have been seen in every state, and are in three of them now. TimeoutError says which."""
     seen: set[str] = set()
-    async with asyncio.timeout(STATES_TIMEOUT_S):
-        while True:
-            now = await _states(cluster) & STATES
-            seen |= now
-            if seen == STATES and len(now) >= NUM_STATES:
-                return
-            await asyncio.sleep(POLL_S)
+    try:
+        async with asyncio.timeout(STATES_TIMEOUT_S):
+            while True:
+                now = await _states(cluster)
+                seen |= now
+                if seen >= STATES and len(now & STATES) >= NUM_STATES:
+                    return
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise TimeoutError(f"in {STATES_TIMEOUT_S:.0f} s requests were seen {sorted(seen)} only") from None
 
 
 async def _states(cluster: Cluster) -> set[str]:
