@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from baton.torture.nemesis import by_kind
@@ -61,7 +62,10 @@ def rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
     others = by_kind(fault for fault in outcome.faults if not fault.is_kill)
     yield from ((name, str(count)) for name, count in others.items())
     yield "requests", str(len(outcome.judged))
-    yield from ((f"  {verdict}", str(verdicts[verdict])) for verdict in Verdict)
+    for verdict in Verdict:
+        yield f"  {verdict}", str(verdicts[verdict])
+        if verdict is Verdict.ALLOWED:
+            yield from ((f"    {code}: {why}", str(count)) for (why, code), count in allowed(outcome).items())
     yield "questions left out, whose answers hang on rounding", str(outcome.num_unclear)
     yield "processes that ended by themselves", told(outcome.surprises)
     yield "blocks, leases or requests left over", told(f"{name}: {what}" for name, what in outcome.held.items())
@@ -69,6 +73,16 @@ def rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
     for cause, times_ms in outcome.costs.items():
         middle, most = statistics.median(times_ms), max(times_ms)
         yield f"blocks free after {cause}", f"{middle:.0f} ms (p50), {most:.0f} ms (max) of {len(times_ms)}"
+
+
+def allowed(outcome: Outcome) -> dict[tuple[str, str], int]:
+    """How many errors each rule excused with each code."""
+    counts = Counter(
+        (judgement.why, attempt.error["code"])
+        for attempt, judgement in outcome.judged
+        if judgement.verdict is Verdict.ALLOWED
+    )
+    return dict(sorted(counts.items()))
 
 
 def told(lines: Iterable[str]) -> str:

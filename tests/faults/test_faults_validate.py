@@ -141,6 +141,20 @@ def test_the_report_counts_and_tells_the_story_of_what_is_wrong(tmp_path: Any) -
     assert "kill decode-1" in told and "router-0: request ab12 failed" in told and "cd34" not in told
 
 
+def test_the_report_splits_the_errors_that_were_allowed_by_rule_and_code() -> None:
+    deaths = [fault("kill", "decode", 11.0)] * 3
+    outcome = Outcome(Plan(seed=7, kills=3), faults=[*deaths, fault("stop", "router", 8.0, 11.0)])
+    seen = [
+        attempt(),
+        *(attempt(Ending.ERROR, error=error(code)) for code in ("aborted", "engine_dead", "upstream_error", "aborted")),
+    ]
+    outcome.judged = [(each, judge(each, EXPECTED, outcome.faults)) for each in seen]
+    split = {name: count for name, count in rows(outcome) if name.startswith("    ")}
+    assert list(split.values()) == ["1", "1", "2"] and outcome.verdicts[Verdict.ALLOWED] == 4
+    codes = [name.strip().partition(":")[0] for name in split]
+    assert codes == ["engine_dead", "upstream_error", "aborted"]
+
+
 def test_the_same_seed_asks_the_same() -> None:
     assert make_asks(3, 20) == make_asks(3, 20) != make_asks(4, 20)
 
