@@ -41,6 +41,7 @@ def create_public_app(
     metrics: WorkerMetrics,
     load: Callable[[], WorkerLoad],
     max_body_bytes: int,
+    max_messages: int,
     on_change: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """What clients and the router talk to. The two hot endpoints are plain ASGI: a token costs no framework.
@@ -51,7 +52,7 @@ def create_public_app(
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
     app.include_router(pages(identity, health, load, metrics))
-    jobs = Jobs(identity, tokenizer)
+    jobs = Jobs(identity, tokenizer, max_messages)
     serving = Serving(engine, leases, identity, metrics, on_change)
     chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_body_bytes)
     completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_body_bytes)

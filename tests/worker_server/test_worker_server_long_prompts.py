@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from worker_server_kit import MODEL, chat, completion, fast_tokenizer, front, render, tokens_of
 
 from protocol.openai import ChatRequest, validate
-from workers.server.conversation import MAX_MESSAGES, MAX_PARTS
+from workers.server.conversation import PARTS_PER_MESSAGE
 from workers.server.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 
 PROSE = "the runner holds the baton until the other one has it. "
 FITS = 10**9
+#: Not the default.
+MAX_MESSAGES = 300
+MAX_PARTS = PARTS_PER_MESSAGE * MAX_MESSAGES
 
 
 class Counting:
@@ -141,7 +144,7 @@ async def test_a_client_is_told_that_it_is_too_long(body: dict[str, Any]) -> Non
     ],
 )
 async def test_too_many_messages_are_refused(messages: list[Any], words: str) -> None:
-    async with front() as worker:
+    async with front(max_messages=MAX_MESSAGES) as worker:
         response = await worker.http.post("/v1/chat/completions", json={"model": MODEL, "messages": messages})
     error = response.json()["error"]
     assert (response.status_code, error["param"], error["code"]) == (400, "messages", "array_above_max_length")
@@ -149,6 +152,6 @@ async def test_too_many_messages_are_refused(messages: list[Any], words: str) ->
 
 
 async def test_as_many_messages_as_are_allowed_get_as_far_as_the_tokenizer() -> None:
-    async with front() as worker:
+    async with front(max_messages=MAX_MESSAGES) as worker:
         response = await worker.http.post("/v1/chat/completions", json=many(MAX_MESSAGES))
     assert response.json()["error"]["code"] == "context_length_exceeded"

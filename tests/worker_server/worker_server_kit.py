@@ -260,7 +260,7 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def front(
-    script: list[int] | None = None, *, token: str | None = None, max_body_bytes: int = 2**20
+    script: list[int] | None = None, *, token: str | None = None, max_body_bytes: int = 2**20, max_messages: int = 2048
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
     from pydantic import SecretStr
@@ -292,6 +292,7 @@ async def front(
         metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}),
         load=engine.load,
         max_body_bytes=max_body_bytes,
+        max_messages=max_messages,
     )
     internal = create_internal_app(
         engine=engine,

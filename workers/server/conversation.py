@@ -6,22 +6,21 @@ from typing import Any
 
 from protocol.errors import BadRequestError
 
-#: Messages of one request.
-MAX_MESSAGES = 2048
-#: Text parts of all of its messages together.
-MAX_PARTS = 4 * MAX_MESSAGES
+#: Text parts for each message that is allowed, counted over all messages together.
+PARTS_PER_MESSAGE = 4
 
 
-def check_num_messages(body: dict[str, Any]) -> None:
+def check_num_messages(body: dict[str, Any], max_messages: int) -> None:
     """Raise BadRequestError for too many messages or parts; anything else that is wrong is left to validation."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return
-    if len(messages) > MAX_MESSAGES:
-        raise _too_many("messages", MAX_MESSAGES)
+    if len(messages) > max_messages:
+        raise _too_many("messages", max_messages)
     contents = (message.get("content") for message in messages if isinstance(message, dict))
-    if sum(len(content) for content in contents if isinstance(content, list)) > MAX_PARTS:
-        raise _too_many("parts of messages", MAX_PARTS)
+    max_parts = PARTS_PER_MESSAGE * max_messages
+    if sum(len(content) for content in contents if isinstance(content, list)) > max_parts:
+        raise _too_many("parts of messages", max_parts)
 
 
 def _too_many(what: str, limit: int) -> BadRequestError:
