@@ -9,7 +9,7 @@ from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamE
 from router.admission import retry_after_s
 from router.placement import Ahead
 from router.upstream import ConnectError, LegError, LegTimeout
-from router.worker_errors import READ_FAILED
+from router.worker_errors import ABORTED, READ_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from router.workers import Worker
 
 
-#: D tells the first one of P's blocks; the second is a worker's way to say that it takes nothing new.
-_NOT_ITS_FAULT = frozenset({READ_FAILED, "draining"})
+#: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.
+_NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
 
 
 class LeaseLost(Exception):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
+from router.aborted import is_aborted, wait_out
 from router.attempt import LeaseLost, NoReader, TryAnother, api_error, leave_failed, wait_for_room
 from router.events import END, EventCutter
 from router.placement import Prefilled, in_question, placeable
@@ -45,9 +46,12 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
             first = await _first_bytes(x, worker, prefilled)
         except (LegError, TryAnother) as error:
             leave_failed(x, worker, error)
-            failed.add(worker)
             x.services.metrics.retries["decode"] += 1
             x.last_error = api_error(error)
+            if is_aborted(x.last_error):
+                await _was_aborted(x, x.last_error)
+                return None
+            failed.add(worker)
             num_failed_reads += isinstance(error, TryAnother) and error.error.code == READ_FAILED
             died = has_died(error.error if isinstance(error, TryAnother) else error)
             if died or not isinstance(error, ConnectError):  # refused: the worker is out until it answers again
@@ -82,6 +86,13 @@ def _start_again(x: Exchange) -> None:
     x.drop_lease()
     x.on(Event.PREFILL_AGAIN)
     x.services.metrics.retries["prefill_again"] += 1
+
+
+async def _was_aborted(x: Exchange, error: ApiError) -> None:
+    """Nobody failed, so no attempt counts. Whoever had D end it had P give up its blocks as well."""
+    x.num_prefills -= 1
+    _start_again(x)
+    await wait_out(x, error)
 
 
 def _confirmed(x: Exchange) -> None:
@@ -172,7 +183,7 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
     if answer.status == 200:
         return data
     error = from_worker(answer.status, data, answer.retry_after)
-    raise TryAnother(error) if may_try_another(answer.status) else error
+    raise TryAnother(error) if may_try_another(error) else error
 
 
 def _params(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
@@ -192,7 +203,7 @@ async def _open_stream(x: Exchange, answer: Answer, num_events: int) -> bytes:
         events = cutter.feed(data) if data else cutter.rest()
         failure = error_event(events)
         if failure is not None:
-            raise TryAnother(failure) if may_try_another(failure.status) else failure
+            raise TryAnother(failure) if may_try_another(failure) else failure
         if not data:
             raise ConnectionLost("the stream ended before it began")
         first += events

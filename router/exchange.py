@@ -46,6 +46,7 @@ class Exchange:
         "last_error",
         "lease_id",
         "lost",
+        "num_aborted",
         "num_bytes",
         "num_chunks",
         "num_prefills",
@@ -108,6 +109,8 @@ class Exchange:
         self.num_tokens = 0
         self.num_chunks = 0
         self.num_prefills = 0
+        #: Times that a worker aborted it and it was tried again.
+        self.num_aborted = 0
         #: Legs tried again, of either kind.
         self.num_retries = 0
         self.failed_prefill: set[Worker] = set()

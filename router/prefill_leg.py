@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from protocol.failpoints import hit
+from router.aborted import is_aborted, wait_out
 from router.attempt import TryAnother, api_error, leave_failed, wait_for_room
 from router.held_back import HeldBack
 from router.placement import Direct, in_question, placeable
@@ -44,28 +45,32 @@ async def prefill(x: Exchange) -> PrefillAnswer | None:
             answer = await _ask(x, worker)
         except (LegError, TryAnother) as error:
             leave_failed(x, worker, error)
+            x.services.metrics.retries["prefill"] += 1
+            x.last_error = api_error(error)
+            if is_aborted(x.last_error):
+                x.on(Event.PREFILL_AGAIN)
+                await wait_out(x, x.last_error)
+                continue
             x.failed_prefill.add(worker)
-            _count(x, worker, error)
+            _count(x, x.last_error, worker, error)
             x.on(Event.PREFILL_AGAIN)
             continue
         _take_over(x, worker, answer)
         return answer
 
 
-def _count(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
-    """Note the failure; raises what the client is told when it was the last attempt.
+def _count(x: Exchange, told: ApiError, worker: Worker, error: LegError | TryAnother) -> None:
+    """Note the failure; raises ``told``, or worse, when it was the last attempt.
 
     A refused connection is no attempt: the worker is out for everybody until it answers again.
     """
-    x.services.metrics.retries["prefill"] += 1
-    x.last_error = api_error(error)
     died = has_died(error.error if isinstance(error, TryAnother) else error)
     if isinstance(error, ConnectError) and not died:
         return
     x.num_prefills += 1
     if x.num_prefills >= x.services.settings.max_prefill_attempts:
-        raise x.last_error
-    may_try_again(x, x.last_error, worker if died else None)
+        raise told
+    may_try_again(x, told, worker if died else None)
 
 
 async def _find(x: Exchange) -> Worker:
@@ -127,7 +132,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     if answer.status != 200:
         x.unread_prefill = ""
         error = from_worker(answer.status, data, answer.retry_after)
-        raise TryAnother(error) if may_try_another(answer.status) else error
+        raise TryAnother(error) if may_try_another(error) else error
     try:
         prefilled = PrefillAnswer(data, hand_off=hand_off, ours=ours)
         if prefilled.summary.lease_id:

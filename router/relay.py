@@ -77,7 +77,7 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
                 last = data
                 if failed is None and LOOKS_FAILED in data:
                     failed = error_event(data)
-                    if failed is not None and seen is not None and may_try_another(failed.status):
+                    if failed is not None and seen is not None and may_try_another(failed):
                         await _before_the_error(x, seen, data)
                         raise BrokeOff(failed)
                 if seen is not None:

@@ -9,6 +9,7 @@ from protocol.errors import ApiError, UpstreamError
 from router.placement.ports import key_of
 from router.request import Event
 from router.upstream import ConnectError, ConnectionLost
+from router.worker_errors import ABORTED
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
@@ -67,7 +68,7 @@ def break_off(x: Exchange, broken: BrokeOff) -> None:
     except ApiError:
         x.services.metrics.resumed["refused"] += 1
         raise
-    if x.decode_worker is not None:
+    if x.decode_worker is not None and error.code != ABORTED:  # which others wanted
         x.failed_decode.add(x.decode_worker)
     x.vacate()  # closes the connection: should that worker come back, it can do no harm
     x.seen.begun = True

@@ -28,6 +28,8 @@ _STATUSES = range(100, 600)
 
 #: D's code for "P's blocks could not be read".
 READ_FAILED = "kv_read_failed"
+#: A worker's code for a request that it was told to end.
+ABORTED = "aborted"
 
 
 class WorkerError(ApiError):
@@ -59,9 +61,9 @@ def from_worker(status: int, body: bytes, retry_after: bytes = b"") -> ApiError:
     return WorkerError(status, error, float(retry_after) if _SECONDS.fullmatch(retry_after) else None)
 
 
-def may_try_another(status: int) -> bool:
-    """The same request may succeed on another worker."""
-    return status >= 500 or status < 400 or status in _TRY_ANOTHER or status in _NOT_THE_CLIENTS
+def may_try_another(error: ApiError) -> bool:
+    """The same request may succeed on another worker, or later."""
+    return error.status >= 500 or error.status in _TRY_ANOTHER | _NOT_THE_CLIENTS or error.code == ABORTED
 
 
 def error_event(events: bytes) -> ApiError | None:
