@@ -51,7 +51,7 @@ async def ask_once(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Mann
         attempt.ending = Ending.LEFT
     except TimeoutError:
         attempt.ending = Ending.LEFT if leaving.expired() else Ending.HUNG
-    except AnswerError as error:
+    except (AnswerError, ValueError) as error:  # ValueError: what aiohttp raises for a line over its limit
         attempt.ending, attempt.error = Ending.ERROR, str(error)
     except (aiohttp.ClientError, OSError):
         attempt.ending = Ending.BROKEN
@@ -118,7 +118,7 @@ def take(answer: Answer, body: dict[str, Any]) -> None:
             answer.logprobs += _logprobs(choice.get("logprobs") or {})
         if usage := body.get("usage"):
             answer.num_tokens = usage["prompt_tokens"], usage["completion_tokens"]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise AnswerError(f"not an answer: {error!r} in {str(body)[:200]}") from error
 
 

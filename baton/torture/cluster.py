@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import aiohttp
 
@@ -19,13 +20,16 @@ from demo import MODEL_DIR, MODEL_NAME
 from protocol.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
 STOP_TIMEOUT_S = 5.0
+#: A process that does not serve after this many seconds never will, however busy the machine.
+START_TIMEOUT_S = 300.0
 #: Between two questions to a process that has no event for us.
 POLL_S = 0.02
 REDIS = "redis"
 Flags = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,10 @@ class Process:
     internal_url: str = ""
     up: bool = False
     failpoints: str = ""
+    #: Since when it has served, seconds of ``time.monotonic``.
+    served_s: float = 0.0
+    #: Bytes of the log from earlier starts under the same name.
+    log_from: int = 0
     #: Why it has ended, once it has.
     why: str = ""
 
@@ -61,6 +69,13 @@ class Process:
     def pid(self) -> int:
         assert self.child.pid is not None
         return self.child.pid
+
+    def has_died_as_armed(self) -> bool:
+        """Whether it or a rank of it was killed by its failpoint: its last words are in the log."""
+        if not self.failpoints or self.child.log_path is None:
+            return False
+        last_words = f"failpoint {self.failpoints.partition('=')[0]}: kill"
+        return last_words.encode() in self.child.log_path.read_bytes()[self.log_from :]
 
 
 class Cluster:
@@ -110,24 +125,30 @@ class Cluster:
     async def start(self, name: str, *, failpoints: str = "", num_workers: int = 1) -> None:
         """Start a process that does not run; returns when it serves. A router then knows so many workers.
 
-        Raises ChildDiedError when it ends instead.
+        Raises ChildDiedError when it ends instead, or does not come to serve.
         """
-        kind = self.kinds[name]
-        flags = {
-            "redis-url": self.redis.url,
-            **(self._router_flags() if kind == "router" else self._worker_flags(kind)),
-        }
-        child = start_spec(name, "router" if kind == "router" else "worker", flags, self.folder, failpoints)
+        child = self.child(name, failpoints)
         await child.start()
-        process = self.processes[name] = Process(child, failpoints=failpoints)
+        assert child.log_path is not None
+        process = Process(child, failpoints=failpoints, log_from=child.log_path.stat().st_size)
+        self.processes[name] = process
         watcher = asyncio.create_task(self._watch(name, process), name=f"end of {name}")
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
-        ready = await child.ready()
+        ready = await in_time(name, child.ready())
         process.url, process.internal_url = ready.url, ready.internal_url
-        if kind == "router":
-            await self._until_it_knows(process, num_workers)
-        process.up = True
+        if self.kinds[name] == "router":
+            await in_time(name, self._until_it_knows(process, num_workers))
+        if process.why:  # it was ready, and has died since
+            raise ChildDiedError(process.why)
+        process.up, process.served_s = True, time.monotonic()
+
+    def child(self, name: str, failpoints: str) -> Child:
+        """What is run under a name; not started yet."""
+        kind = self.kinds[name]
+        flags = self._router_flags() if kind == "router" else self._worker_flags(kind)
+        verb = "router" if kind == "router" else "worker"
+        return start_spec(name, verb, {"redis-url": self.redis.url, **flags}, self.folder, failpoints)
 
     def _worker_flags(self, role: str) -> Flags:
         own = {
@@ -166,11 +187,9 @@ class Cluster:
 
     # --- what may be done to a process
 
-    def signal(self, name: str, number: signal.Signals) -> None:
-        """To the process itself, without its ranks, if it lives."""
-        pid = self.redis.pid if name == REDIS else self.processes[name].pid
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+    def signal(self, name: str, number: signal.Signals) -> bool:
+        """To the process itself, without its ranks; False when it does not live."""
+        return send(self.redis.pid if name == REDIS else self.processes[name].pid, number)
 
     def stop(self, name: str) -> None:
         """It stands still until ``go_on``; its ranks do not."""
@@ -180,21 +199,14 @@ class Cluster:
         """After ``stop``; otherwise nothing."""
         self.signal(name, signal.SIGCONT)
 
-    def kill_rank(self, name: str, rank: int = 0) -> None:
-        """SIGKILL to one rank of a worker, if it has that."""
-        with suppress(ProcessLookupError):
-            os.kill(self.ranks(name)[rank], signal.SIGKILL)
-
     def ranks(self, name: str) -> list[int]:
-        """The process ids of a worker's ranks, in their order. Raises ProcessLookupError when they are gone."""
+        """The process ids of a worker's ranks, in their order; none when they are gone."""
         pid = self.processes[name].pid
         try:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            found = {rank_of(int(child)): int(child) for child in children}
-        except OSError as error:
-            raise ProcessLookupError(name) from error
-        if not found:
-            raise ProcessLookupError(name)
+        except OSError:
+            return []
+        found = {rank: int(child) for child in children if (rank := rank_of(int(child))) is not None}
         return [found[rank] for rank in sorted(found)]
 
     def restart_redis(self) -> None:
@@ -225,6 +237,24 @@ class Cluster:
             return body
 
 
+async def in_time(name: str, serves: Awaitable[T]) -> T:
+    """What is awaited until a process serves. Raises ChildDiedError when that does not come."""
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            return await serves
+    except TimeoutError:
+        raise ChildDiedError(f"{name}: does not serve after {START_TIMEOUT_S:g} s") from None
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """A signal to a process; False when there is none."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def start_spec(name: str, verb: str, flags: Mapping[str, Any], folder: Path, failpoints: str = "") -> Child:
     """A child that is not started yet, with no settings but these."""
     argv = [*COMMAND, verb]
@@ -235,9 +265,11 @@ def start_spec(name: str, verb: str, flags: Mapping[str, Any], folder: Path, fai
     return Child(ChildSpec(name, tuple(argv), environ), folder / f"{name}.log", lambda *_: None)
 
 
-def rank_of(pid: int) -> int:
-    """A rank's number stands in the start parameters on its command line."""
-    spec = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2]
-    rank = json.loads(spec).get("rank", 0)
-    assert isinstance(rank, int)
-    return rank
+def rank_of(pid: int) -> int | None:
+    """A rank's number stands in the start parameters on its command line; None when this is none, or not any more."""
+    try:
+        spec = json.loads(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2])
+    except (OSError, IndexError, ValueError):
+        return None
+    rank = spec.get("rank", 0) if isinstance(spec, dict) else None
+    return rank if isinstance(rank, int) else None

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from baton.child import ChildDiedError
 from baton.embedded_redis import EmbeddedRedisError
 from baton.output import say
-from baton.torture.costs import CostError
 from baton.torture.reference import ReferenceError
 from baton.torture.report import print_report
-from baton.torture.storm import Outcome, Plan, storm
+from baton.torture.storm import Outcome, Plan, StormError, storm
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +26,7 @@ def torture(plan: Plan, report: Path | None) -> int:
         outcome = asyncio.run(storm(plan, folder, lambda line: say(line, sys.stdout)))
     except KeyboardInterrupt:
         return 130
-    except (ChildDiedError, EmbeddedRedisError, ReferenceError, CostError) as error:
+    except (ChildDiedError, EmbeddedRedisError, ReferenceError, StormError) as error:
         print(f"baton: {error} (logs in {folder})", file=sys.stderr)
         return 1
     _print(outcome, report, folder)

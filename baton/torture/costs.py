@@ -17,10 +17,14 @@ from baton.torture.settle import SETTLE_S, what_is_held
 from registry.task_end import end_task
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable, Sequence
 
     from baton.torture.cluster import Cluster
     from baton.torture.nemesis import Nemesis
+
+    #: Milliseconds that one of these took.
+    Way = Callable[[Cluster, Nemesis, "_Crowd"], Awaitable[float]]
 
 #: Streams of the client that leaves and of the router that dies; requests of which D reads some when it dies.
 NUM_STREAMS, NUM_READS = 4, 9
@@ -32,36 +36,50 @@ class CostError(Exception):
     """What was to be measured did not come about. One line for a person."""
 
 
-async def measure(cluster: Cluster, nemesis: Nemesis, tokens: Sequence[int], rounds: int) -> dict[str, list[float]]:
+async def measure(
+    cluster: Cluster, nemesis: Nemesis, rng: random.Random, tokens: Sequence[int], rounds: int
+) -> dict[str, list[float]]:
     """Milliseconds by cause, of so many rounds on a cluster where nothing else happens. Raises CostError."""
     found: dict[str, list[float]] = {}
-    ways = {"a client left": _client_leaves, "a router died": _router_dies, "a D died": _decode_dies}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as http:
-        for cause, way in ways.items():
-            for number in range(rounds):
-                crowd = _Crowd(cluster, http, tokens, number)
+        for cause, way in _possible(cluster).items():
+            for _ in range(rounds):
+                crowd = _Crowd(cluster, http, rng, tokens)
                 try:
                     found.setdefault(cause, []).append(await way(cluster, nemesis, crowd))
+                except CostError as error:
+                    raise CostError(f"{cause}: {error}") from None
                 finally:
                     await crowd.leave()
                     await nemesis.heal()
     return found
 
 
+def _possible(cluster: Cluster) -> dict[str, Way]:
+    """What can be measured: the last one of a kind does not die, since nobody would be left to go on."""
+    ways: dict[str, Way] = {"a client left": _client_leaves}
+    if len(cluster.up("router")) > 1:
+        ways["a router died"] = _router_dies
+    if len(cluster.up("decode")) > 1:
+        ways["a D died"] = _decode_dies
+    return ways
+
+
 class _Crowd:
     """Streams that run at the same time."""
 
-    def __init__(self, cluster: Cluster, http: aiohttp.ClientSession, tokens: Sequence[int], number: int) -> None:
+    def __init__(
+        self, cluster: Cluster, http: aiohttp.ClientSession, rng: random.Random, tokens: Sequence[int]
+    ) -> None:
         self.attempts: list[Attempt] = []
         self.tasks: list[asyncio.Task[None]] = []
-        self._cluster, self._http, self._tokens, self._number = cluster, http, tokens, number
+        self._cluster, self._http, self._rng, self._tokens = cluster, http, rng, tokens
 
     def come(self, router: str, count: int, max_tokens: int) -> None:
-        """So many clients more, at this router, each with a prompt of its own."""
+        """So many clients more, at this router, each with a prompt that nobody has cached."""
         url = self._cluster.processes[router].url
         for _ in range(count):
-            first = (self._number * 31 + len(self.tasks)) * 7
-            prompt = [self._tokens[(first + i * 3) % len(self._tokens)] for i in range(300)]
+            prompt = self._rng.choices(self._tokens, k=300)
             body = {"prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}
             attempt = Attempt(0, router, True, time.monotonic())
             self.attempts.append(attempt)
@@ -150,7 +168,7 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
     try:
         async with asyncio.timeout(SETTLE_S):
             while True:
-                with suppress(aiohttp.ClientError):
+                with suppress(aiohttp.ClientError, TimeoutError):
                     if await check():
                         return
                 await asyncio.sleep(LOOK_S)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import redis
 
 from baton.child import ChildDiedError
-from baton.torture.cluster import REDIS
+from baton.torture.cluster import REDIS, START_TIMEOUT_S, send
+from baton.torture.deck import Deck
 from baton.torture.records import Fault
 from protocol.failpoints import FAILPOINTS
 
@@ -21,27 +22,16 @@ if TYPE_CHECKING:
 
     from baton.torture.cluster import Cluster
 
-#: How often each thing happens, of 100. ``rank``: a rank of a worker is killed. ``empty``: Redis forgets everything.
-DECK = {
-    ("kill", "decode"): 30,
-    ("kill", "prefill"): 12,
-    ("kill", "router"): 22,
-    ("kill", REDIS): 8,
-    ("rank", "decode"): 6,
-    ("rank", "prefill"): 4,
-    ("stop", "decode"): 4,
-    ("stop", "prefill"): 3,
-    ("stop", "router"): 4,
-    ("stop", REDIS): 3,
-    ("empty", REDIS): 4,
-}
 #: Seconds that something stands still. A router of which nothing is heard for about 3.5 s is given up by the others.
 STOP_S = (0.3, 5.0)
 #: The share of processes that are started again with a failpoint at which they die, and after how many hits at most.
 FAILPOINT_SHARE = 0.2
-#: Cards from which the next one is taken that can be played: with all of them, what is always possible comes too often.
-HAND = 12
-MAX_HITS = 12
+MAX_HITS = 8
+#: For so many seconds one that is armed is not hurt otherwise, so that it comes by its failpoint.
+ARMED_S = 10.0
+#: Longest time, in seconds, until everything that was killed has ended and serves again; and in which nothing can be
+#: hurt because it has not. It is longer than starting may take.
+HEAL_S = START_TIMEOUT_S + 60.0
 #: Which failpoints a process of a kind comes by.
 PREFIXES = {"prefill": ("worker.",), "decode": ("rank.",), "router": ("router.",)}
 
@@ -49,22 +39,22 @@ PREFIXES = {"prefill": ("worker.",), "decode": ("rank.",), "router": ("router.",
 class Nemesis:
     """``run`` hurts the cluster until it has killed often enough or long enough; ``heal`` ends it.
 
-    What dies is started again at once. A kind keeps one process that is not touched, unless ``spares_last`` is False.
+    What dies is started again at once. A kind keeps one process that is not touched.
     """
 
-    def __init__(
-        self, cluster: Cluster, seed: int, *, spares_last: bool = True, failpoint_share: float = FAILPOINT_SHARE
-    ) -> None:
+    def __init__(self, cluster: Cluster, seed: int, *, failpoint_share: float = FAILPOINT_SHARE) -> None:
         self.faults: list[Fault] = []
-        #: Processes that ended although nobody had told or armed them to, with the reason.
+        #: Processes that ended although nobody had told or armed them to, that did not end although they should have,
+        #: or that did not come back; with the reason.
         self.surprises: list[str] = []
         self._cluster = cluster
         self._rng = random.Random(f"nemesis {seed}")
-        self._spares_last = spares_last
         self._failpoint_share = failpoint_share
         self._open: dict[str, Fault] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[str] = set()
+        #: Those that will not serve again.
+        self._lost: set[str] = set()
         #: What is armed at the next starts, by name.
         self._planned: dict[str, list[str]] = {}
         #: Set whenever something has been noted.
@@ -77,59 +67,79 @@ class Nemesis:
         """SIGKILLs so far."""
         return sum(fault.is_kill for fault in self.faults)
 
-    async def run(self, until: Callable[[], bool], pause_s: float) -> None:
-        """Do something every ``pause_s`` seconds on average until the answer is yes."""
-        deck: list[tuple[str, str]] = []
-        while not until():
-            await asyncio.sleep(self._rng.uniform(0.5, 1.5) * pause_s)
-            deck = deck or self._shuffled()
-            possible = next((card for card in deck[:HAND] if self.victims(card[1])), None)
-            if possible is not None:
-                deck.remove(possible)
-                self.hurt(possible[0], self._rng.choice(self.victims(possible[1])))
+    @property
+    def spared(self) -> list[str]:
+        """Those that are never hurt, because they are the only ones of their kind."""
+        kinds = list(self._cluster.kinds.values())
+        return [name for name, kind in self._cluster.kinds.items() if kinds.count(kind) == 1]
 
-    def _shuffled(self) -> list[tuple[str, str]]:
-        deck = [card for card, count in DECK.items() for _ in range(count)]
-        self._rng.shuffle(deck)
-        return deck
+    async def run(self, until: Callable[[], bool], pause_s: float) -> None:
+        """Do something every ``pause_s`` seconds on average until the answer is yes, or until somebody is lost."""
+        kinds = {kind for name, kind in self._cluster.kinds.items() if name not in self.spared}
+        deck = Deck(self._rng, {REDIS, *kinds})
+        played_s = time.monotonic()
+        while not until() and not self._lost:
+            await asyncio.sleep(self._rng.uniform(0.5, 1.5) * pause_s)
+            card = deck.play(lambda kind: bool(self.victims(kind)))
+            if card is not None:
+                played_s = time.monotonic()
+                self.hurt(card[0], self._rng.choice(self.victims(card[1])))
+            elif time.monotonic() - played_s > HEAL_S:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Who is still down stays down."""
+        self._lost |= self._open.keys()
+        self.surprises += [f"{name}: did not end or come back after {fault}" for name, fault in self._open.items()]
+        self._open.clear()
 
     def victims(self, kind: str) -> list[str]:
         """Who of a kind may be hurt now."""
         if kind == REDIS:
             return [] if REDIS in self._open else [REDIS]
-        able = [name for name in self._cluster.up(kind) if name not in self._open]
+        able = [name for name in self._cluster.up(kind) if name not in self._open and not self._is_due(name)]
         # One that is armed may die at any time: it is not the one that is left.
         sure = [name for name in able if not self._cluster.processes[name].failpoints]
-        return able if not self._spares_last else [name for name in able if set(sure) - {name}]
+        return [name for name in able if set(sure) - {name}]
 
-    def hurt(self, what: str, name: str, stop_s: float | None = None) -> Fault:
-        """Do it now; it is undone by itself."""
+    def _is_due(self, name: str) -> bool:
+        """Whether it may be expected to die at its failpoint."""
+        process = self._cluster.processes[name]
+        return bool(process.failpoints) and time.monotonic() - process.served_s < ARMED_S
+
+    def hurt(self, what: str, name: str) -> None:
+        """Do it now; it is undone by itself. Nothing when the process has just died of something else."""
         kind = REDIS if name == REDIS else self._cluster.kinds[name]
         fault = Fault(what, kind, name, time.monotonic())
-        self.faults.append(fault)
-        if name == REDIS:
-            self._hurt_redis(fault, stop_s)
-        elif what == "stop":
-            self._begin(fault, self._stand_still(fault, stop_s))
-        else:
+        if what == "stop":
+            self._begin(fault, self._stand_still(fault))
+        elif name == REDIS:
+            self._hurt_redis(fault)
+        elif self._kill(fault):
             self._open[name] = fault  # until it is started again, see _on_end
             self._cluster.processes[name].up = False
-            if what == "rank":
-                self._cluster.kill_rank(name)
-            else:
-                self._cluster.signal(name, signal.SIGKILL)
-        return fault
-
-    def _hurt_redis(self, fault: Fault, stop_s: float | None) -> None:
-        if fault.what == "stop":
-            self._begin(fault, self._stand_still(fault, 5.0 if stop_s is None else stop_s))
+        else:
             return
+        self.faults.append(fault)
+
+    def _hurt_redis(self, fault: Fault) -> None:
         if fault.what == "kill":
             self._cluster.restart_redis()
         else:
             with redis.Redis.from_url(self._cluster.redis.url) as client:
                 client.flushall()
         fault.ended_s = time.monotonic()
+
+    def _kill(self, fault: Fault) -> bool:
+        """False when there was nothing to kill any more."""
+        if fault.what != "rank":
+            return self._cluster.signal(fault.name, signal.SIGKILL)
+        ranks = self._cluster.ranks(fault.name)
+        if not ranks:
+            return False
+        rank = self._rng.randrange(len(ranks))
+        fault.detail = f"rank {rank} of {len(ranks)}"
+        return send(ranks[rank], signal.SIGKILL)
 
     def _begin(self, fault: Fault, work: object) -> None:
         self._open[fault.name] = fault
@@ -141,8 +151,8 @@ class Nemesis:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _stand_still(self, fault: Fault, seconds: float | None) -> None:
-        seconds = self._rng.uniform(*STOP_S) if seconds is None else seconds
+    async def _stand_still(self, fault: Fault) -> None:
+        seconds = STOP_S[1] if fault.name == REDIS else self._rng.uniform(*STOP_S)
         fault.detail = f"{seconds:.1f} s"
         self._cluster.stop(fault.name)
         try:
@@ -159,19 +169,24 @@ class Nemesis:
 
     def _on_end(self, name: str, why: str) -> None:
         """A process has ended: by us, at a failpoint, or for a reason that is a bug."""
-        if name in self._starting:
+        if name in self._starting or name in self._lost:
             return  # who starts it hears of it
         process = self._cluster.processes[name]
         fault = self._open.get(name)
         if fault is None or not fault.is_kill:
-            fault = Fault("failpoint", self._cluster.kinds[name], name, time.monotonic(), detail=process.failpoints)
-            self.faults.append(fault)
-            if not process.failpoints:
-                self.surprises.append(why)
-            self._open[name] = fault
+            self._open[name] = fault = self._note_failpoint(name)
+        # One whose rank was killed says so in words of its own.
+        if not (process.has_died_as_armed() or fault.what == "rank" or (fault.what == "kill" and "SIGKILL" in why)):
+            self.surprises.append(why)
         self.news.set()
         self._starting.add(name)
         self._spawn(self._start_again(fault))
+
+    def _note_failpoint(self, name: str) -> Fault:
+        detail = self._cluster.processes[name].failpoints
+        fault = Fault("failpoint", self._cluster.kinds[name], name, time.monotonic(), detail=detail)
+        self.faults.append(fault)
+        return fault
 
     async def _start_again(self, fault: Fault) -> None:
         try:
@@ -179,6 +194,7 @@ class Nemesis:
                 pass
         except ChildDiedError as error:
             self.surprises.append(f"while it started: {error}")
+            self._lost.add(fault.name)
         finally:
             self._starting.discard(fault.name)
             self._end(fault)
@@ -190,8 +206,10 @@ class Nemesis:
         try:
             await self._cluster.start(name, failpoints=failpoints)
         except ChildDiedError:
-            if not failpoints:
+            if not self._cluster.processes[name].has_died_as_armed():
                 raise
+            fault = self._note_failpoint(name)
+            fault.ended_s = fault.began_s
             return False
         return True
 
@@ -225,12 +243,24 @@ class Nemesis:
             await self.news.wait()
 
     async def heal(self) -> None:
-        """Nothing new happens; returns when everything runs again."""
+        """Nothing new happens; returns when everything runs again, but for those that are lost."""
         self._healing = True
         for name in [*self._cluster.processes, REDIS]:
             self._cluster.go_on(name)
+        try:
+            async with asyncio.timeout(HEAL_S):
+                await self.calm()
+        except TimeoutError:
+            self._give_up()
         while self._tasks:
             await asyncio.gather(*self._tasks)
+
+    async def disarm(self) -> None:
+        """Start those again that might still die at a failpoint; call it after ``heal``."""
+        for name, process in list(self._cluster.processes.items()):
+            if process.failpoints:
+                self.hurt("kill", name)
+        await self.heal()
 
     async def aclose(self) -> None:
         """End what is still going on, whatever state that leaves the cluster in."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,12 +71,15 @@ def what_is_held(state: Mapping[str, Any]) -> str:
 
 
 def resources(cluster: Cluster) -> dict[str, Resources]:
-    """Of every process and of every rank (``decode-0/0``)."""
+    """Of every process and of every rank (``decode-0/0``) that lives."""
     found = {}
     for name, process in cluster.processes.items():
-        found[name] = resources_of(process.pid)
+        pids = {name: process.pid}
         if cluster.kinds[name] != "router":
-            found |= {f"{name}/{i}": resources_of(pid) for i, pid in enumerate(cluster.ranks(name))}
+            pids |= {f"{name}/{rank}": pid for rank, pid in enumerate(cluster.ranks(name))}
+        for whose, pid in pids.items():
+            with suppress(OSError):
+                found[whose] = resources_of(pid)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from contextlib import aclosing
@@ -47,6 +48,10 @@ class Plan:
     cost_rounds: int = 5
 
 
+class StormError(Exception):
+    """It proves nothing. One line for a person."""
+
+
 @dataclass
 class Outcome:
     """What came of it. It is ``good`` when nothing is wrong."""
@@ -54,7 +59,7 @@ class Outcome:
     plan: Plan
     judged: list[tuple[Attempt, Judgement]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    #: Processes that died by themselves, those that still held something, those that had grown.
+    #: Processes that died by themselves or did not come back, those that still held something, those that had grown.
     surprises: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
     grown: dict[str, str] = field(default_factory=dict)
@@ -77,9 +82,15 @@ class Outcome:
     def good(self) -> bool:
         return not (self.wrong or self.surprises or self.held or self.grown)
 
+    @property
+    def tested(self) -> bool:
+        """Something was done, and somebody was answered exactly nevertheless."""
+        first_s = min((fault.began_s for fault in self.faults), default=float("inf"))
+        return any(one.verdict is Verdict.EXACT and attempt.ended_s > first_s for attempt, one in self.judged)
+
 
 async def storm(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Outcome:
-    """Do it; logs go to the folder. Raises ChildDiedError, ReferenceError, CostError, EmbeddedRedisError."""
+    """Do it; logs go to the folder. Raises ChildDiedError, ReferenceError, EmbeddedRedisError, StormError."""
     outcome = Outcome(plan)
     asks = make_asks(plan.seed, plan.num_asks)
     tell(f"asking a quiet worker {len(asks)} questions, twice")
@@ -88,6 +99,8 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Outcom
     outcome.num_unclear = plan.num_asks - len(asks)
     tell(f"starting {', '.join(plan.shape.kinds)}")
     async with Cluster(folder, plan.shape) as cluster, aclosing(Nemesis(cluster, plan.seed)) as nemesis:
+        if nemesis.spared:
+            tell(f"never hurt, as the only one of its kind: {', '.join(nemesis.spared)}")
         async with Traffic(cluster, asks, plan.seed, plan.num_clients) as traffic:
             await asyncio.sleep(WARM_UP_S)
             await traffic.finish()
@@ -99,17 +112,30 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Outcom
             await traffic.finish()
         attempts += traffic.attempts
         outcome.num_again = traffic.num_again
+        await nemesis.heal()  # the last requests may have killed one that was armed
         outcome.faults = list(nemesis.faults)
         outcome.storm_s = attempts[-1].ended_s - outcome.faults[0].began_s if outcome.faults else 0.0
         tell("waiting until nothing is held")
         outcome.held |= await settle(cluster)
         outcome.grown = grown(before, await _when_quiet(cluster))
-        outcome.judged = [(one, judge(one, answers[one.ask], nemesis.faults)) for one in attempts]
-        if plan.cost_rounds and not outcome.held:
-            tell("measuring when blocks are free")
-            outcome.costs = await costs.measure(cluster, nemesis, ordinary_tokens(MODEL_DIR), plan.cost_rounds)
+        outcome.judged = [(one, judge(one, answers[one.ask], outcome.faults)) for one in attempts]
         outcome.surprises = nemesis.surprises
+        if plan.cost_rounds and not (outcome.held or outcome.surprises):
+            tell("measuring when blocks are free")
+            await _measure(outcome, cluster, nemesis)
+    if outcome.good and not outcome.tested:
+        raise StormError("nobody was answered exactly after the first fault, so it proves nothing")
     return outcome
+
+
+async def _measure(outcome: Outcome, cluster: Cluster, nemesis: Nemesis) -> None:
+    """What never became free is held."""
+    rng, tokens = random.Random(f"costs {outcome.plan.seed}"), ordinary_tokens(MODEL_DIR)
+    await nemesis.disarm()
+    try:
+        outcome.costs = await costs.measure(cluster, nemesis, rng, tokens, outcome.plan.cost_rounds)
+    except costs.CostError as error:
+        outcome.held["measurement"] = str(error)
 
 
 async def _when_quiet(cluster: Cluster) -> dict[str, Resources]:

@@ -88,11 +88,14 @@ class Traffic:
                 self.num_again += 1
 
     async def ask(self, ask: Ask, manner: Manner, rng: random.Random) -> bool:
-        """Once; False when the connection broke, which is when a client asks again elsewhere."""
-        routers = self._cluster.up("router")
-        while not routers:
+        """Once; False when the connection broke, which is when a client asks again elsewhere.
+
+        Not at all when there is no router any more at the end.
+        """
+        while not (routers := self._cluster.up("router")):
+            if self._finishing:
+                return True
             await asyncio.sleep(NO_ROUTER_S)
-            routers = self._cluster.up("router")
         name = rng.choice(routers)
         attempt = Attempt(ask.number, name, manner.stream, time.monotonic())
         self.attempts.append(attempt)

@@ -1,0 +1,36 @@
+"""When the verdict of ``baton torture`` counts. What it does is in tests/faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.torture.records import Answer, Ask, Attempt, Fault
+from baton.torture.reference import ReferenceError, agreed
+from baton.torture.storm import Outcome, Plan
+from baton.torture.validate import Judgement, Verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "began_s", "tested"),
+    [
+        (Verdict.EXACT, 1.0, True),
+        (Verdict.EXACT, 3.0, False),
+        (Verdict.LEFT, 1.0, False),
+        (Verdict.ROUTER_DIED, 1.0, False),
+    ],
+)
+def test_a_storm_without_exact_answers_after_a_fault_proves_nothing(
+    verdict: Verdict, began_s: float, tested: bool
+) -> None:
+    attempt = Attempt(0, "router-0", True, 0.0, ended_s=2.0)
+    fault = Fault("kill", "decode", "decode-0", began_s)
+    outcome = Outcome(Plan(1), [(attempt, Judgement(verdict))], [fault])
+    assert outcome.good and outcome.tested is tested
+
+
+def test_questions_with_two_answers_are_left_out_but_not_many_of_them() -> None:
+    asks = [Ask(number, False, {}) for number in range(4)]
+    alone = [Answer(text) for text in "abcd"]
+    assert agreed(asks, [alone, [Answer(text) for text in "abxd"]]) == {0: alone[0], 1: alone[1], 3: alone[3]}
+    with pytest.raises(ReferenceError, match="2 of 4"):
+        agreed(asks, [alone, [Answer(text) for text in "abxd"], [Answer(text) for text in "axcd"]])

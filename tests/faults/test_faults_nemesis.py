@@ -1,0 +1,179 @@
+"""A storm must not be weaker than it looks: what hits nothing is not counted, and nobody who dies, hangs or stays away
+goes unnoticed. With real processes that do nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import Counter
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baton.child import Child, ChildDiedError, ChildSpec
+from baton.torture import nemesis as nemesis_module
+from baton.torture.cluster import POLL_S, REDIS, Cluster, Shape, rank_of
+from baton.torture.deck import CARDS, HAND, Deck
+from baton.torture.nemesis import Nemesis
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SHAPE = Shape(prefill=1, decode=2, routers=0)
+ARMED = "rank.read.before=kill@1"
+LAST_WORDS = "print('failpoint rank.read.before: kill', flush=True); "
+READY = """
+import os, signal, subprocess, sys, time
+def ready():
+    os.write(int(sys.argv[-1]), b'{"event":"ready","url":"http://127.0.0.1:9"}\\n')
+"""
+SERVE = READY + "ready(); time.sleep(600)"
+#: A worker with two ranks that does not care whether they live.
+CARELESS = (
+    READY
+    + """
+for rank in 0, 1:
+    subprocess.Popen([sys.executable, "-SEc", "import time; time.sleep(600)", '{"rank":%d}' % rank])
+ready()
+time.sleep(600)
+"""
+)
+DIE_BY_SIGNAL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+class ScriptedCluster(Cluster):
+    """What each start of a process does, by name. All others serve."""
+
+    def __init__(self, folder: Path, **scripts: list[str]) -> None:
+        super().__init__(folder, SHAPE)
+        self._scripts = {name.replace("_", "-"): script for name, script in scripts.items()}
+
+    def child(self, name: str, failpoints: str) -> Child:
+        scripts = self._scripts.get(name)
+        script = scripts.pop(0) if scripts else SERVE
+        argv = (sys.executable, "-SEc", script)
+        return Child(ChildSpec(name, argv, {}), self.folder / f"{name}.log", lambda *_: None)
+
+
+@asynccontextmanager
+async def hurting(cluster: Cluster) -> AsyncIterator[Nemesis]:
+    async with cluster, aclosing(Nemesis(cluster, 1, failpoint_share=0)) as nemesis:
+        yield nemesis
+
+
+async def test_what_is_killed_comes_back_and_surprises_nobody(tmp_path: Path) -> None:
+    async with hurting(ScriptedCluster(tmp_path)) as nemesis:
+        nemesis.hurt("kill", "decode-0")
+        assert nemesis.num_kills == 1 and nemesis.victims("decode") == []
+        await nemesis.heal()
+        assert nemesis.surprises == [] and sorted(nemesis.victims("decode")) == ["decode-0", "decode-1"]
+
+
+async def test_a_kill_that_hits_nothing_is_not_counted(tmp_path: Path) -> None:
+    async with hurting(ScriptedCluster(tmp_path)) as nemesis:
+        nemesis.hurt("rank", "decode-0")
+        assert nemesis.faults == [] and nemesis.num_kills == 0 and "decode-0" in nemesis.victims("decode")
+
+
+async def test_any_rank_may_be_killed(tmp_path: Path) -> None:
+    cluster = ScriptedCluster(tmp_path, decode_0=[CARELESS])
+    async with hurting(cluster) as nemesis:
+        assert [rank_of(pid) for pid in cluster.ranks("decode-0")] == [0, 1]
+        nemesis.hurt("rank", "decode-0")
+        (fault,) = nemesis.faults
+        killed = int(fault.detail.split()[1])
+        while len(left := cluster.ranks("decode-0")) == 2:  # noqa: ASYNC110 (the system tells nobody)
+            await asyncio.sleep(POLL_S)
+        assert [rank_of(pid) for pid in left] == [1 - killed]
+
+
+@pytest.mark.parametrize(
+    ("failpoints", "end", "told"),
+    [
+        ("", DIE_BY_SIGNAL, "decode-0: was ended by SIGKILL"),
+        (ARMED, "sys.exit(1)", "decode-0: ended with exit code 1"),
+        (ARMED, DIE_BY_SIGNAL, "decode-0: was ended by SIGKILL"),
+        (ARMED, LAST_WORDS + DIE_BY_SIGNAL, ""),
+    ],
+)
+async def test_who_dies_without_our_doing_is_told(tmp_path: Path, failpoints: str, end: str, told: str) -> None:
+    signed = tmp_path / "end now"
+    waits = f"while not os.path.exists({str(signed)!r}): time.sleep(0.01)\n"
+    async with hurting(ScriptedCluster(tmp_path, decode_0=[SERVE, READY + "ready()\n" + waits + end])) as nemesis:
+        await nemesis.arm("decode-0", failpoints)
+        signed.touch()
+        await nemesis.died("decode-0")
+        await nemesis.heal()
+        assert nemesis.surprises == ([told] if told else [])
+
+
+async def test_one_that_was_ready_and_died_before_anybody_looked_does_not_serve(tmp_path: Path) -> None:
+    cluster = ScriptedCluster(tmp_path, decode_0=[SERVE, READY + "ready(); " + DIE_BY_SIGNAL])
+    async with hurting(cluster) as nemesis:
+        nemesis.hurt("kill", "decode-0")
+        while not nemesis.surprises:  # noqa: ASYNC110 (so it will be told)
+            await asyncio.sleep(POLL_S)
+        await nemesis.heal()
+        process = cluster.processes["decode-0"]
+        assert process.up == (process.why == "")
+
+
+async def test_who_does_not_end_when_its_rank_is_killed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nemesis_module, "HEAL_S", 0.2)
+    cluster = ScriptedCluster(tmp_path, decode_0=[CARELESS])
+    async with hurting(cluster) as nemesis:
+        nemesis.hurt("rank", "decode-0")
+        await nemesis.heal()
+        (told,) = nemesis.surprises
+        assert told.startswith("decode-0: did not end or come back after rank decode-0")
+
+
+async def test_a_storm_ends_when_somebody_does_not_come_back(tmp_path: Path) -> None:
+    async with hurting(ScriptedCluster(tmp_path, decode_0=[SERVE, "raise SystemExit('no')"])) as nemesis:
+        nemesis.hurt("kill", "decode-0")
+        await nemesis.run(lambda: False, 0.01)
+        assert nemesis.surprises == ["while it started: decode-0: ended with exit code 1: no"]
+
+
+async def test_a_storm_ends_when_nobody_can_be_hurt_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nemesis_module, "HEAL_S", 0.2)
+    monkeypatch.setattr(Deck, "play", lambda *_: None)
+    async with hurting(ScriptedCluster(tmp_path, decode_0=[CARELESS])) as nemesis:
+        nemesis.hurt("rank", "decode-0")
+        await nemesis.run(lambda: False, 0.01)
+        assert len(nemesis.surprises) == 1
+
+
+async def test_one_that_never_serves_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.torture.cluster.START_TIMEOUT_S", 0.3)
+    with pytest.raises(ChildDiedError, match="decode-0: does not serve after"):
+        async with ScriptedCluster(tmp_path, decode_0=["import time; time.sleep(600)"]):
+            pass
+
+
+async def test_the_only_one_of_a_kind_is_spared(tmp_path: Path) -> None:
+    async with hurting(ScriptedCluster(tmp_path)) as nemesis:
+        assert nemesis.spared == ["prefill-0"] and nemesis.victims("prefill") == []
+
+
+def test_a_deck_plays_all_of_its_cards_and_none_of_who_is_spared() -> None:
+    deck = Deck(random.Random(1), {"decode", REDIS})
+    wanted = {card: count for card, count in CARDS.items() if card[1] in {"decode", REDIS}}
+    played = Counter(deck.play(lambda _: True) for _ in range(2 * sum(wanted.values())))
+    assert played == {card: 2 * count for card, count in wanted.items()}
+
+
+def test_what_cannot_be_done_now_waits_in_the_hand_and_nothing_else_takes_its_place_for_ever() -> None:
+    num_played = 0
+    for seed in range(20):
+        deck = Deck(random.Random(seed), {"decode", "router", REDIS})
+        while deck.play(lambda kind: kind == REDIS) is not None:
+            num_played += 1
+        assert all(deck.play(lambda kind: kind != REDIS) is not None for _ in range(HAND))
+    assert num_played > 0
