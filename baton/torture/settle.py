@@ -1,4 +1,4 @@
-"""Whether everything was given back: blocks, leases, requests; file descriptors and threads."""
+"""Whether everything was given back: blocks, leases, requests, what is in Redis; file descriptors and threads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import redis
 
 from baton.torture.cluster import POLL_S
 
@@ -25,6 +26,8 @@ QUIET_S = 6.0
 #: More than a process of the same kind had before anything was done to it. Connections come and go (Redis', those
 #: between routers, UCX' to each engine that was ever met), and thread pools grow to their size when first used.
 MORE_FDS, MORE_THREADS = 32, 16
+#: What Redis says of the time to live of a key that has none.
+NO_TTL = -1
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,13 @@ def what_is_held(state: Mapping[str, Any]) -> str:
         return f"blocks: {blocks}"
     busy = {key: load[key] for key in ("running", "waiting", "reading") if load[key]}
     return f"sequences: {busy}" if busy else ""
+
+
+def what_stays(redis_url: str) -> str:
+    """Keys in Redis that nothing would ever remove, so that the dead would leave them behind; empty when all expire."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        names = sorted(name for name in client.scan_iter() if client.ttl(name) == NO_TTL)
+    return f"{len(names)} keys that never expire: {', '.join(names[:5])}" if names else ""
 
 
 def resources(cluster: Cluster) -> dict[str, Resources]:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from baton.torture import costs
 from baton.torture.asks import make_asks, ordinary_tokens
-from baton.torture.cluster import Cluster, Shape
+from baton.torture.cluster import REDIS, Cluster, Shape
 from baton.torture.nemesis import Nemesis
 from baton.torture.reference import answer_all
-from baton.torture.settle import QUIET_S, Resources, grown, resources, settle
+from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, what_stays
 from baton.torture.traffic import Traffic
 from baton.torture.validate import Judgement, Verdict, judge
 from demo import MODEL_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from baton.torture.records import Attempt, Fault
@@ -113,19 +113,25 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Outcom
         attempts += traffic.attempts
         outcome.num_again = traffic.num_again
         await nemesis.heal()  # the last requests may have killed one that was armed
-        outcome.faults = list(nemesis.faults)
+        outcome.faults, outcome.surprises = list(nemesis.faults), nemesis.surprises
         outcome.storm_s = attempts[-1].ended_s - outcome.faults[0].began_s if outcome.faults else 0.0
-        tell("waiting until nothing is held")
-        outcome.held |= await settle(cluster)
-        outcome.grown = grown(before, await _when_quiet(cluster))
         outcome.judged = [(one, judge(one, answers[one.ask], outcome.faults)) for one in attempts]
-        outcome.surprises = nemesis.surprises
+        tell("waiting until nothing is held")
+        await _look(outcome, cluster, before)
         if plan.cost_rounds and not (outcome.held or outcome.surprises):
             tell("measuring when blocks are free")
             await _measure(outcome, cluster, nemesis)
     if outcome.good and not outcome.tested:
         raise StormError("nobody was answered exactly after the first fault, so it proves nothing")
     return outcome
+
+
+async def _look(outcome: Outcome, cluster: Cluster, before: Mapping[str, Resources]) -> None:
+    """What is left of it all."""
+    outcome.held |= await settle(cluster)
+    if stays := what_stays(cluster.redis.url):
+        outcome.held[REDIS] = stays
+    outcome.grown = grown(before, await _when_quiet(cluster))
 
 
 async def _measure(outcome: Outcome, cluster: Cluster, nemesis: Nemesis) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import redis
 
 from baton.torture.records import Answer, Ask, Attempt, Fault
 from baton.torture.reference import ReferenceError, agreed
+from baton.torture.settle import what_stays
 from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Judgement, Verdict
 
@@ -34,3 +36,11 @@ def test_questions_with_two_answers_are_left_out_but_not_many_of_them() -> None:
     assert agreed(asks, [alone, [Answer(text) for text in "abxd"]]) == {0: alone[0], 1: alone[1], 3: alone[3]}
     with pytest.raises(ReferenceError, match="2 of 4"):
         agreed(asks, [alone, [Answer(text) for text in "abxd"], [Answer(text) for text in "axcd"]])
+
+
+def test_tells_what_nothing_would_ever_remove_from_redis(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.set("baton:router:ab", "x", ex=60)
+        assert what_stays(redis_url) == ""
+        client.zadd("baton:{ab}:leases", {"cd": 1})
+        assert what_stays(redis_url) == "1 keys that never expire: baton:{ab}:leases"
