@@ -87,8 +87,18 @@ class _Crowd:
             self.tasks.append(asyncio.create_task(work))
 
     async def decoding(self) -> None:
-        """Wait until every stream has come from D for a while: two tokens may be P's and the first of D."""
-        await until(lambda: _soon(all(len(attempt.answer.text) > 20 for attempt in self.attempts)))
+        """Wait until every stream has come from D for a while: two tokens may be P's and the first of D.
+
+        Raises CostError when one ends instead.
+        """
+
+        async def all_decode() -> bool:
+            for attempt, task in zip(self.attempts, self.tasks, strict=True):
+                if task.done():
+                    raise CostError(f"{attempt.request_id} at {attempt.router} ended: {attempt.ending} {attempt.error}")
+            return all(len(attempt.answer.text) > 20 for attempt in self.attempts)
+
+        await until(all_decode)
 
     @property
     def num_running(self) -> int:
@@ -159,10 +169,6 @@ async def num_leases(cluster: Cluster) -> int:
     return sum(state["blocks"]["leases"] for state in states)
 
 
-async def _soon(value: bool) -> bool:
-    return value
-
-
 async def until(check: Callable[[], Awaitable[bool]]) -> None:
     """Look until it is so. Raises CostError when it never is."""
     try:
@@ -173,4 +179,4 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
                         return
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
-        raise CostError(f"not so after {SETTLE_S:g} s: {getattr(check, '__name__', check)}") from None
+        raise CostError(f"not so after {SETTLE_S:g} s: {check.__name__}") from None
