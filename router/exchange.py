@@ -104,8 +104,8 @@ class Exchange:
         #: Times that another worker went on with a broken stream; one is wanted now.
         self.num_resumed = 0
         self.is_resuming = False
-        #: Engines that died, or lost the connection, with the request on them.
-        self.dead_engines: set[str] = set()
+        #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
+        self.dead_engines: dict[str, int] = {}
         self.num_tokens = 0
         self.num_chunks = 0
         self.num_prefills = 0

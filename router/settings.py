@@ -139,7 +139,7 @@ class RouterSettings(ProcessSettings):
         le=16,
         description=(
             "A request fails when so many workers have died, or broken the connection, with it: it may be what kills "
-            "them."
+            "them. Deaths that a stream has left well behind with other workers do not count."
         ),
     )
     retry_budget_fraction: float = Field(

@@ -14,8 +14,11 @@ import pytest_asyncio
 import reference
 from stack import MODEL, Stack, eventually, stopped
 
+from router.try_again import CLEARED_AFTER_TOKENS
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.faults
 
@@ -86,27 +89,41 @@ def gist(found: list[str]) -> dict[str, Any]:
     }
 
 
-async def all_at_once(stack: Stack, wanted: list[tuple[str, dict[str, Any]]], strike: Any) -> list[dict[str, Any]]:
-    """The gists of these streams. ``strike`` is awaited once each of them has begun well."""
-    counts = [0] * len(wanted)
-    begun = asyncio.Event()
+class Counts:
+    """How many chunks each of some streams has."""
 
-    def counter(i: int) -> Callable[[], None]:
+    def __init__(self, num_streams: int) -> None:
+        self._counts = [0] * num_streams
+        self._news = asyncio.Event()
+
+    def counter(self, i: int) -> Callable[[], None]:
         def one_more() -> None:
-            counts[i] += 1
-            if min(counts) >= NUM_BEFORE:
-                begun.set()
+            self._counts[i] += 1
+            self._news.set()
 
         return one_more
 
+    async def more(self, count: int) -> None:
+        """Wait until each has so many more."""
+        wanted = [before + count for before in self._counts]
+        while any(now < then for now, then in zip(self._counts, wanted, strict=True)):
+            self._news.clear()
+            await self._news.wait()
+
+
+async def all_at_once(
+    stack: Stack, wanted: list[tuple[str, dict[str, Any]]], strike: Callable[[Counts], Awaitable[None]]
+) -> list[dict[str, Any]]:
+    """The gists of these streams. ``strike`` is awaited once each of them has begun well."""
+    counts = Counts(len(wanted))
     async with asyncio.TaskGroup() as group:
-        streams = [group.create_task(lines(stack, *one, counter(i))) for i, one in enumerate(wanted)]
-        await begun.wait()
-        await strike()
+        streams = [group.create_task(lines(stack, *one, counts.counter(i))) for i, one in enumerate(wanted)]
+        await counts.more(NUM_BEFORE)
+        await strike(counts)
     return [gist(stream.result()) for stream in streams]
 
 
-async def nothing() -> None:
+async def nothing(_: Counts) -> None:
     """Nobody dies."""
 
 
@@ -123,7 +140,7 @@ async def test_a_d_is_killed_under_many_streams(stack: Stack) -> None:
     quiet = await all_at_once(stack, wanted, nothing)
     assert [await resumed(stack), quiet[0]["usage"]["completion_tokens"]] == [0, NUM_TOKENS]
     hits = await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total")
-    assert await all_at_once(stack, wanted, lambda: kill(stack, "decode-0")) == quiet
+    assert await all_at_once(stack, wanted, lambda _: kill(stack, "decode-0")) == quiet
     assert await resumed(stack) >= len(wanted) // 4
     assert await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total") > hits
     await stack.until_gone()
@@ -139,7 +156,7 @@ async def test_two_are_killed_one_after_the_other(stack: Stack) -> None:
     quiet = await all_at_once(stack, wanted, nothing)
     before = await resumed(stack)
 
-    async def strike() -> None:
+    async def strike(_: Counts) -> None:
         await kill(stack, "decode-1")
         await eventually(moved)
         await kill(stack, "late-0")
@@ -162,7 +179,7 @@ async def test_a_d_that_stands_still_is_left(stack: Stack) -> None:
     pid = stack.workers["still"].pid
     async with AsyncExitStack() as exit_stack:
 
-        async def stand_still() -> None:
+        async def stand_still(_: Counts) -> None:
             exit_stack.enter_context(stopped(pid))
 
         assert await all_at_once(stack, wanted, stand_still) == quiet
@@ -177,7 +194,7 @@ async def test_no_p_is_left(stack: Stack) -> None:
     quiet = await all_at_once(stack, wanted, nothing)
     before = await resumed(stack)
 
-    async def strike() -> None:
+    async def strike(_: Counts) -> None:
         await kill(stack, "prefill-0")
         await kill(stack, "still")
 
@@ -186,3 +203,31 @@ async def test_no_p_is_left(stack: Stack) -> None:
     assert await all_at_once(stack, wanted, nothing) == quiet
     await stack.until_gone()
     await stack.until_idle()
+
+
+async def streams_on(stack: Stack, name: str) -> set[str]:
+    """Ids of the requests that this D has."""
+    known = (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
+    (worker_id,) = [worker["id"] for worker in known if worker["url"] == stack.workers[name].url]
+    return {row["id"] for row in await stack.requests() if row["decode_worker"] == worker_id}
+
+
+async def test_a_stream_that_had_got_further_outlives_a_second_d(tmp_path: Path) -> None:
+    """As many die with it as may die of one, but it was well past the place where the first did."""
+    router = {"pick-decode": "least_loaded"}
+    async with Stack(tmp_path, decode=3, router_flags=router, worker_flags={"dtype": "float32"}) as stack:
+        wanted = asks(41) + asks(42)
+        quiet = await all_at_once(stack, wanted, nothing)
+        twice: set[str] = set()
+
+        async def strike(counts: Counts) -> None:
+            first = await streams_on(stack, "decode-0")
+            await kill(stack, "decode-0")
+            await counts.more(CLEARED_AFTER_TOKENS + 2)
+            twice.update(first & await streams_on(stack, "decode-1"))
+            await kill(stack, "decode-1")
+
+        assert await all_at_once(stack, wanted, strike) == quiet
+        assert twice, "those of the first are spread over the others"
+        await stack.until_gone()
+        await stack.until_idle()

@@ -13,7 +13,7 @@ from router_stubs import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, Stub
 
 from protocol.log import FACTS
 from router.settings import RouterSettings
-from router.try_again import has_died
+from router.try_again import CLEARED_AFTER_TOKENS, has_died
 from router.upstream import ConnectError
 
 if TYPE_CHECKING:
@@ -275,9 +275,11 @@ class TestSilence:
 class TestPoison:
     """A request that kills whoever gets it."""
 
+    MAX_TOKENS = 60
+
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(log_requests=True)
+        return make_settings(log_requests=True, pick_decode="round_robin")
 
     @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
     @pytest.mark.parametrize("stream", [False, True])
@@ -307,6 +309,36 @@ class TestPoison:
         assert sum(len(victim.bodies) for victim in victims) == 2
         assert cluster.services.metrics.resumed == {"resumed": 1, "failed": 0, "aborted": 0, "refused": 1}
         cluster.check_idle()
+
+    @pytest.mark.parametrize("num_tokens", [0, 1, CLEARED_AFTER_TOKENS - 2])
+    async def test_so_is_it_close_to_where_the_first_one_died(self, cluster: Cluster, num_tokens: int) -> None:
+        """The first had computed tokens that nobody has seen. With P's in between it is one more."""
+        text, victims = await self.through(cluster, 20, num_tokens, 20)
+        assert events(text)[-1]["error"]["code"] == "worker_deaths"
+        assert sum(len(victim.bodies) for victim in victims) == 2
+        cluster.check_idle()
+
+    async def test_who_gets_further_with_another_one_did_not_kill_the_first(self, cluster: Cluster) -> None:
+        text, victims = await self.through(cluster, 5, CLEARED_AFTER_TOKENS - 1, 99)
+        assert (spoken(text), events(text)[-1]) == ("".join(map(word, range(self.MAX_TOKENS))), "[DONE]")
+        assert [len(victim.bodies) for victim in victims] == [1, 1, 1]
+        cluster.check_idle()
+
+    async def test_one_that_kills_each_after_a_while_is_given_up_as_well(self, cluster: Cluster) -> None:
+        text, victims = await self.through(cluster, *[CLEARED_AFTER_TOKENS] * 6)
+        assert events(text)[-1]["error"]["code"] == "upstream_error"
+        assert sum(len(victim.bodies) for victim in victims) == 1 + cluster.settings.max_resumes
+        cluster.check_idle()
+
+    async def through(self, cluster: Cluster, *num_tokens: int) -> tuple[str, list[StubWorker]]:
+        """A stream through D after D, of which each dies after so many tokens if there are as many."""
+        await cluster.add("prefill")
+        victims = [await cluster.add("decode") for _ in num_tokens]
+        for victim, num in zip(victims, num_tokens, strict=True):
+            act = StreamThen(num, "die")
+            act.go.set()
+            victim.script += [act] * (num < self.MAX_TOKENS)
+        return (await cluster.post(body_for(CHAT) | {"max_tokens": self.MAX_TOKENS})).text, victims
 
     async def test_one_that_breaks_twice_has_died_once(self, cluster: Cluster) -> None:
         """The only one there is: it is asked again before anybody can know that it is about to be gone."""
