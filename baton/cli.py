@@ -204,6 +204,13 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
 @click.option("--decode", type=click.IntRange(min=1), default=3, show_default=True, help="Decode workers.")
 @click.option("--routers", type=click.IntRange(min=1), default=2, show_default=True, help="Routers.")
 @click.option(
+    "--prefill-tp", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks of each prefill worker."
+)
+@click.option(
+    "--decode-tp", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks of each decode worker."
+)
+@click.option("--clients", type=click.IntRange(min=1), default=12, show_default=True, help="Clients that ask at once.")
+@click.option(
     "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file as well."
 )
 def _torture(
@@ -213,6 +220,9 @@ def _torture(
     prefill: int,
     decode: int,
     routers: int,
+    prefill_tp: int,
+    decode_tp: int,
+    clients: int,
     report: Path | None,
 ) -> int:
     """Start a Baton of its own with the demo model, kill, stop and empty its parts while clients ask, and check that
@@ -229,7 +239,8 @@ def _torture(
     minutes = minutes if minutes or kills else 2.0
     seconds, most = (minutes * 60 if minutes else float("inf")), (float("inf") if kills is None else kills)
     seed = secrets.randbelow(10**6) if seed is None else seed
-    return torture(Plan(seed, seconds, most, Shape(prefill, decode, routers)), report)
+    shape = Shape(prefill, decode, routers, prefill_tp, decode_tp)
+    return torture(Plan(seed, seconds, most, shape, num_clients=clients), report)
 
 
 @click.command("settings", short_help="Print every setting as a Markdown table.")

@@ -34,11 +34,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shape:
-    """How many of each kind, and with which flags: ``{"num-blocks": 64}``; True is a bare flag."""
+    """How many of each kind, of how many ranks, and with which flags: ``{"num-blocks": 64}``; True is a bare flag."""
 
     prefill: int = 2
     decode: int = 3
     routers: int = 2
+    prefill_tp: int = 1
+    decode_tp: int = 1
     worker_flags: Flags = field(default_factory=dict)
     router_flags: Flags = field(default_factory=dict)
 
@@ -47,6 +49,11 @@ class Shape:
         """The kind of each process but Redis, by name."""
         counts = {"prefill": self.prefill, "decode": self.decode, "router": self.routers}
         return {f"{kind}-{i}": kind for kind, count in counts.items() for i in range(count)}
+
+    @property
+    def tps(self) -> set[int]:
+        """The different numbers of ranks."""
+        return {self.prefill_tp, self.decode_tp}
 
 
 @dataclass
@@ -153,6 +160,7 @@ class Cluster:
     def _worker_flags(self, role: str) -> Flags:
         own = {
             "role": role,
+            "tp": self.shape.prefill_tp if role == "prefill" else self.shape.decode_tp,
             "model": MODEL_DIR,
             "served-model-name": MODEL_NAME,
             "torch-threads": 1,

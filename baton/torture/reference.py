@@ -14,7 +14,7 @@ from baton.torture.records import Attempt, Ending
 from demo import MODEL_DIR, MODEL_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from baton.torture.records import Answer, Ask
@@ -29,13 +29,15 @@ class ReferenceError(Exception):
     """The quiet worker did not answer, or not the same each time. One line for a person."""
 
 
-async def answer_all(folder: Path, asks: Sequence[Ask]) -> dict[int, Answer]:
+async def answer_all(folder: Path, asks: Sequence[Ask], tps: Iterable[int] = (1,)) -> dict[int, Answer]:
     """The answers by the number of the question, without those that hang on rounding.
 
-    All are asked twice, alone and then several at once: sums in another order may turn a near tie between two tokens,
-    and who has one says nothing about right and wrong. Raises ReferenceError, ChildDiedError.
+    All are asked twice, alone and then several at once, of a worker for each number of ranks: sums in another order
+    may turn a near tie between two tokens, and who has one says nothing about right and wrong. Raises ReferenceError,
+    ChildDiedError.
     """
-    return agreed(asks, await _answer_twice(folder, asks))
+    rounds = [one for tp in sorted(set(tps)) for one in await _answer_twice(folder, asks, tp)]
+    return agreed(asks, rounds)
 
 
 def agreed(asks: Sequence[Ask], rounds: Sequence[Sequence[Answer]]) -> dict[int, Answer]:
@@ -50,7 +52,7 @@ def agreed(asks: Sequence[Ask], rounds: Sequence[Sequence[Answer]]) -> dict[int,
     return clear
 
 
-async def _answer_twice(folder: Path, asks: Sequence[Ask]) -> tuple[Sequence[Answer], Sequence[Answer]]:
+async def _answer_twice(folder: Path, asks: Sequence[Ask], tp: int) -> tuple[Sequence[Answer], Sequence[Answer]]:
     flags: Flags = {
         "role": "both",
         "model": MODEL_DIR,
@@ -58,8 +60,8 @@ async def _answer_twice(folder: Path, asks: Sequence[Ask]) -> tuple[Sequence[Ans
         "dtype": "float32",
         "redis-url": "",
     }
-    flags |= {"torch-threads": 1, "num-blocks": 2048}
-    child = start_spec("reference", "worker", flags, folder)
+    flags |= {"tp": tp, "torch-threads": 1, "num-blocks": 2048}
+    child = start_spec(f"reference-tp{tp}", "worker", flags, folder)
     await child.start()
     try:
         url = (await in_time(child.name, child.ready())).url

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from baton.torture.nemesis import by_kind
+from baton.torture.storm import Plan
 from baton.torture.validate import Verdict, during
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def command(outcome: Outcome) -> str:
     plan = outcome.plan
     until = f"--kills {plan.kills:g}" if plan.kills < float("inf") else f"--minutes {plan.seconds / 60:g}"
     shape = f"--prefill {plan.shape.prefill} --decode {plan.shape.decode} --routers {plan.shape.routers}"
+    if plan.shape.tps != {1}:
+        shape += f" --prefill-tp {plan.shape.prefill_tp} --decode-tp {plan.shape.decode_tp}"
+    if plan.num_clients != Plan.num_clients:
+        shape += f" --clients {plan.num_clients}"
     return f"baton torture {until} --seed {plan.seed} {shape}"
 
 

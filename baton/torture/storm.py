@@ -94,7 +94,7 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Outcom
     outcome = Outcome(plan)
     asks = make_asks(plan.seed, plan.num_asks)
     tell(f"asking a quiet worker {len(asks)} questions, twice")
-    answers = await answer_all(folder, asks)
+    answers = await answer_all(folder, asks, plan.shape.tps)
     asks = [ask for ask in asks if ask.number in answers]
     outcome.num_unclear = plan.num_asks - len(asks)
     tell(f"starting {', '.join(plan.shape.kinds)}")

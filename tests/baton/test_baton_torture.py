@@ -1,15 +1,47 @@
-"""When the verdict of ``baton torture`` counts. What it does is in tests/faults."""
+"""``baton torture`` from its command line to its plan, and when its verdict counts. What it does is in tests/faults."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
+from baton.cli import main
+from baton.torture.cluster import Shape
 from baton.torture.records import Answer, Ask, Attempt, Fault
 from baton.torture.reference import ReferenceError, agreed
+from baton.torture.report import command
 from baton.torture.settle import what_stays
 from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Judgement, Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(3, kills=200),
+        Plan(0, seconds=90),
+        Plan(7, kills=10, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)),
+        Plan(7, kills=10, shape=Shape(1, 4, 3, prefill_tp=2), num_clients=5),
+        Plan(7, kills=10, shape=Shape(decode_tp=4)),
+    ],
+)
+def test_the_command_that_repeats_a_run_is_understood(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Plan] = []
+
+    def torture(plan: Plan, report: Path | None) -> int:
+        assert report is None
+        given.append(plan)
+        return 0
+
+    monkeypatch.setattr("baton.torture.command.torture", torture)
+    baton, *words = command(Outcome(plan)).split()
+    assert baton == "baton" and main(words) == 0
+    assert given == [plan]
 
 
 @pytest.mark.parametrize(
