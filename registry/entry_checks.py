@@ -35,7 +35,7 @@ def check_worker(status: WorkerStatus) -> None:
     record, load = status.record, status.load
     if VALID_ID.fullmatch(record.engine_id) is None:
         raise ImpossibleError("engine_id is not an id")
-    for name in ("model", "compatibility_hash"):
+    for name in ("model", "compatibility_hash", "weights_fingerprint"):
         if len(getattr(record, name)) > MAX_TEXT_CHARS:
             raise ImpossibleError(f"{name} is too long")
     _check_url("url", record.url)

@@ -49,6 +49,8 @@ def changed(path: str, value: Any) -> bytes:
         ("status.record.engine_id", "a} b"),
         ("status.record.engine_id", ""),
         ("status.record.model", "m" * 10_000),
+        ("status.record.compatibility_hash", "c" * 10_000),
+        ("status.record.weights_fingerprint", "f" * 10_000),
         ("status.record.num_blocks", -1),
         ("status.record.block_size", 2**62),
         ("status.load.free_blocks", -(2**40)),
