@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from baton.torture.records import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from baton.torture.records import Answer, Attempt, Fault, TokenLogprob
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 MAX_LOGPROB_DIFFERENCE = 1e-2
 #: A client's clock and the nemesis' are one, but a client may notice a death a moment after it.
 SLACK_S = 0.5
-#: Workers refuse requests of a router that was given up for 2 s after the verdict; a busy machine is told of it late.
-REFUSED_S = 3.0
-#: Workers tried for one leg of a request: the router's ``max_prefill_attempts`` and ``max_decode_attempts``.
-MAX_ATTEMPTS = 3
+#: Prefills tried for one request, and times that another worker goes on with a stream: the router's
+#: ``max_prefill_attempts`` and ``max_resumes``.
+MAX_PREFILLS, MAX_RESUMES = 3, 3
+#: Between two deaths that are further apart than this, a stream gets on by enough tokens to be cleared of the first.
+#: Redis and a worker may stand still for 5 s each; the rest is for a busy machine.
+NO_PROGRESS_S = 15.0
 
 
 class Verdict(StrEnum):
@@ -39,34 +41,39 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """An error that may be, and why: at least ``count`` faults of these during the request."""
+    """An error that may be, and why: at least ``count`` deaths of workers of these kinds during the request."""
 
     why: str
-    faults: frozenset[tuple[str, str]]
+    kinds: frozenset[str]
     codes: frozenset[str]
-    count: int = 1
-    #: Only faults of the router that was asked.
-    same_router: bool = False
-    #: Seconds after the end of a fault in which a request may still begin.
-    lasts_s: float = SLACK_S
+    count: int
+    #: Only of streams.
+    streamed: bool = False
+    #: The deaths of a stream are no further apart than this, from the first to the last.
+    within_s: float = float("inf")
 
 
-def _faults(kinds: Iterable[str], whats: Iterable[str]) -> frozenset[tuple[str, str]]:
-    return frozenset((what, kind) for kind in kinds for what in whats)
-
-
-DEATHS = ("kill", "rank", "failpoint")
-#: What a client is told of a worker that failed and that nobody could stand in for.
-FAILED = frozenset({"upstream_error", "engine_dead", "kv_read_failed", "worker_unreachable", "no_worker"})
+WORKERS = frozenset({"prefill", "decode"})
 ALLOWED = (
-    Rule("as many workers died as are tried", _faults(["prefill", "decode"], DEATHS), FAILED, count=MAX_ATTEMPTS),
-    Rule("it may be what kills workers", _faults(["prefill", "decode"], DEATHS), frozenset({"worker_deaths"}), count=2),
     Rule(
-        "its router stood still until the others gave it up",
-        _faults(["router"], ["stop"]),
-        frozenset({"aborted"}),
-        same_router=True,
-        lasts_s=REFUSED_S,
+        "it may be what kills workers",
+        WORKERS,
+        frozenset({"worker_deaths"}),
+        count=2,
+        within_s=NO_PROGRESS_S,
+    ),
+    Rule(
+        "it has gone on as often as it may",
+        WORKERS,
+        frozenset({"upstream_error", "engine_dead"}),
+        count=MAX_RESUMES + 1,
+        streamed=True,
+    ),
+    Rule(
+        "each P that it was given to died",
+        frozenset({"prefill"}),
+        frozenset({"kv_read_failed"}),
+        count=MAX_PREFILLS,
     ),
 )
 
@@ -113,15 +120,17 @@ def _judge_error(attempt: Attempt, faults: Sequence[Fault]) -> Judgement:
 
 
 def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
-    found = [fault for fault in during(attempt, faults, rule.lasts_s) if (fault.what, fault.kind) in rule.faults]
-    if rule.same_router:
-        found = [fault for fault in found if fault.name == attempt.router]
-    return len(found) >= rule.count
+    if rule.streamed and not attempt.streamed:
+        return False
+    deaths = [fault for fault in during(attempt, faults) if fault.is_kill and fault.kind in rule.kinds]
+    times_s = sorted(fault.began_s for fault in deaths)
+    spans_s = [last_s - first_s for first_s, last_s in zip(times_s, times_s[rule.count - 1 :], strict=False)]
+    return bool(spans_s) and (not attempt.streamed or min(spans_s) <= rule.within_s)
 
 
-def during(attempt: Attempt, faults: Sequence[Fault], lasts_s: float = SLACK_S) -> list[Fault]:
+def during(attempt: Attempt, faults: Sequence[Fault]) -> list[Fault]:
     """What was done while the attempt was under way: deaths at that moment, stops also if they lasted into it."""
-    first_s, last_s = attempt.began_s - lasts_s, attempt.ended_s + SLACK_S
+    first_s, last_s = attempt.began_s - SLACK_S, attempt.ended_s + SLACK_S
     return [
         fault
         for fault in faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def test_any_difference_is_wrong(seen: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("ending", [Ending.LEFT, Ending.ERROR, Ending.BROKEN])
 def test_what_came_before_the_end_has_to_be_right_as_well(ending: Ending) -> None:
-    faults = [fault("kill", "router", 11.0), *[fault("kill", "decode", 11.0)] * 3]
+    faults = [fault("kill", "router", 11.0), *[fault("kill", "decode", 11.0)] * 4]
     right = attempt(ending, text="a b", error=error("upstream_error"))
     wrong = attempt(ending, text="a x", error=error("upstream_error"))
     assert judge(right, EXPECTED, faults).verdict is not Verdict.WRONG
@@ -88,14 +89,46 @@ def test_one_death_excuses_no_error() -> None:
             assert judge(failed, EXPECTED, [fault("kill", kind, 11.0)]).verdict is Verdict.WRONG
 
 
-def test_two_deaths_may_be_the_requests_own_doing() -> None:
-    failed = attempt(Ending.ERROR, text="a b", error=error("worker_deaths"))
-    deaths = [fault("kill", "decode", 11.0), fault("rank", "decode", 11.5)]
+@pytest.mark.parametrize(
+    ("streamed", "gap_s", "verdict"),
+    [
+        (True, 0.5, Verdict.ALLOWED),
+        (True, 20.0, Verdict.WRONG),
+        (False, 20.0, Verdict.ALLOWED),
+    ],
+)
+def test_two_deaths_may_be_the_requests_own_doing(streamed: bool, gap_s: float, verdict: Verdict) -> None:
+    """Unless it is a stream, and so far behind the first one that it cannot have been."""
+    failed = replace(
+        attempt(Ending.ERROR, text="a b", error=error("worker_deaths")), streamed=streamed, ended_s=11.5 + gap_s
+    )
+    deaths = [fault("kill", "decode", 11.0), fault("rank", "prefill", 11.0 + gap_s)]
+    assert judge(failed, EXPECTED, deaths).verdict is verdict
+    assert judge(failed, EXPECTED, deaths[:1]).verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize(
+    ("streamed", "count", "verdict"),
+    [
+        (True, 3, Verdict.WRONG),
+        (True, 4, Verdict.ALLOWED),
+        (False, 4, Verdict.WRONG),
+    ],
+)
+def test_only_a_stream_fails_of_a_death_and_only_of_the_fourth(streamed: bool, count: int, verdict: Verdict) -> None:
+    failed = replace(attempt(Ending.ERROR, error=error("engine_dead")), streamed=streamed)
+    assert judge(failed, EXPECTED, [fault("kill", "decode", 11.0)] * count).verdict is verdict
+
+
+def test_blocks_are_lost_for_good_with_the_third_p() -> None:
+    failed = attempt(Ending.ERROR, error=error("kv_read_failed"))
+    deaths = [fault("kill", "prefill", 11.0)] * 3
     assert judge(failed, EXPECTED, deaths).verdict is Verdict.ALLOWED
+    assert judge(failed, EXPECTED, [*deaths[1:], fault("kill", "decode", 11.0)]).verdict is Verdict.WRONG
 
 
 def test_an_error_has_to_be_one_that_clients_can_read() -> None:
-    faults = [fault("kill", "decode", 11.0)] * 3
+    faults = [fault("kill", "decode", 11.0)] * 4
     for bad in ("oops", {"message": "It failed."}, error("upstream_error") | {"message": ""}, error("new_code")):
         assert judge(attempt(Ending.ERROR, text="a", error=bad), EXPECTED, faults).verdict is Verdict.WRONG
 
@@ -104,10 +137,12 @@ def test_silence_is_wrong() -> None:
     assert judge(attempt(Ending.HUNG), EXPECTED, [fault("kill", "decode", 11.0)]).verdict is Verdict.WRONG
 
 
-def test_a_stop_excuses_as_long_as_it_lasts() -> None:
-    aborted = attempt(Ending.ERROR, error=error("aborted"))
-    assert judge(aborted, EXPECTED, [fault("stop", "router", 8.0, 11.0)]).verdict is Verdict.ALLOWED
-    assert judge(aborted, EXPECTED, [fault("stop", "router", 4.0, 6.0)]).verdict is Verdict.WRONG
+@pytest.mark.parametrize("kind", ["router", "prefill", "decode", "redis"])
+def test_a_stop_excuses_nothing(kind: str) -> None:
+    """Not even that of its router, which the others had given up."""
+    for code in ("aborted", "worker_deaths", "upstream_error", "kv_read_failed"):
+        failed = attempt(Ending.ERROR, error=error(code))
+        assert judge(failed, EXPECTED, [fault("stop", kind, 9.0, 11.0)] * 4).verdict is Verdict.WRONG
 
 
 def test_tells_what_a_worker_still_holds() -> None:
@@ -142,17 +177,13 @@ def test_the_report_counts_and_tells_the_story_of_what_is_wrong(tmp_path: Any) -
 
 
 def test_the_report_splits_the_errors_that_were_allowed_by_rule_and_code() -> None:
-    deaths = [fault("kill", "decode", 11.0)] * 3
-    outcome = Outcome(Plan(seed=7, kills=3), faults=[*deaths, fault("stop", "router", 8.0, 11.0)])
-    seen = [
-        attempt(),
-        *(attempt(Ending.ERROR, error=error(code)) for code in ("aborted", "engine_dead", "upstream_error", "aborted")),
-    ]
+    outcome = Outcome(Plan(seed=7, kills=4), faults=[fault("kill", "decode", 11.0)] * 4)
+    codes = "worker_deaths", "engine_dead", "upstream_error", "worker_deaths"
+    seen = [attempt(), *(attempt(Ending.ERROR, error=error(code)) for code in codes)]
     outcome.judged = [(each, judge(each, EXPECTED, outcome.faults)) for each in seen]
     split = {name: count for name, count in rows(outcome) if name.startswith("    ")}
     assert list(split.values()) == ["1", "1", "2"] and outcome.verdicts[Verdict.ALLOWED] == 4
-    codes = [name.strip().partition(":")[0] for name in split]
-    assert codes == ["engine_dead", "upstream_error", "aborted"]
+    assert [name.split(":")[0].strip() for name in split] == ["engine_dead", "upstream_error", "worker_deaths"]
 
 
 def test_the_same_seed_asks_the_same() -> None:
