@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leases.store import LeaseState
 from router.request import LIVE, State
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ActiveRequests:
         if engine_id:
             for exchange in self:
                 if exchange.engine_id == engine_id:
-                    exchange.lease_lost()
+                    exchange.lease_over(LeaseState.UNKNOWN)
 
     def stop_all(self, error: ApiError) -> int:
         """Abort everything; how many were told."""

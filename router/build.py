@@ -16,6 +16,7 @@ from router.priorities import PriorityClasses
 from router.retry_budget import RetryBudget
 from router.room_queue import RoomQueue
 from router.services import Services
+from router.signs_of_life import SignsOfLife
 from router.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
         priorities=PriorityClasses(settings.priority_classes),
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
+        signs_of_life=SignsOfLife(upstream),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
         peers=Alone(new_router_id()) if peers is None else peers,
         cleanup=Cleanup(upstream, lambda: pool, () if token is None else (("authorization", f"Bearer {token}"),)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leases.store import LeaseState
 from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
 from router.aborted import is_aborted, wait_out
@@ -13,7 +14,7 @@ from router.placement import Prefilled, in_question, placeable
 from router.request import Event
 from router.seen import ASK_NAMES
 from router.try_again import able, has_died, may_try_again, other_layout
-from router.upstream import ConnectError, ConnectionLost, LegError
+from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
 from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
                 await _was_aborted(x, x.last_error)
                 return None
             failed.add(worker)
+            if isinstance(error, LegTimeout):  # it may hang: not asked after another prefill either
+                x.failed_decode.add(worker)
             num_failed_reads += isinstance(error, TryAnother) and error.error.code == READ_FAILED
             died = has_died(error.error if isinstance(error, TryAnother) else error)
             if died or not isinstance(error, ConnectError):  # refused: the worker is out until it answers again
@@ -77,7 +80,7 @@ def _blocks_are_left(x: Exchange, error: LegError | TryAnother) -> bool:
 
     An engine without our leases gives the blocks up as soon as a D has failed with them.
     """
-    if x.lost:
+    if x.lease_end is not None:
         return False
     return bool(x.lease_id) or (bool(x.engine_id) and isinstance(error, ConnectError))
 
@@ -134,7 +137,7 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
         worker = services.pick_decode.pick(workers, about)
         return services.pool.enter(worker, need.blocks_on(worker))
 
-    if x.lost:
+    if x.lease_end is not None:
         _lost(x)
         return None
     need.check(readers(), x.ask.prompt_param)
@@ -158,9 +161,9 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
     """What D begins with; its whole body if it is not streamed. Raises LegError, TryAnother, ApiError."""
     services, settings = x.services, x.services.settings
 
-    def has_read() -> bool:
-        # Unstreamed, the first byte is also the last. That P's blocks are given up tells that D is at work.
-        return not x.ask.stream and (x.lost or not x.lease_id)
+    async def patience() -> None:
+        if _may_have_read(x):
+            await services.signs_of_life.until_silent(worker, settings.token_timeout_s)
 
     # What a client has of an engine that is not ours cannot be told to another one.
     names = (ASK_NAMES,) if x.ask.stream and worker.compatibility_hash else ()
@@ -171,7 +174,7 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
         (("x-request-id", x.request_id), *names, *services.headers_for(worker)),
         x.bodies.decode(_params(x, prefilled)),
         settings.first_byte_timeout_s,
-        has_read,
+        None if x.ask.stream else patience,  # the first byte is also the last
     )
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and x.ask.stream:
@@ -184,6 +187,15 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
         return data
     error = from_worker(answer.status, data, answer.retry_after)
     raise TryAnother(error) if may_try_another(error) else error
+
+
+def _may_have_read(x: Exchange) -> bool:
+    """D may be at work: there was nothing to read, P was told, or nobody knows because Redis is, or was, away."""
+    if not x.lease_id:
+        return True
+    if x.lease_end is None:
+        return x.services.leases.remaining_ms(x.engine_id, x.lease_id) is None
+    return x.lease_end in (LeaseState.DONE, LeaseState.UNKNOWN)
 
 
 def _params(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:

@@ -19,6 +19,7 @@ from router.seen import Seen
 from router.try_again import able
 
 if TYPE_CHECKING:
+    from leases.store import LeaseState
     from router.ask import Ask
     from router.legs import LegBodies
     from router.prefill_answer import PrefillAnswer
@@ -44,8 +45,8 @@ class Exchange:
         "failed_prefill",
         "is_resuming",
         "last_error",
+        "lease_end",
         "lease_id",
-        "lost",
         "num_aborted",
         "num_bytes",
         "num_chunks",
@@ -97,8 +98,8 @@ class Exchange:
         self.unread_prefill = ""
         self.engine_id = ""
         self.lease_id = ""
-        #: The blocks are gone although nobody read them.
-        self.lost = False
+        #: How the lease ended while it was wanted; None: it is held, as far as is known.
+        self.lease_end: LeaseState | None = None
         #: What the client has been sent, for whoever may have to go on; of streams only.
         self.seen = Seen()
         #: Times that another worker went on with a broken stream; one is wanted now.
@@ -114,7 +115,7 @@ class Exchange:
         #: Legs tried again, of either kind.
         self.num_retries = 0
         self.failed_prefill: set[Worker] = set()
-        #: Whose stream broke off.
+        #: Whose stream broke off, or who did not answer in time.
         self.failed_decode: set[Worker] = set()
         self.last_error: ApiError | None = None
         #: The error that D put into its stream, and that the client has seen.
@@ -138,9 +139,9 @@ class Exchange:
         """The request's own time is up."""
         self.stop(DeadlineError("The request took longer than its deadline."))
 
-    def lease_lost(self) -> None:
-        """P's blocks are gone. A held request is prefilled again at once; a D that reads notices by itself."""
-        self.lost = True
+    def lease_over(self, end: LeaseState) -> None:
+        """P keeps the blocks no longer. A held request is prefilled again at once; a D that reads notices by itself."""
+        self.lease_end = end
         if self.progress.state is State.HELD and self.waiter is not None:
             self.waiter.fail(LeaseLost())
 
@@ -150,7 +151,7 @@ class Exchange:
         """Until the client has everything. Raises ApiError; when cancelled, nothing is settled yet."""
         self.services.retry_budget.request(asyncio.get_running_loop().time())
         while True:
-            self.lost = False
+            self.lease_end = None
             route = self.services.pool.route(self.ask.model)
             if self.seen.begun and not able(self, route.decode):
                 self._begin_anew()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -20,7 +20,7 @@ from router.http_answer import HttpAnswer
 from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
 #: Kept connections older than this are not used again: uvicorn's own limit, which it closes at, is 5 s.
 MAX_IDLE_S = 4.0
@@ -224,7 +224,7 @@ class HttpUpstream:
         headers: Sequence[tuple[str, str]],
         body: bytes,
         timeout_s: float,
-        keep_waiting: Callable[[], bool] | None = None,
+        patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> HttpAnswer:
         try:
             origin = self._origins.get(base_url) or self._add_origin(base_url)
@@ -235,7 +235,7 @@ class HttpUpstream:
         if kept is not None:
             answer = kept.send(data)
             try:
-                return await _wait(answer, timeout_s, keep_waiting)
+                return await _wait(answer, timeout_s, patience)
             except ConnectionLost:
                 if answer.started:
                     raise
@@ -244,7 +244,7 @@ class HttpUpstream:
         except ConnectError as error:
             error.was_sent = kept is not None
             raise
-        return await _wait(connection.send(data), timeout_s, keep_waiting)
+        return await _wait(connection.send(data), timeout_s, patience)
 
     def _add_origin(self, base_url: str) -> _Origin:
         if len(self._origins) >= MAX_ORIGINS:
@@ -272,16 +272,23 @@ class HttpUpstream:
         await asyncio.sleep(0)  # lets the transports call connection_lost
 
 
-async def _wait(answer: HttpAnswer, timeout_s: float, keep_waiting: Callable[[], bool] | None) -> HttpAnswer:
+async def _wait(
+    answer: HttpAnswer, timeout_s: float, patience: Callable[[], Coroutine[Any, Any, None]] | None
+) -> HttpAnswer:
     loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
+    patient: asyncio.Task[None] | None = None
+
+    def give_up() -> None:
+        if not answer.status:  # else it has come in this very turn
+            answer.fail(LegTimeout("the worker did not answer"))
 
     def time_is_up() -> None:
-        nonlocal timer
-        if keep_waiting is not None and keep_waiting():
-            timer = loop.call_later(timeout_s, time_is_up)
+        nonlocal patient
+        if patience is None:
+            give_up()
         else:
-            answer.fail(LegTimeout("the worker did not answer"))
+            patient = loop.create_task(patience())
+            patient.add_done_callback(lambda task: None if task.cancelled() else give_up())
 
     timer = loop.call_later(timeout_s, time_is_up)
     try:
@@ -291,4 +298,6 @@ async def _wait(answer: HttpAnswer, timeout_s: float, keep_waiting: Callable[[],
         raise
     finally:
         timer.cancel()
+        if patient is not None:
+            patient.cancel()
     return answer

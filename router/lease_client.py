@@ -67,7 +67,7 @@ class LeaseClient:
             redis_grace_ms=settings.redis_grace_ms,
         )
         self._stopping = False
-        self._on_over: dict[tuple[str, str], Callable[[], None]] = {}
+        self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
         self._silent = False
@@ -90,11 +90,12 @@ class LeaseClient:
         with self._changed:
             return len(self._book)
 
-    def track(self, engine_id: str, lease_id: str, on_over: Callable[[], None]) -> None:
+    def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
         """Renew at once and from now on. P must just have answered with the lease.
 
-        ``on_over`` is called on the loop, once, when the lease is over (see ``leases.renewal``): read by D or lost. Not
-        when it was untracked or released before. Raises AlreadyTrackedError; ValueError for an id that cannot be ours.
+        ``on_over`` is called on the loop, once, when the lease is over (see ``leases.renewal``): DONE, read by D, or
+        lost. Not when it was untracked or released before. Raises AlreadyTrackedError; ValueError for an id that
+        cannot be ours.
         """
         check_id(engine_id)
         check_id(lease_id)
@@ -237,4 +238,4 @@ class LeaseClient:
     def _end(self, over: Over) -> None:
         on_over = self._on_over.pop((over.engine_id, over.lease_id), None)
         if on_over is not None:  # else it was untracked while this was on its way
-            on_over()
+            on_over(over.state)

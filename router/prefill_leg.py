@@ -158,4 +158,4 @@ def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     x.on(Event.PREFILLED)
     if x.lease_id:
         x.services.leased.hold(x.lease_id, worker, answer.summary.remote_num_tokens)
-        x.services.leases.track(x.engine_id, x.lease_id, x.lease_lost)
+        x.services.leases.track(x.engine_id, x.lease_id, x.lease_over)

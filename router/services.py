@@ -11,6 +11,7 @@ from router.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from leases.store import LeaseState
     from router.leased_blocks import LeasedBlocks
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from router.retry_budget import RetryBudget
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
+    from router.signs_of_life import SignsOfLife
     from router.upstream import Upstream
     from router.workers import Worker, WorkerPool
 
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 class Leases(Protocol):
     """The leases this router keeps alive (``lease_client.py``). None of these block."""
 
-    def track(self, engine_id: str, lease_id: str, on_over: Callable[[], None]) -> None:
-        """Renew from now on. ``on_over`` is called on the loop when P keeps the blocks no longer: read, or lost."""
+    def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
+        """Renew from now on. ``on_over`` is called on the loop when P keeps them no longer: DONE (read), or lost."""
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
         """Renew no longer: D has read, or nobody wants the blocks."""
@@ -57,6 +59,7 @@ class Services:
     leases: Leases
     prefill_aborts: PrefillAborts
     leased: LeasedBlocks
+    signs_of_life: SignsOfLife
     direct: DirectRule
     priorities: PriorityClasses
     retry_budget: RetryBudget

@@ -92,7 +92,10 @@ class RouterSettings(ProcessSettings):
     token_timeout_s: float = Field(
         60.0,
         gt=0,
-        description="Longest silence of a decode worker inside its answer, seconds; then another one goes on.",
+        description=(
+            "Longest silence of a decode worker inside its answer, seconds; then another one goes on. While an answer "
+            "that is not streamed is computed, what counts is that the worker announces itself or answers /health."
+        ),
     )
     connect_timeout_s: float = Field(3.0, gt=0, description="Longest wait for a connection to a worker, seconds.")
     drain_timeout_s: float = Field(

@@ -10,10 +10,10 @@ Cancelling any of the coroutines below closes the connection, which is how a wor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
 
 class LegError(Exception):
@@ -74,11 +74,11 @@ class Upstream(Protocol):
         headers: Sequence[tuple[str, str]],
         body: bytes,
         timeout_s: float,
-        keep_waiting: Callable[[], bool] | None = None,
+        patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> Answer:
         """Send, and wait at most ``timeout_s`` for status and headers. Raises LegError.
 
-        When the time is up and ``keep_waiting`` says so, the same time begins anew.
+        When the time is up and there is ``patience``, it goes on waiting until that returns.
         ``headers`` must not contain line breaks. A kept connection that the worker closed meanwhile is replaced
         once, unnoticed, if nothing of an answer had come.
         """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from router.tracing.spans import RequestTrace
     from router.upstream import Answer, Upstream
@@ -29,13 +29,13 @@ class TracedUpstream:
         headers: Sequence[tuple[str, str]],
         body: bytes,
         timeout_s: float,
-        keep_waiting: Callable[[], bool] | None = None,
+        patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> Answer:
         """As the port says."""
         trace = CURRENT.get()
         if trace is not None:
             headers = (*headers, *trace.headers())
-        return await self._upstream.request(method, base_url, path, headers, body, timeout_s, keep_waiting)
+        return await self._upstream.request(method, base_url, path, headers, body, timeout_s, patience)
 
     async def close(self) -> None:
         """As the port says."""

@@ -79,7 +79,7 @@ async def renewing(store: LeaseStore, settings: Settings | None = None) -> Async
     assert errors == [], "a callback failed (``never`` does when it is called)"
 
 
-def never() -> None:
+def never(state: LeaseState) -> None:
     raise AssertionError("the lease was lost")
 
 
@@ -105,15 +105,16 @@ async def test_a_lease_that_ended_is_reported_at_once_and_once(
 ) -> None:
     store = RedisLeaseStore(redis_url)
     store.grant(ENGINE, ["a"], 60_000)
-    over = asyncio.Event()
+    ends: list[LeaseState] = []
     with caplog.at_level(logging.INFO):
         async with renewing(store) as client:
-            client.track(ENGINE, "a", over.set)
+            client.track(ENGINE, "a", ends.append)
             if read:
                 store.reap(ENGINE, [], ["a"])
             else:
                 store.release(ENGINE, ["a"])
-            await asyncio.wait_for(over.wait(), 20)
+            await eventually(lambda: bool(ends))
+            assert ends == [LeaseState.DONE if read else LeaseState.RELEASED]
             counts = client.counters()
             assert (counts["read"], counts["lost"]) == ((1, 0) if read else (0, 1)), "only an unread end is a loss"
             assert counts["answered_done" if read else "answered_released"] == 1
@@ -216,20 +217,20 @@ async def test_an_emptied_redis_is_survived_when_p_grants_again(own_redis: Embed
 
 async def test_an_emptied_redis_and_a_p_that_is_gone_lose_the_lease(own_redis: EmbeddedRedis) -> None:
     store = RedisLeaseStore(own_redis.url)
-    lost = asyncio.Event()
+    ends: list[LeaseState] = []
     async with renewing(store, Settings(lease_duration_ms=400)) as client:
-        client.track(ENGINE, "a", lost.set)
-        await asyncio.wait_for(lost.wait(), 20)
+        client.track(ENGINE, "a", ends.append)
+        await eventually(lambda: ends == [LeaseState.UNKNOWN])
         assert client.counters()["answered_unknown"] >= 2
 
 
 async def test_without_redis_a_lease_is_lost_after_the_grace(own_redis: EmbeddedRedis) -> None:
     store = RedisLeaseStore(own_redis.url)
     own_redis.kill()
-    lost = asyncio.Event()
+    ends: list[LeaseState] = []
     async with renewing(store, Settings(lease_duration_ms=100, redis_grace_ms=500)) as client:
-        client.track(ENGINE, "a", lost.set)
-        await asyncio.wait_for(lost.wait(), 20)
+        client.track(ENGINE, "a", ends.append)
+        await eventually(lambda: ends == [LeaseState.UNKNOWN])
         assert client.counters()["store_error"] > 1
 
 

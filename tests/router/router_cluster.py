@@ -21,7 +21,7 @@ from router.settings import RouterSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leases.store import LeaseStore
+    from leases.store import LeaseState, LeaseStore
     from router.services import Services
 
 
@@ -30,11 +30,13 @@ class DirectLeases:
 
     def __init__(self, store: LeaseStore) -> None:
         self.store = store
-        self.tracked: dict[str, Callable[[], None]] = {}
+        self.tracked: dict[str, Callable[[LeaseState], None]] = {}
+        #: The store answers; else nothing is known of any lease.
+        self.answers = True
         self.released: list[str] = []
         self.untracked: list[str] = []
 
-    def track(self, engine_id: str, lease_id: str, on_over: Callable[[], None]) -> None:
+    def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
         self.tracked[lease_id] = on_over
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
@@ -47,7 +49,7 @@ class DirectLeases:
         self.store.release(engine_id, [lease_id])
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
-        return 4321 if lease_id in self.tracked else None
+        return 4321 if lease_id in self.tracked and self.answers else None
 
     def counters(self) -> dict[str, int]:
         return {"released": len(self.released)}

@@ -102,6 +102,10 @@ class StubWorker:
         self.abort_gate = asyncio.Event()
         self.abort_gate.set()
         self.abort_status = 200
+        #: While it is unset, ``/health`` hangs.
+        self.health_gate = asyncio.Event()
+        self.health_gate.set()
+        self.num_health = 0
         self.url = ""
         self._runner: web.AppRunner | None = None
 
@@ -134,6 +138,8 @@ class StubWorker:
         return int(self.url.rpartition(":")[2])
 
     async def _health(self, _: web.Request) -> web.Response:
+        self.num_health += 1
+        await self.health_gate.wait()
         return web.json_response({"status": "ok"})
 
     async def _abort(self, request: web.Request) -> web.Response:

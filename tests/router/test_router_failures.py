@@ -11,10 +11,12 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorker, word
 
+from leases.store import LeaseState
 from protocol.worker import WorkerLoad
 from router import workers
 from router.http_answer import HttpAnswer
 from router.settings import RouterSettings
+from router.signs_of_life import LOOKS
 
 WHOLE = "".join(map(word, range(4)))
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
@@ -311,24 +313,100 @@ class TestShortTimeouts:
         assert (await cluster.post(chat())).status_code == 200
         assert (len(p.bodies), len(d.bodies), d.num_disconnects) == (1, 2, 1)
 
-    async def test_unstreamed_a_d_that_has_read_may_take_its_time(self, cluster: Cluster) -> None:
-        _, d = await trio(cluster, "prefill", "decode")
-        slow = Hang()
-        d.script.append(slow)
-        request = asyncio.create_task(cluster.post(chat()))
-        await cluster.until_state("reading")
-        cluster.leases.tracked["leasep01"]()  # as the store says when P was told "read"
-        await asyncio.wait([request], timeout=1.5)
-        assert (request.done(), len(d.bodies)) == (False, 1)
-        slow.release.set()
-        assert (await request).status_code == 200
-
     async def test_a_hanging_p_is_left_for_another_one(self, cluster: Cluster) -> None:
         p1, p2, _ = await trio(cluster, "prefill", "prefill", "decode")
         for p in (p1, p2):
             p.script.append(Hang())
         assert (await cluster.post(chat())).status_code == 200
         await eventually(lambda: p1.num_disconnects == p2.num_disconnects == 1)
+
+
+class TestUnstreamedSilence:
+    """Nothing comes while D computes; the store tells whether it has read, and D that it lives."""
+
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(first_byte_timeout_s=0.2, token_timeout_s=0.6)
+
+    async def hang(self, cluster: Cluster, *, answers: bool) -> tuple[Any, Any, Any, asyncio.Task[Any]]:
+        """P, the D where the request hangs, the other D, the request. ``answers``: when asked whether it lives."""
+        p, *two = await trio(cluster, "prefill", "decode", "decode")
+        hang = Hang()
+        for d in two:
+            d.script.append(hang)
+        request = asyncio.create_task(cluster.post(chat()))
+        await cluster.until_state("reading")
+        await eventually(lambda: any(d.bodies for d in two))
+        asked, other = sorted(two, key=lambda d: -len(d.bodies))
+        other.script.clear()
+        asked.script.clear()
+        if not answers:
+            asked.health_gate.clear()
+        asked.hang = hang
+        return p, asked, other, request
+
+    async def is_let_be(self, asked: Any, other: Any, request: asyncio.Task[Any]) -> None:
+        """For twice as long as a silent one would be; then its answer is the client's."""
+        await eventually(lambda: asked.num_health > 2 * LOOKS)
+        assert (request.done(), len(other.bodies), asked.num_disconnects) == (False, 0, 0)
+        asked.hang.release.set()
+        assert (await request).json()["choices"][0]["message"]["content"] == WHOLE
+
+    async def is_left(self, cluster: Cluster, asked: Any, other: Any, request: asyncio.Task[Any]) -> None:
+        """The other one answers. Nobody has died."""
+        assert (await request).json()["choices"][0]["message"]["content"] == WHOLE
+        await eventually(lambda: asked.num_disconnects == 1)
+        assert (len(asked.bodies), len(other.bodies)) == (1, 1)
+        asked.health_gate.set()
+        cluster.check_idle()
+
+    async def test_who_has_read_and_lives_may_take_its_time(self, cluster: Cluster) -> None:
+        p, asked, other, request = await self.hang(cluster, answers=True)
+        cluster.leases.tracked["leasep01"](LeaseState.DONE)
+        await self.is_let_be(asked, other, request)
+        assert len(p.bodies) == 1
+
+    async def test_who_has_read_and_is_silent_is_left(self, cluster: Cluster) -> None:
+        """P has given up the blocks. The silent one is not asked after the second prefill either."""
+        p, asked, other, request = await self.hang(cluster, answers=False)
+        cluster.leases.tracked["leasep01"](LeaseState.DONE)
+        await self.is_left(cluster, asked, other, request)
+        assert len(p.bodies) == 2
+
+    async def test_that_a_lease_expired_is_no_sign_that_it_was_read(self, cluster: Cluster) -> None:
+        p, asked, other, request = await self.hang(cluster, answers=True)
+        cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
+        await self.is_left(cluster, asked, other, request)
+        assert len(p.bodies) == 2
+
+    @pytest.mark.parametrize("is_over", [True, False])
+    async def test_without_redis_who_lives_is_believed_to_have_read(self, cluster: Cluster, is_over: bool) -> None:
+        """Until the grace is over, and afterwards."""
+        _, asked, other, request = await self.hang(cluster, answers=True)
+        cluster.leases.answers = False
+        if is_over:
+            cluster.leases.tracked["leasep01"](LeaseState.UNKNOWN)
+        await self.is_let_be(asked, other, request)
+
+    async def test_without_redis_a_silent_one_is_left_and_the_lease_serves_another(self, cluster: Cluster) -> None:
+        p, asked, other, request = await self.hang(cluster, answers=False)
+        cluster.leases.answers = False
+        await self.is_left(cluster, asked, other, request)
+        assert len(p.bodies) == 1
+        assert asked.bodies[0]["kv_transfer_params"] == other.bodies[0]["kv_transfer_params"]
+
+    async def test_one_that_prefills_by_itself_is_left_when_it_is_silent(self, cluster: Cluster) -> None:
+        one, two = await trio(cluster, "both", "both")
+        hang = Hang()
+        one.script.append(hang)
+        two.script.append(hang)
+        for worker in (one, two):
+            worker.health_gate.clear()
+        request = asyncio.create_task(cluster.post(chat()))
+        await eventually(lambda: bool(one.bodies or two.bodies))
+        (one if two.bodies else two).script.clear()
+        assert (await request).status_code == 200
+        assert (len(one.bodies), len(two.bodies)) == (1, 1)
 
 
 class TestLostLeases:
@@ -347,7 +425,7 @@ class TestLostLeases:
 
     async def test_a_held_request_is_prefilled_again_at_once(self, cluster: Cluster) -> None:
         p, worker, writer = await self._hold(cluster)
-        cluster.leases.tracked["leasep01"]()
+        cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
         await eventually(lambda: len(p.bodies) == 2)
         await cluster.until_state("held")
         assert list(cluster.leases.tracked) == ["leasep02"]
@@ -369,7 +447,7 @@ class TestLostLeases:
 
     async def test_prefilled_again_it_goes_on_after_the_first_token(self, cluster: Cluster) -> None:
         p, worker, writer = await self._hold(cluster)
-        cluster.leases.tracked["leasep01"]()
+        cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
         await eventually(lambda: len(p.bodies) == 2)
         assert p.bodies[1]["kv_transfer_params"] == {
             "do_remote_decode": True,
@@ -389,7 +467,7 @@ class TestLostLeases:
         request = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("held")
         p.first_token += 1
-        cluster.leases.tracked["leasep01"]()
+        cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
         await eventually(lambda: "leasep02" in cluster.leases.tracked)
         worker.limit = 8
         cluster.services.pool.room_changed()

@@ -8,7 +8,7 @@
 | sends to D            | ``decode_leg._find``, ``placement.available``                                        |
 | gets D's first byte   | ``decode_leg._confirmed``                                                            |
 | sees D fail           | ``decode_leg.decode``: DECODE_AGAIN, PREFILL_AGAIN or the error                       |
-| prefills again        | ``decode_leg._start_again``, ``Exchange.lease_lost``                                 |
+| prefills again        | ``decode_leg._start_again``, ``Exchange.lease_over``                                 |
 | finishes, exits       | ``exit.settle``, ``Exchange.drop_lease``                                             |
 | renews                | ``LeaseClient._ask``, ``renew.lua``, ``RenewalBook.answered``                        |
 | loses                 | ``RenewalBook.answered`` (unknown for long), ``RenewalBook.failed`` (past the grace)  |
@@ -209,7 +209,7 @@ def is_renewed(scope: Scope, s: State, a: int) -> bool:
 
 
 def _lost(scope: Scope, s: State, a: int) -> State:
-    """``RenewalBook._end`` and ``Exchange.lease_lost``, which also hears of leases that were read."""
+    """``RenewalBook._end`` and ``Exchange.lease_over``, which also hears of leases that were read."""
     r = a // scope.prefills
     s = with_attempt(s, a, tracked=False)
     x = s.requests[r]
