@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Kept connections older than this are not used again: uvicorn's own limit, which it closes at, is 5 s.
 MAX_IDLE_S = 4.0
+#: A kept connection that breaks so soon after it was written to had been closed before: the news takes one round trip.
+#: Later, the worker may be at work on what was sent.
+STALE_S = 0.1
 #: A worker that vanished without a word (host or network down) is noticed: a silent connection is probed after so many
 #: seconds, then at this interval; what was sent has to be acknowledged within the last.
 KEEP_ALIVE_S = 15
@@ -231,13 +234,15 @@ class HttpUpstream:
             data = origin.head(method, path, headers, len(body)) + body
         except ValueError:
             raise ConnectError("the worker's address is none") from None
-        kept = origin.take(asyncio.get_running_loop().time())
+        clock = asyncio.get_running_loop().time
+        sent_s = clock()
+        kept = origin.take(sent_s)
         if kept is not None:
             answer = kept.send(data)
             try:
                 return await _wait(answer, timeout_s, patience)
             except ConnectionLost:
-                if answer.started:
+                if answer.started or clock() - sent_s > STALE_S:
                     raise
         try:
             connection = await self._connect(origin)

@@ -79,8 +79,8 @@ class Upstream(Protocol):
         """Send, and wait at most ``timeout_s`` for status and headers. Raises LegError.
 
         When the time is up and there is ``patience``, it goes on waiting until that returns.
-        ``headers`` must not contain line breaks. A kept connection that the worker closed meanwhile is replaced
-        once, unnoticed, if nothing of an answer had come.
+        ``headers`` must not contain line breaks. A kept connection that the worker had closed is replaced once,
+        unnoticed: one that breaks at once, when nothing of an answer has come.
         """
 
     async def close(self) -> None:

@@ -20,10 +20,11 @@ def word(i: int) -> str:
 
 
 class Hang:
-    """Read the request, never answer. ``release`` lets it go on as usual."""
+    """Read the request, never answer. ``release`` lets it go on as usual; with ``reset``, break the connection."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
+        self.reset = False
 
 
 class Refuse:
@@ -164,6 +165,8 @@ class StubWorker:
         try:
             if isinstance(act, Hang):
                 await act.release.wait()
+                if act.reset:
+                    act = Reset()
             if isinstance(act, Refuse):
                 return web.json_response(act.body, status=act.status)
             if isinstance(act, Reset):

@@ -15,6 +15,7 @@ from leases.store import LeaseState
 from protocol.worker import WorkerLoad
 from router import workers
 from router.http_answer import HttpAnswer
+from router.http_client import STALE_S
 from router.settings import RouterSettings
 from router.signs_of_life import LOOKS
 
@@ -265,6 +266,24 @@ async def test_a_load_from_before_redis_went_away_does_not_stay(
     worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
     worker.report(WorkerLoad(running=worker.limit), time.monotonic())  # heard after they had all ended
     assert (await cluster.post(chat())).status_code == 200, "nobody else says that there is room"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: Cluster, stream: bool) -> None:
+    """On a kept connection too: what D has of it is not silently sent again."""
+    _, d = await trio(cluster, "prefill", "decode")
+    assert (await cluster.post(chat())).status_code == 200
+    hang = Hang()
+    d.script.append(hang)
+    request = asyncio.create_task(cluster.post(chat(stream=stream)))
+    await eventually(lambda: len(d.bodies) == 2)
+    await asyncio.sleep(2 * STALE_S)  # longer than a stale one lasts
+    (x,) = cluster.services.active
+    hang.reset = True
+    hang.release.set()
+    assert (await request).status_code == 200
+    assert (len(d.bodies), cluster.services.metrics.retries["decode"], len(x.dead_engines)) == (3, 1, 1)
+    cluster.check_idle()
 
 
 class TestSilence:

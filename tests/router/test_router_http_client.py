@@ -136,11 +136,31 @@ async def test_broken_answers(server: Server, upstream: HttpUpstream, pieces: li
     assert await ask(upstream, server) == b"hi"
 
 
-async def test_a_kept_connection_that_the_worker_dropped_is_replaced(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_kept_connection_that_the_worker_dropped_is_replaced(
+    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "STALE_S", 60.0)  # however slow this machine is
     server.answers = [[OK], [None], [OK]]
     await ask(upstream, server)
     assert await ask(upstream, server) == b"hi"
     assert (server.num_connections, len(server.requests)) == (2, 3)
+
+
+async def test_one_that_breaks_while_the_worker_may_be_at_work_is_not(
+    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "STALE_S", 0.01)
+    server.answers = [[OK], [b"", None], [OK]]
+    await ask(upstream, server)
+    server.go.clear()
+    lost = asyncio.create_task(ask(upstream, server))
+    while len(server.requests) < 2:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.02)  # longer than a stale one lasts
+    server.go.set()
+    with pytest.raises(ConnectionLost):
+        await lost
+    assert len(server.requests) == 2
 
 
 async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, upstream: HttpUpstream) -> None:
