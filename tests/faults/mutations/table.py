@@ -205,7 +205,7 @@ LEASES = (
             ),
             Change("leases/scripts/grant.lua", "local deadline = now + ARGV[1]", "local deadline = tonumber(ARGV[1])"),
         ),
-        ("tests/faults/test_faults_clocks.py::test_clocks_of_the_day_are_read_where_they_are_shown_only",),
+        (_CONTRACT + "test_granted_lease_is_held_for_its_duration",),
     ),
     Mutation(
         "outcome-overwritten",
