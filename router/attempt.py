@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
 from router.admission import retry_after_s
 from router.placement import Ahead
-from router.upstream import ConnectError, LegError, LegTimeout
+from router.upstream import AnswerTooLarge, ConnectError, LegError, LegTimeout
 from router.worker_errors import ABORTED, READ_FAILED
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.placement import Need
     from router.room_queue import Pick, RoomQueue, Waiter
+    from router.upstream import Answer
     from router.workers import Worker
 
 
@@ -49,6 +50,21 @@ def api_error(error: LegError | TryAnother) -> ApiError:
     if isinstance(error, ConnectError):
         return UnavailableError("No worker for this request can be reached.", code="worker_unreachable")
     return UpstreamError(f"A worker failed: {error}.")
+
+
+async def read_whole(x: Exchange, answer: Answer, timeout_s: float) -> bytes:
+    """The body of a worker's answer. Raises LegError, and UpstreamError where every worker's would be as large."""
+    limit_bytes = x.services.settings.max_answer_bytes
+    try:
+        return await answer.read(limit_bytes, timeout_s)
+    except AnswerTooLarge:
+        if answer.status != 200:
+            return b""  # the status says enough
+        raise UpstreamError(
+            f"The answer is larger than this router takes of one that is not streamed: {limit_bytes} bytes "
+            "(max_answer_bytes).",
+            code="answer_too_large",
+        ) from None
 
 
 def leave_failed(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:

@@ -8,7 +8,7 @@ from leases.store import LeaseState
 from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
 from router.aborted import is_aborted, wait_out
-from router.attempt import LeaseLost, NoReader, TryAnother, api_error, leave_failed, wait_for_room
+from router.attempt import LeaseLost, NoReader, TryAnother, api_error, leave_failed, read_whole, wait_for_room
 from router.events import END, EventCutter
 from router.placement import Prefilled, in_question, placeable
 from router.request import Event
@@ -182,7 +182,7 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
         first = await _open_stream(x, answer, num_events=2 if opens else 1)
         x.seen.leg(first, named=bool(names), opens=opens)
         return first
-    data = await answer.read(settings.max_answer_bytes, settings.request_timeout_s)
+    data = await read_whole(x, answer, settings.request_timeout_s)
     if answer.status == 200:
         return data
     error = from_worker(answer.status, data, answer.retry_after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from router.upstream import ConnectionLost, LegError, LegTimeout
+from router.upstream import AnswerTooLarge, ConnectionLost, LegError, LegTimeout
 
 #: Bytes of an answer that may wait for the client before the worker's connection is paused.
 HIGH_WATER_BYTES = 256 << 10
@@ -104,7 +104,7 @@ class HttpAnswer:
             total += len(part)
             if total > limit_bytes:
                 self.close()
-                raise ConnectionLost("the answer was larger than allowed")
+                raise AnswerTooLarge("the answer was larger than allowed")
         if not self._framed and self.status == 200:
             raise ConnectionLost("nothing tells whether the answer is whole")
         return parts[0] if len(parts) == 1 else b"".join(parts)

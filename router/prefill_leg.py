@@ -8,7 +8,7 @@ from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from protocol.failpoints import hit
 from router.aborted import is_aborted, wait_out
-from router.attempt import TryAnother, api_error, leave_failed, wait_for_room
+from router.attempt import TryAnother, api_error, leave_failed, read_whole, wait_for_room
 from router.held_back import HeldBack
 from router.placement import Direct, in_question, placeable
 from router.prefill_answer import PrefillAnswer
@@ -128,7 +128,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     answer = x.answer = await services.upstream.request(
         "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.headers_for(worker)), body, timeout_s
     )
-    data = await answer.read(services.settings.max_answer_bytes, timeout_s)
+    data = await read_whole(x, answer, timeout_s)
     if answer.status != 200:
         x.unread_prefill = ""
         error = from_worker(answer.status, data, answer.retry_after)

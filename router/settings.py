@@ -103,7 +103,11 @@ class RouterSettings(ProcessSettings):
     )
     keep_alive_s: int = Field(75, ge=1, description="Idle time after which a client's connection closes, seconds.")
 
-    max_answer_bytes: int = Field(64 << 20, gt=0, description="Largest unstreamed answer of a worker, bytes.")
+    max_answer_bytes: int = Field(
+        64 << 20,
+        gt=0,
+        description="Largest unstreamed answer of a worker, bytes; a larger one is a 502, code answer_too_large.",
+    )
     max_queue_length: int = Field(
         4096, ge=1, description="Requests that may wait for a worker with room; the next one is answered 429."
     )

@@ -3,6 +3,7 @@
 LegError
 ├── ConnectError     nothing reached the worker; another one may be tried, whatever kind of worker it is
 ├── ConnectionLost   the connection broke, or what came was not HTTP
+├── AnswerTooLarge   more of an answer than is taken; the worker has done nothing wrong
 └── LegTimeout       no answer in time
 
 Cancelling any of the coroutines below closes the connection, which is how a worker learns that nobody waits.
@@ -33,6 +34,10 @@ class ConnectionLost(LegError):
     """The connection broke while a request was under way."""
 
 
+class AnswerTooLarge(LegError):
+    """The answer has more bytes than whoever asked takes."""
+
+
 class LegTimeout(LegError):
     """The worker did not answer in time."""
 
@@ -51,9 +56,9 @@ class Answer(Protocol):
         """
 
     async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
-        """The rest of the body. Raises ConnectionLost (also over the limit) and LegTimeout.
+        """The rest of the body. Raises ConnectionLost, AnswerTooLarge and LegTimeout.
 
-        So does a 200 whose end is only that of the connection: it may have been cut.
+        A 200 whose end is only that of the connection is lost, too: it may have been cut.
         """
 
     def watch(self, gap_s: float) -> None:

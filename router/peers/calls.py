@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from router.peers.port import PeerAnswer
-from router.upstream import ConnectError, LegError, LegTimeout
+from router.upstream import AnswerTooLarge, ConnectError, LegError, LegTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,4 +50,6 @@ class PeerCalls:
 def _why(error: Exception) -> str:
     if isinstance(error, ConnectError):
         return "it does not accept connections"
+    if isinstance(error, AnswerTooLarge):
+        return "its answer was too large"
     return "it did not answer in time" if isinstance(error, LegTimeout | TimeoutError) else "the connection broke"

@@ -14,6 +14,7 @@ from router_stubs import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorke
 from leases.store import LeaseState
 from protocol.worker import WorkerLoad
 from router import workers
+from router.breaker import BreakerState
 from router.http_answer import HttpAnswer
 from router.http_client import STALE_S
 from router.settings import RouterSettings
@@ -426,6 +427,39 @@ class TestUnstreamedSilence:
         (one if two.bodies else two).script.clear()
         assert (await request).status_code == 200
         assert (len(one.bodies), len(two.bodies)) == (1, 1)
+
+
+class TestTooLarge:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_answer_bytes=2000, breaker_failures=1)
+
+    @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
+    async def test_an_answer_that_is_too_large_is_no_workers_fault(self, cluster: Cluster, role: str) -> None:
+        roles = ["both", "both"] if role == "both" else ["prefill", "prefill", "decode", "decode"]
+        fleet = await trio(cluster, *roles)
+        for worker in fleet:
+            if worker.role == "prefill":
+                worker.first_text = word(0) * (1000 if role == "prefill" else 1)
+        response = await cluster.post(chat(max_tokens=600))
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], "max_answer_bytes" in error["message"]) == (
+            502,
+            "answer_too_large",
+            True,
+        )
+        assert sum(len(worker.bodies) for worker in fleet if worker.role == role) == 1, "not tried again"
+        assert all(worker.breaker.state is BreakerState.CLOSED for worker in cluster.services.pool)
+        if role == "prefill":  # its lease was in the answer
+            await eventually(lambda: sum(len(worker.aborts) for worker in fleet) == 1)
+            await cluster.services.prefill_aborts.close()
+        cluster.check_idle()
+
+    async def test_an_error_that_is_too_large_is_that_error(self, cluster: Cluster) -> None:
+        _, d = await trio(cluster, "prefill", "decode")
+        d.script += [Refuse(503, {"error": {"message": "x" * 5000}}), None]
+        assert (await cluster.post(chat())).status_code == 200
+        assert cluster.services.metrics.retries["decode"] == 1
 
 
 class TestLostLeases:
