@@ -105,6 +105,10 @@ class LeaseClient:
         self._on_over[engine_id, lease_id] = on_over
         self._counts["tracked"] += 1
 
+    def tracks(self, engine_id: str, lease_id: str) -> bool:
+        """``track`` would refuse it."""
+        return (engine_id, lease_id) in self._on_over
+
     def untrack(self, engine_id: str, lease_id: str) -> None:
         """Renew no longer: D has read. Unknown ones are ignored: it may just have ended."""
         self._on_over.pop((engine_id, lease_id), None)

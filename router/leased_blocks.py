@@ -45,6 +45,10 @@ class LeasedBlocks:
         ours.num_held += num_blocks
         self._by_lease[lease_id] = (worker, ours, num_blocks)
 
+    def holds(self, lease_id: str) -> bool:
+        """Blocks are held under it, of whatever worker."""
+        return lease_id in self._by_lease
+
     def end(self, lease_id: str) -> None:
         """They are read, released or lost; nothing happens when that was said before."""
         worker, ours, num_blocks = self._by_lease.pop(lease_id, (None, None, 0))

@@ -136,12 +136,19 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     try:
         prefilled = PrefillAnswer(data, hand_off=hand_off, ours=ours)
         if prefilled.summary.lease_id:
-            check_id(prefilled.summary.lease_id)
-            check_id(prefilled.summary.remote_engine_id)
+            _check_lease(x, prefilled.summary.remote_engine_id, prefilled.summary.lease_id)
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
     x.unread_prefill = ""
     return prefilled
+
+
+def _check_lease(x: Exchange, engine_id: str, lease_id: str) -> None:
+    """Raises ValueError for one that cannot be ours to keep, or is another request's, which would lose it with us."""
+    check_id(lease_id)
+    check_id(engine_id)
+    if x.services.leases.tracks(engine_id, lease_id) or x.services.leased.holds(lease_id):
+        raise ValueError("another request has that lease")
 
 
 def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:

@@ -32,6 +32,9 @@ class Leases(Protocol):
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
         """Renew from now on. ``on_over`` is called on the loop when P keeps them no longer: DONE (read), or lost."""
 
+    def tracks(self, engine_id: str, lease_id: str) -> bool:
+        """It is renewed for a request already."""
+
     def untrack(self, engine_id: str, lease_id: str) -> None:
         """Renew no longer: D has read, or nobody wants the blocks."""
 

@@ -150,6 +150,7 @@ async def test_the_first_renewal_extends_what_p_granted(redis_url: str) -> None:
         client.track(ENGINE, "a", never)
         await eventually(lambda: store.held(ENGINE)[0].remaining_ms > 30_000)
         assert (client.remaining_ms(ENGINE, "a") or 0) > 30_000
+        assert (client.tracks(ENGINE, "a"), client.tracks("other", "a")) == (True, False)
         with pytest.raises(AlreadyTrackedError):
             client.track(ENGINE, "a", never)
         with pytest.raises(ValueError, match="not an engine or lease id"):

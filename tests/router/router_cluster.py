@@ -39,6 +39,9 @@ class DirectLeases:
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
         self.tracked[lease_id] = on_over
 
+    def tracks(self, engine_id: str, lease_id: str) -> bool:
+        return lease_id in self.tracked
+
     def untrack(self, engine_id: str, lease_id: str) -> None:
         self.tracked.pop(lease_id, None)
         self.untracked.append(lease_id)

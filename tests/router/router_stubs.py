@@ -97,6 +97,8 @@ class StubWorker:
         self.num_disconnects = 0
         #: For which request each lease was granted.
         self.lease_owners: list[str] = []
+        #: P: names this lease in every answer, instead of one each.
+        self.only_lease = ""
         #: Request ids that were to be aborted, and the headers of these calls; while ``abort_gate`` is unset they wait.
         self.aborts: list[str] = []
         self.abort_headers: list[dict[str, str]] = []
@@ -219,7 +221,7 @@ class StubWorker:
             "tp_size": 1,
         }
         if self.ours:
-            lease_id = f"lease{self.name}{self.num_leases}"
+            lease_id = self.only_lease or f"lease{self.name}{self.num_leases}"
             params |= {"lease_id": lease_id, "block_versions": [2**64 - 1, 2, 3]}
             params |= {"first_token": self.first_token + len(given), "output_token_ids": given}
             params |= {"num_cached_tokens": len(given)}

@@ -287,6 +287,25 @@ async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: 
     cluster.check_idle()
 
 
+async def test_a_lease_that_is_named_twice_stays_with_the_first(cluster: Cluster) -> None:
+    p, d = await trio(cluster, "prefill", "decode")
+    p.only_lease = "lease-of-all"
+    hang = Hang()
+    d.script.append(hang)
+    first = asyncio.create_task(cluster.post(chat()))
+    await cluster.until_state("reading")
+    refused = await cluster.post(chat())
+    assert (refused.status_code, refused.json()["error"]["code"]) == (502, "upstream_error")
+    assert "not understood" in refused.json()["error"]["message"]
+    assert cluster.leases.released == []
+    assert cluster.services.leased.holds(p.only_lease)
+    hang.release.set()
+    assert (await first).json()["choices"][0]["message"]["content"] == WHOLE
+    assert len(cluster.services.leased) == 0
+    await cluster.services.prefill_aborts.close()
+    cluster.check_idle()
+
+
 class TestSilence:
     @pytest.fixture
     def settings(self) -> RouterSettings:
