@@ -32,7 +32,11 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _count_keys(cls, value: Any) -> Any:
+    def _check_before(cls, value: Any) -> Any:
+        if isinstance(value, bytes):  # left unread without the header, which other sites' pages may not send
+            raise PydanticCustomError(
+                "not_json", "Send the body as JSON, with the header content-type: application/json"
+            )
         if isinstance(value, dict) and len(value) > MAX_KEYS:
             raise PydanticCustomError("too_many_keys", "Object has too many keys")
         return value

@@ -224,6 +224,12 @@ async def test_the_openai_client(cluster: Cluster) -> None:
             await client.chat.completions.create(model="m", messages=[], n=2)
 
 
+async def test_a_body_that_says_nothing_of_json_is_told_what_is_missing(cluster: Cluster) -> None:
+    response = await cluster.client.post("/admin/abort", content=b'{"all": true}')
+    assert response.status_code == 400
+    assert "content-type: application/json" in response.json()["error"]["message"]
+
+
 async def test_schema_and_pages(cluster: Cluster) -> None:
     await ready(cluster)
     schema = (await cluster.client.get("/openapi.json")).json()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 
@@ -48,6 +48,14 @@ class Scope:
     decodes: int = 3
     faults: int = 2
     variant: Variant | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError for a scope that says nothing."""
+        for one in fields(self):
+            least = 0 if one.name == "faults" else 1
+            value = getattr(self, one.name)
+            if isinstance(value, int) and value < least:
+                raise ValueError(f"{one.name} is {value}, but has to be {least} at least")
 
     @property
     def attempts(self) -> int:

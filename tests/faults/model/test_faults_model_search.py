@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import fields
 
 import pytest
 
-from tests.faults.model.__main__ import main
+from tests.faults.model.__main__ import HELP, main
 from tests.faults.model.scope import Scope, Variant
 from tests.faults.model.search import Search, moves, search
 from tests.faults.model.state import State, canonical, first_state
@@ -80,3 +81,15 @@ def test_the_command_prints_what_it_searched(capsys: pytest.CaptureFixture[str])
     assert "at its own deadline, unasked" in capsys.readouterr().out
     assert main(["--faults", "0", "--max-states", "9"]) == 2
     assert "stopped early" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scope", [["--faults", "-1"], ["--decode-workers", "0"], ["--requests", "0"]])
+def test_a_scope_that_says_nothing_is_refused(scope: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(scope)
+    assert exit_.value.code == 2
+    assert "at least" in capsys.readouterr().err
+
+
+def test_every_option_is_explained() -> None:
+    assert set(HELP) == {one.name for one in fields(Scope)} - {"variant"}
