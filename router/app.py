@@ -5,23 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Depends, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 
-from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from protocol.errors import ApiError, InternalError, NotFoundError
 from protocol.openai import ChatRequest, CompletionRequest
 from router.admin import admin_router
 from router.auth import AdminKeys, BearerKeys
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
+from router.error_pages import use_our_errors
 from router.front import Front
 from router.peers.group_metrics import group_families
-from router.worker_errors import WorkerError
 
 if TYPE_CHECKING:
     from router.lease_view import LeaseListing
@@ -86,7 +84,7 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
     # No pages of the framework's: they would load their scripts from elsewhere.
     app = FastAPI(title="Baton router", version="1", docs_url=None, redoc_url=None, openapi_url=None, responses=_ERRORS)
-    _shape_errors(app)
+    use_our_errors(app)
     _add_public(app, services, keys)
     _document_hot_routes(app)
     _add_schema(app, keys)
@@ -171,37 +169,3 @@ def _add_schema(app: FastAPI, keys: BearerKeys) -> None:
     async def schema() -> Response:
         """What can be asked of this router, for programs."""
         return JSONResponse(app.openapi())
-
-
-def _shape_errors(app: FastAPI) -> None:
-    """Every error of the framework in OpenAI's shape."""
-
-    @app.exception_handler(ApiError)
-    async def own(_: Request, error: ApiError) -> Response:
-        return _answer(error)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":  # its place is an offset in the text
-            return _answer(BadRequestError("We could not parse the JSON body of your request.", code="invalid_json"))
-        where = [str(part) for part in first["loc"] if part != "body"]
-        message = first["msg"].removeprefix("Value error, ")
-        return _answer(BadRequestError(f"{message}.", param=".".join(where) or None, code="invalid_value"))
-
-    @app.exception_handler(HTTPException)
-    async def framework(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 404:
-            return _answer(NotFoundError(f"Unknown path: {request.method} {request.url.path}", code="unknown_url"))
-        failure = WorkerError(error.status_code, {"message": str(error.detail), "type": "invalid_request_error"})
-        failure.code = "method_not_allowed" if error.status_code == 405 else None
-        return _answer(failure, dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def bug(request: Request, _: Exception) -> Response:
-        # Starlette raises the exception again once this is sent, and ``front`` logs it.
-        return _answer(InternalError(f"The router failed on {request.method} {request.url.path}."))
-
-
-def _answer(error: ApiError, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse(error.body(), status_code=error.status, headers=headers)

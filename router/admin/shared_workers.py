@@ -6,7 +6,7 @@ A worker with an internal port is told itself that it drains, and announces it; 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from protocol.addresses import worker_url
 from protocol.worker import Role
-from router.admin.bodies import Body
+from router.admin.bodies import Body, Text
 from router.admin.others import hear
 
 if TYPE_CHECKING:
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("baton.router")
 
 
+#: Of a name or an address that is kept; the registry's have the same limit.
+MAX_NAME_CHARS = 512
+Name = Annotated[Text, Field(max_length=MAX_NAME_CHARS)]
+
+
 class NewWorker(Body):
     """A worker that is not in the registry, until the last router ends or it is deleted.
 
     It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
     """
 
-    url: str = Field(description="host:port or base URL.")
+    url: Name = Field(description="host:port or base URL.")
     role: Role
 
     @field_validator("url")
@@ -47,13 +52,13 @@ class NewWorker(Body):
 class Forgotten(BaseModel):
     """A worker that was added by URL and is deleted."""
 
-    id: str
+    id: Name
 
 
 class LeftOut(BaseModel):
     """Whether a worker that cannot be told itself is sent anything new."""
 
-    id: str
+    id: Name
     left_out: bool
 
 
@@ -61,7 +66,7 @@ class Shared(BaseModel):
     """All that a router has to learn from another one when it starts."""
 
     added: list[NewWorker]
-    left_out: list[str]
+    left_out: list[Name]
 
 
 class Noted(BaseModel):

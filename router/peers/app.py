@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
 from pydantic import BaseModel
 
-from protocol.errors import ApiError
+from router.error_pages import use_our_errors
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -26,10 +25,7 @@ class Health(BaseModel):
 def internal_app(services: Services, *more: APIRouter) -> FastAPI:
     """The application behind the internal port; ``more`` are routes of other parts, under ``/internal``."""
     app = FastAPI(title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.exception_handler(ApiError)
-    async def own(_: Request, error: ApiError) -> Response:
-        return JSONResponse(error.body(), status_code=error.status)
+    use_our_errors(app)
 
     @app.get("/health")
     async def health() -> Health:

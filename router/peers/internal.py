@@ -68,7 +68,10 @@ class InternalFront:
         if scope["path"] == self._alive_path:
             await self._hold(receive, send)
         else:
-            await self._app(scope, replay(body, receive), send)
+            try:
+                await self._app(scope, replay(body, receive), send)
+            except Exception:
+                log.exception("%s %r of another router met a bug", scope["method"], scope["path"])
 
     async def _hold(self, receive: Receive, send: Send) -> None:
         """An answer without end."""

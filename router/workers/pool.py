@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PREFILL_QUEUE_FACTOR = 2
 #: Seconds that a report of load counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0
+#: Ids of workers not known here that others left out: as many as there may be workers.
+MAX_LEFT_OUT = 10_000
 
 
 class WorkerPool:
@@ -49,8 +51,8 @@ class WorkerPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
         self._static: set[str] = set()
-        #: Ids of workers that others left out before they were known here.
-        self._left_out: set[str] = set()
+        #: Ids of workers that others left out before they were known here, the oldest first.
+        self._left_out: dict[str, None] = {}
         self._routes = Routes(self._workers.values)
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
@@ -193,7 +195,11 @@ class WorkerPool:
         """Another router says so, of a worker that may not be known here yet."""
         worker = self._workers.get(worker_id)
         if worker is None:
-            (self._left_out.add if left_out else self._left_out.discard)(worker_id)
+            self._left_out.pop(worker_id, None)
+            if left_out:
+                self._left_out[worker_id] = None
+            if len(self._left_out) > MAX_LEFT_OUT:
+                del self._left_out[next(iter(self._left_out))]
         elif left_out:
             self.leave_out(worker)
         else:
@@ -253,7 +259,7 @@ class WorkerPool:
     def _know(self, worker: Worker) -> None:
         self._workers[worker.worker_id] = worker
         if worker.worker_id in self._left_out:
-            self._left_out.remove(worker.worker_id)
+            del self._left_out[worker.worker_id]
             worker.left_out = True
 
     def _remove(self, worker_id: str) -> None:

@@ -13,6 +13,7 @@ from router_stubs import Hang, StubWorker
 
 from router.admin.internal import internal_routes
 from router.peers.app import internal_app
+from router.workers import pool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -109,9 +110,47 @@ async def test_a_worker_of_the_registry_is_not_deleted(cluster: Cluster) -> None
     assert len(cluster.services.pool) == 1
 
 
-async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -> None:
+def other_router(cluster: Cluster) -> httpx.AsyncClient:
+    """What asks on the internal port."""
     transport = httpx.ASGITransport(internal_app(cluster.services, internal_routes(cluster.services)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://internal") as other:
+    return httpx.AsyncClient(transport=transport, base_url="http://internal")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/internal/abort", b'{"older_than_s":NaN}', 400, "invalid_value"),
+        ("POST", "/internal/workers/leave-out", b'{"id":"\\ud800","left_out":true}', 400, "invalid_value"),
+        ("POST", "/internal/workers/leave-out", b'{"left_out":"%b"}' % (b"x" * 100_000), 400, "invalid_value"),
+        ("POST", "/internal/workers/leave-out", b'{"id":"%b","left_out":true}' % (b"x" * 513), 400, "invalid_value"),
+        ("POST", "/internal/workers/add", b'{"role":"both","url":"http://w/%b"}' % (b"x" * 513), 400, "invalid_value"),
+        ("GET", "/internal/nothing", b"", 404, "unknown_url"),
+        ("GET", "/internal/abort", b"", 405, "method_not_allowed"),
+        ("POST", "/internal/requests/x/abort", b"", 404, "request_not_found"),
+    ],
+)
+async def test_the_internal_port_refuses_as_the_public_one_does(
+    cluster: Cluster, method: str, path: str, body: bytes, status: int, code: str
+) -> None:
+    async with other_router(cluster) as other:
+        answer = await other.request(method, path, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert len(answer.content) < 500
+
+
+async def test_a_bounded_number_of_others_is_left_out_before_they_are_known(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MAX_LEFT_OUT", 2)
+    for worker_id in ("d0", "d1", "d0", "d2"):  # d0 again: d1 is the oldest
+        cluster.services.pool.told_left_out(worker_id, True)
+    for _ in range(3):
+        await cluster.add("decode", ours=False)
+    assert [worker.left_out for worker in cluster.services.pool] == [True, False, True]
+
+
+async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -> None:
+    async with other_router(cluster) as other:
         for worker_id, left_out in (("d0", True), ("d1", True), ("d1", False)):
             told = {"id": worker_id, "left_out": left_out}
             assert (await other.post("/internal/workers/leave-out", json=told)).json() == {"noted": True}
