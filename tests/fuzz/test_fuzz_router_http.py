@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from router_cluster import Cluster, chat, eventually, make_settings
 
+from router.admin.internal import internal_routes
+from router.dashboard.recorder import Recorder
+from router.dashboard.routes import live_part_routes
 from router.peers.app import internal_app
+from router.peers.group_metrics import metrics_state_routes
 from router.peers.internal import InternalFront
 
 if TYPE_CHECKING:
@@ -33,6 +37,10 @@ ADMIN = (
 INTERNAL = (
     ("GET", "/health"),
     ("GET", "/internal/requests"),
+    ("GET", "/internal/keepers"),
+    ("GET", "/internal/live"),
+    ("GET", "/internal/metrics-state"),
+    ("GET", "/internal/workers/shared"),
     ("POST", "/internal/abort"),
     ("POST", "/internal/requests/x/abort"),
     ("POST", "/internal/workers/add"),
@@ -55,8 +63,11 @@ class Served:
         self.cluster = Cluster(make_settings(max_body_bytes=2 << 20, body_timeout_s=5))
         await self.cluster.start()
         self.workers: list[StubWorker] = [await self.cluster.add("prefill"), await self.cluster.add("decode")]
-        admin = InternalFront(self.cluster.settings, "r" * 12, internal_app(self.cluster.services))
-        self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(admin), base_url="http://router")
+        services = self.cluster.services
+        recorder = Recorder(services)
+        shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
+        port = InternalFront(self.cluster.settings, "r" * 12, internal_app(services, *shares))
+        self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(port), base_url="http://router")
         self.stage.at_end(self.internal.aclose)
 
     def send(
@@ -183,19 +194,60 @@ def test_the_admin_api(served: Served, place: tuple[str, str], tail: str, body: 
     served.tried("the admin API", served.send(method, path + tail, b"" if method == "GET" else body))
 
 
-@fuzz(40)
+def test_what_other_routers_ask_is_served(served: Served) -> None:
+    """Else the tests below would only try how unknown paths are refused."""
+    for method, path in INTERNAL:
+        if method == "GET":
+            assert served.send(method, path, internal=True).status_code == 200, path
+    for told in (b'{"id":"w","left_out":true}', b'{"id":"w","left_out":false}'):
+        assert served.send("POST", "/internal/workers/leave-out", told, internal=True).status_code == 200
+
+
+TOLD = st.sampled_from(
+    [
+        b"",
+        b"[" * 100_000,
+        b'{"\\ud800":1}',
+        b"\xff",
+        b'{"url":"http://x:0","role":"both"}',
+        b'{"url":"http://x:1","role":"decode"}',
+        b'{"id":"\\ud800"}',
+        b'{"id":"\\ud800","left_out":true}',
+        b'{"id":"%b","left_out":true}' % (b"x" * 100_000),
+        b'{"id":"%b"}' % (b"x" * 100_000),
+        b'{"state":"\\ud800"}',
+        b'{"older_than_s":NaN}',
+        b'{"older_than_s":1e999}',
+        b'{"worker":"%b","all":0}' % (b"x" * 100_000),
+    ]
+)
+
+
+def ask_internal(served: Served, method: str, path: str, body: bytes = b"") -> None:
+    answer = served.send(method, path, body, internal=True)
+    tried["a router's internal port"] += 1
+    check_error(answer)
+    pool = served.cluster.services.pool
+    for worker in pool:
+        if pool.is_static(worker):  # or the next requests would go there
+            pool.remove_static(worker)
+
+
+@fuzz(60)
 @given(
     place=st.sampled_from(INTERNAL),
-    body=JSON.map(lambda value: _json(value))
-    | st.sampled_from(
-        [b"", b"[" * 100_000, b'{"\\ud800":1}', b"\xff", b'{"url":"http://x:0","role":"both"}', b'{"id":"\\ud800"}']
-    ),
+    tail=st.sampled_from(["", "", "/", "/%00", "/%ff", "/x", "?num_steps=x", "?num_steps=-1"]),
+    body=JSON.map(lambda value: _json(value)) | TOLD,
 )
-def test_the_internal_port(served: Served, place: tuple[str, str], body: bytes) -> None:
+def test_the_internal_port(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
     method, path = place
-    answer = served.send(method, path, b"" if method == "GET" else body, internal=True)
-    tried["a router's internal port"] += 1
-    assert answer.status_code < 500, answer.content
+    ask_internal(served, method, path + tail, b"" if method == "GET" else body)
+
+
+@pytest.mark.parametrize("path", [path for method, path in INTERNAL if method == "POST"])
+@pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
+def test_a_nasty_text_of_another_router(served: Served, path: str, body: bytes) -> None:
+    ask_internal(served, "POST", path, body)
 
 
 WORKERS = st.sampled_from(

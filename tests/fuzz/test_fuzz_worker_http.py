@@ -160,7 +160,7 @@ def test_the_internal_port(worker: Worker, place: tuple[str, str], tail: str, bo
     method, path = place
     answer = worker.send(method, path + tail, b"" if method == "GET" else body, internal=True)
     tried["a worker's internal port"] += 1
-    assert answer.status_code < 500, answer.content
+    check_error(answer)
     worker.front.engine.resume()
 
 
