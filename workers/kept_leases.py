@@ -28,9 +28,9 @@ class KeptLeases:
         if not self._keeper.drop(lease_id):
             self._engine.end_lease(lease_id)
 
-    def drop_request(self, request_id: str) -> bool:
-        """Drop what is held for the request, told to anybody or not; False if nothing is."""
-        lease_ids = self._engine.leases_of(request_id)
+    def drop_request(self, request_id: str, but: str = "") -> bool:
+        """Drop what is held for the request, told to anybody or not, except the lease ``but``; False if nothing is."""
+        lease_ids = [lease_id for lease_id in self._engine.leases_of(request_id) if lease_id != but]
         for lease_id in lease_ids:
             self.drop(lease_id)
         return bool(lease_ids)

@@ -23,6 +23,7 @@ from workers.engine.api import (
 from workers.engine.config import EngineConfig
 from workers.engine.errors import IllegalTransitionError, RankProtocolError
 from workers.engine.scheduler import Command, Scheduler
+from workers.engine.sequence_state import State
 from workers.engine.step_outcome import Output
 
 
@@ -856,13 +857,126 @@ def test_a_request_id_is_free_again_after_an_abort() -> None:
     bench = Bench()
     bench.add("a", PROMPT)
     bench.pump()
-    with pytest.raises(InvalidRequestError, match="in use"):
-        bench.scheduler.add(request("a", [1]))
     bench.scheduler.abort("a")
     second = bench.add("a", [1], 2)
     bench.finish()
     bench.run()
     assert bench.tokens(second) == expected([1], 2)
+
+
+# --- asked again under the same id -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["waiting", "computing", "running", "preempted"])
+def test_who_is_asked_for_again_is_aborted_wherever_it_is(state: str) -> None:
+    blocks = {"num_blocks": 5} if state == "preempted" else {}
+    bench = Bench(**blocks)
+    urgent = bench.add("b", PROMPT, 9, priority=1) if state == "preempted" else 0
+    first = bench.add("a", PROMPT[:4], 9)
+    if state in ("running", "preempted"):
+        bench.step()
+    if state == "preempted":
+        while bench.scheduler.board.roster.by_id[first].state is not State.PREEMPTED:
+            assert bench.step()
+    if state == "computing":
+        bench.pump()
+    second = bench.add("a", [1], 3)
+    assert bench.scheduler.current("a") == second != first
+    had = list(bench.outputs[first])
+    bench.scheduler.check()
+    if state == "computing":
+        bench.pump()
+        bench.finish()
+    bench.run()
+    assert bench.outputs[first] == had, "nothing comes of it any more"
+    assert bench.tokens(second) == expected([1], 3)
+    assert not urgent or bench.tokens(urgent) == expected(PROMPT, 9)
+    assert bench.scheduler.counters.ended["aborted"] == 1
+    assert bench.scheduler.load().pinned_blocks == 0
+
+
+def test_a_read_of_the_older_that_does_not_end_holds_up_nothing_and_keeps_its_blocks() -> None:
+    """One seat, and the same blocks of the same P: the newer one reads them into blocks of its own."""
+    bench = Bench(max_num_seqs=1)
+    first = bench.add_remote("a", PROMPT)
+    (older,) = (command for command in bench.pump() if isinstance(command, Read))
+    second = bench.add_remote("a", PROMPT)
+    commands = bench.pump()
+    assert CancelRead(older.read_id) in commands
+    (newer,) = (command for command in commands if isinstance(command, Read))
+    assert newer.lease_id == older.lease_id
+    assert not set(newer.local_block_ids) & set(older.local_block_ids)
+    failure = bench.scheduler.apply_read(bench.rank.finish_read(newer.read_id, "done", PROMPT, None))
+    assert failure is None
+    bench.run()
+    assert bench.tokens(second) == expected(PROMPT, 4)[1:]
+    assert bench.scheduler.load().pinned_blocks == len(older.local_block_ids), "it may still be written"
+    bench.read(PROMPT, "cancelled")
+    assert bench.scheduler.load().pinned_blocks == 0
+    assert bench.outputs[first] == []
+
+
+@pytest.mark.parametrize("is_met", [False, True])
+def test_one_that_waits_for_its_p_is_replaced(is_met: bool) -> None:
+    bench = Bench()
+    first = bench.scheduler.add(remote_request("a", PROMPT))
+    if is_met:
+        bench.scheduler.connected(first)
+    second = bench.add_remote("a", PROMPT)
+    bench.scheduler.connected(first)
+    (read,) = (command for command in bench.pump() if isinstance(command, Read))
+    bench.read(PROMPT)
+    bench.run()
+    assert bench.tokens(second) == expected(PROMPT, 4)[1:]
+    assert (read.read_id, bench.scheduler.counters.ended["aborted"]) == (1, 1)
+
+
+def test_an_abort_by_id_reaches_the_newer_one_and_nobody_is_left() -> None:
+    bench = Bench()
+    bench.add("a", PROMPT)
+    bench.pump()
+    second = bench.add("a", PROMPT)
+    assert bench.scheduler.requests_with("a") == ["a"]
+    assert bench.scheduler.abort("a") == second
+    assert bench.scheduler.abort("a") is None
+    bench.finish()
+    assert rows(bench.step()) == []
+    assert bench.scheduler.is_quiet and bench.scheduler.counters.ended["aborted"] == 2
+
+
+def test_who_is_asked_for_again_leaves_its_place_in_a_full_queue() -> None:
+    bench = Bench(max_num_seqs=1, max_waiting=1)
+    bench.add("a", PROMPT)
+    bench.pump()
+    bench.add("b", PROMPT)
+    again = bench.add("b", [1], 1)
+    with pytest.raises(QueueFullError):
+        bench.scheduler.add(request("a", PROMPT))
+    bench.finish()
+    bench.run()
+    assert bench.tokens(1) == expected(PROMPT, 4), "one that is refused replaces nobody"
+    assert bench.tokens(again) == expected([1], 1)
+
+
+def test_one_that_can_never_run_replaces_nobody() -> None:
+    bench = Bench()
+    first = bench.add("a", PROMPT)
+    with pytest.raises(InvalidRequestError):
+        bench.scheduler.add(request("a", []))
+    bench.run()
+    assert bench.tokens(first) == expected(PROMPT, 4)
+
+
+def test_a_lease_outlives_that_its_request_is_asked_again() -> None:
+    """Who keeps the leases ends it; the request that reads them here is the same one."""
+    bench = Bench(engine_id="us")
+    hand_off = bench.hand_off("a", PROMPT)
+    assert bench.scheduler.leases_of("a") == [hand_off.lease_id]
+    first = bench.add_own("a", PROMPT, hand_off)
+    again = bench.add_own("a", PROMPT, hand_off)
+    bench.run()
+    assert (bench.outputs[first], bench.tokens(again)) == ([], expected(PROMPT, 4)[1:])
+    assert bench.scheduler.counters.take_overs == 1 and bench.scheduler.drain_read_leases() == [hand_off.lease_id]
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------

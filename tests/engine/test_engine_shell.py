@@ -324,6 +324,43 @@ async def test_closing_an_aborted_stream_leaves_a_later_request_of_that_id_alone
     assert len(await collect(new)) == 4
 
 
+@pytest.mark.parametrize("state", ["waiting", "computing", "connecting", "reading"])
+async def test_asking_again_ends_the_older_stream_and_no_other(state: str) -> None:
+    world = World()
+    world.link.auto = False
+    if state == "reading":
+        old = await world.reading()
+    else:
+        old = world.submit((remote_request if state == "connecting" else request)("a", PROMPT))
+    if state != "waiting":
+        await turns()
+    handshakes = list(world.connector.waiting)
+    new = world.submit(request("a", [1]))
+    with pytest.raises(AbortedError):
+        await anext(old)
+    await old.aclose()
+    await turns()
+    assert all(handshake.cancelled() for handshake in handshakes)
+    assert any(isinstance(message, CancelRead) for message in world.link.sent) == (state == "reading")
+    world.link.auto = True
+    world.link.finish()
+    assert [output.token for output in await collect(new)] == expected([1], 4)
+    assert world.pinned == (2 if state == "reading" else 0)
+    if state == "reading":
+        world.link.read("cancelled")
+    await turns()
+    assert world.pinned == 0
+    world.engine.check()
+
+
+async def test_one_that_is_refused_leaves_the_older_stream_alone() -> None:
+    world = World()
+    old = world.submit(request("a", PROMPT))
+    with pytest.raises(InvalidRequestError):
+        await anext(world.submit(request("a", [])))
+    assert [output.token for output in await collect(old)] == expected(PROMPT, 4)
+
+
 async def test_abort_by_id_is_told_to_the_caller() -> None:
     world = World()
     world.link.auto = False

@@ -170,6 +170,8 @@ class Simulation(RuleBasedStateMachine):
         self.callers: dict[int, Caller] = {}
         self.promises: list[Promise] = []
         self.number = 0
+        #: The request id of the next request, if it is to be one that was asked before.
+        self.asked_before = ""
 
     # --- arrivals -----------------------------------------------------------------------------------------------
 
@@ -179,20 +181,43 @@ class Simulation(RuleBasedStateMachine):
 
     def request(self, prompt: list[int], **fields: object) -> EngineRequest:
         self.number += 1
-        return EngineRequest(
-            request_id=f"request-{self.number}", prompt_token_ids=prompt, sampling=SamplingParams(), **fields
-        )
+        request_id, self.asked_before = self.asked_before or f"request-{self.number}", ""
+        return EngineRequest(request_id=request_id, prompt_token_ids=prompt, sampling=SamplingParams(), **fields)
+
+    @precondition(lambda self: self.callers)
+    @rule(data=st.data())
+    def ask_again(self, data: st.DataObject) -> None:
+        """The next request has the id of an earlier one, which has ended, closes, or goes on."""
+        seq_id = data.draw(st.sampled_from(list(self.callers)))
+        self.asked_before = self.callers[seq_id].request.request_id
+
+    def older(self, request: EngineRequest) -> int | None:
+        """The sequence that the request takes the place of."""
+        found = [
+            seq_id
+            for seq_id, caller in self.callers.items()
+            if caller.request.request_id == request.request_id and not caller.is_over
+        ]
+        assert len(found) <= 1 and self.scheduler.current(request.request_id) == (found[0] if found else None)
+        return found[0] if found else None
 
     def submit(self, request: EngineRequest, given: list[int]) -> None:
+        older = self.older(request)
+        num_waiting = self.scheduler.load().waiting
+        if older is not None and self.scheduler.board.roster.by_id[older].state not in (State.RUNNING, State.READING):
+            num_waiting -= 1
         needed = len(request.prompt_token_ids) + len(given) + 1
         if needed > self.config.max_total_tokens:
             with pytest.raises(PromptTooLongError):
                 self.scheduler.add(request)
-        elif self.scheduler.load().waiting >= self.config.max_waiting:
+        elif num_waiting >= self.config.max_waiting:
             with pytest.raises(QueueFullError):
                 self.scheduler.add(request)
         else:
             seq_id = self.scheduler.add(request)
+            if older is not None:
+                self.callers[older].aborted = True
+                self.connecting.discard(older)
             self.callers[seq_id] = Caller(request, given)
             if request.remote is not None and request.remote.remote_engine_id != "us":
                 self.connecting.add(seq_id)

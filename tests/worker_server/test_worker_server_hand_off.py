@@ -325,6 +325,54 @@ async def abort(worker: Front) -> bool:
     return aborted
 
 
+async def test_a_prefill_that_is_asked_again_drops_the_lease_of_the_answer_before() -> None:
+    async with front() as worker:
+        for number in range(2):
+            response = await worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED)
+            assert response.json()["kv_transfer_params"]["lease_id"] == f"lease-{number}"
+        assert worker.leases.dropped == ["lease-0"] and list(worker.engine.leases) == ["lease-1"]
+
+
+async def test_a_prefill_that_is_asked_again_during_the_grant_is_the_only_one_with_blocks() -> None:
+    async with front() as worker:
+        worker.leases.gate = asyncio.Event()
+        first = asyncio.create_task(worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED))
+        await worker.leases.waiting.wait()
+        worker.leases.waiting.clear()
+        second = asyncio.create_task(worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED))
+        await worker.leases.waiting.wait()
+        worker.leases.gate.set()
+        refused, taken = await first, await second
+        assert (refused.status_code, refused.json()["error"]["code"]) == (499, "aborted")
+        assert list(worker.engine.leases) == [taken.json()["kv_transfer_params"]["lease_id"]] == worker.leases.granted
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_decode_that_is_asked_again_ends_the_one_before(stream: bool) -> None:
+    """Nobody has hung up: the older one is told, in the stream that it has begun or by a status."""
+    async with front() as worker:
+        alone = (await worker.http.post("/v1/completions", json=completion(seed=1))).json()
+        worker.engine.gate = asyncio.Semaphore(2)
+        body = completion(seed=1, stream=stream)
+        old = asyncio.create_task(worker.http.post("/v1/completions", json=body, headers=NAMED))
+        await worker.engine.until_running()
+        new = asyncio.create_task(worker.http.post("/v1/completions", json=completion(seed=1), headers=NAMED))
+        ended = await old
+        for _ in worker.engine.script:
+            worker.engine.gate.release()
+        assert '"code":"aborted"' in ended.text and ended.status_code in (499, 200 if stream else 499)
+        assert (await new).json()["choices"] == alone["choices"]
+
+
+async def test_a_decode_keeps_the_lease_that_it_is_about_to_read_and_no_other_of_its_request() -> None:
+    async with front() as worker:
+        worker.engine.leases |= {"ll": ID, "unread": ID, "lease-x": "another"}
+        body = completion(kv_transfer_params=GOOD)
+        assert (await worker.http.post("/v1/completions", json=body, headers=NAMED)).status_code == 200
+        assert worker.engine.leases == {"ll": ID, "lease-x": "another"}
+        worker.engine.leases.clear()
+
+
 async def test_an_abort_drops_the_lease_of_an_answer_that_nobody_has_read() -> None:
     """The connection is closed after half of the answer; only the abort tells P that the rest is not coming."""
     async with front() as worker:

@@ -96,6 +96,7 @@ class ScriptedEngine:
         self.draining = self.leaving = False
         self.changed = asyncio.Event()
         self._streams: dict[str, QueuedTokens] = {}
+        self._num_leases = 0
 
     def submit(self, request: EngineRequest) -> QueuedTokens:
         self.requests.append(request)
@@ -103,6 +104,7 @@ class ScriptedEngine:
         if self.draining:
             stream.put(DrainingError("draining"))
             return stream
+        self.abort(request.request_id)
         self._streams[request.request_id] = stream
         self.running[request.request_id] = asyncio.create_task(self._run(request, stream))
         self._tell()
@@ -135,7 +137,8 @@ class ScriptedEngine:
         elif count >= request.max_tokens or count >= len(self.script):
             finish = FinishReason.LENGTH
             if request.hand_off and len(request.prompt_token_ids) + count < self.max_total_tokens:
-                hand_off = HandOff(f"lease-{len(self.leases)}", [7, 9], [2**64 - 1, 5])
+                hand_off = HandOff(f"lease-{self._num_leases}", [7, 9], [2**64 - 1, 5])
+                self._num_leases += 1
                 self.leases[hand_off.lease_id] = request.request_id
         wanted = request.sampling.num_logprobs
         return TokenOutput(
@@ -232,8 +235,8 @@ class RecordingLeases:
         self.dropped.append(lease_id)
         self.engine.end_lease(lease_id)
 
-    def drop_request(self, request_id: str) -> bool:
-        lease_ids = self.engine.leases_of(request_id)
+    def drop_request(self, request_id: str, but: str = "") -> bool:
+        lease_ids = [lease_id for lease_id in self.engine.leases_of(request_id) if lease_id != but]
         for lease_id in lease_ids:
             self.drop(lease_id)
         return bool(lease_ids)

@@ -2,12 +2,12 @@
 
 EngineError                  the sequence cannot go on; its blocks are given back
 ├── RefusedError             never started: the request can not run here, now or ever
-│   ├── InvalidRequestError      token ids out of range, no prompt, an id in use
+│   ├── InvalidRequestError      token ids out of range, no prompt
 │   ├── PromptTooLongError       longer than the model or the whole cache takes
 │   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
 │   ├── QueueFullError           too many wait here already; another time, or another engine
 │   └── DrainingError            this engine takes nothing new
-├── AbortedError             somebody stopped it
+├── AbortedError             somebody stopped it, or asked for it again
 ├── ReadFailedError          P could not be reached or read
 └── EngineDeadError          a rank is gone, or hangs
 """
@@ -93,7 +93,7 @@ class RefusedError(EngineError):
 
 
 class InvalidRequestError(RefusedError):
-    """Token ids out of range, an empty prompt, nothing left to sample, a request id that is in use."""
+    """Token ids out of range, an empty prompt, nothing left to sample."""
 
     code = "invalid_request"
 
@@ -162,6 +162,8 @@ class Engine(Protocol):
     def submit(self, request: EngineRequest) -> TokenStream:
         """Queue a sequence at once; iterate its tokens. Closing the stream early aborts the sequence.
 
+        It takes the place of an older sequence of the same request id, which is aborted as by ``abort``: whoever asks
+        again has left that answer, maybe before anybody here could notice. If it is refused the older one goes on.
         Raises EngineError from the iterator, never after a token that carried ``finish``.
         """
 

@@ -88,7 +88,10 @@ class AsyncEngine:
     # --- api.Engine ---------------------------------------------------------------------------------------------
 
     def submit(self, request: EngineRequest) -> QueuedTokens:
-        """Queue a sequence at once; see ``api.Engine``. A refusal is raised by the stream."""
+        """Queue a sequence at once; see ``api.Engine``. A refusal is raised by the stream.
+
+        Whatever of the same request id has not ended is aborted: its stream raises AbortedError.
+        """
         try:
             seq_id = self._accept(request)
         except EngineError as error:
@@ -109,10 +112,14 @@ class AsyncEngine:
             raise DrainingError("this worker is draining and takes no new requests")
         if self._gone.covers(request.request_id):
             raise _aborted(request.request_id)
-        return self._scheduler.add(request)
+        older = self._scheduler.current(request.request_id)
+        seq_id = self._scheduler.add(request)
+        if older is not None:
+            self._end_aborted(older, request.request_id)
+        return seq_id
 
     def _abandon(self, seq_id: int, request_id: str) -> None:
-        """The stream was closed early. Its request id may belong to a later request by now."""
+        """The stream was closed early. If it was replaced before, its request id is a later request's."""
         if seq_id in self._streams:
             self.abort(request_id)
 
@@ -135,9 +142,13 @@ class AsyncEngine:
         seq_id = None if self._error is not None else self._scheduler.abort(request_id)
         if seq_id is None:
             return False
+        self._end_aborted(seq_id, request_id)
+        return True
+
+    def _end_aborted(self, seq_id: int, request_id: str) -> None:
+        """The scheduler has aborted it: nobody meets its P for it any more, and its caller hears."""
         self._handshakes.cancel(seq_id)
         self._put(seq_id, _aborted(request_id))
-        return True
 
     def end_lease(self, lease_id: str) -> bool:
         """Unpin a hand-off's blocks (they stay cached by content); False if there is none."""

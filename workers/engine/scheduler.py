@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from protocol.steps import CancelRead, Read, Step
 from protocol.worker import WorkerLoad
-from workers.engine.api import InvalidRequestError, QueueFullError, ReadFailedError
+from workers.engine.api import QueueFullError, ReadFailedError
 from workers.engine.block_pool import BlockPool
 from workers.engine.block_reads import BlockReads
 from workers.engine.board import Board
 from workers.engine.errors import RankProtocolError
 from workers.engine.sequence import Sequence
-from workers.engine.sequence_state import Event, State
+from workers.engine.sequence_state import WAITING, Event, State
 from workers.engine.step_outcome import Output, apply_rows
 from workers.engine.step_plan import StepPlan, continue_running
 from workers.engine.take_overs import TakeOvers
@@ -74,13 +74,17 @@ class Scheduler:
     def add(self, request: EngineRequest) -> int:
         """Queue a request; its sequence id. One with ``remote`` waits for ``connected``, unless we are that engine.
 
+        What ``current`` finds under its request id is aborted: whoever asks again reads that answer no more, even if
+        nobody has noticed yet. Nothing is waited for: what may still be written stays out of use beside the new one.
         Raises RefusedError.
         """
         check_request(request, self.config)
-        if request.request_id in self._roster.by_request:
-            raise InvalidRequestError(f"request id {request.request_id} is in use")
-        if self._roster.num_waiting >= self.config.max_waiting:
+        older = self._roster.by_request.get(request.request_id)
+        num_waiting = self._roster.num_waiting - (older is not None and older.state in WAITING)
+        if num_waiting >= self.config.max_waiting:
             raise QueueFullError(f"{self.config.max_waiting} sequences wait on this worker already")
+        if older is not None:
+            self._abort(older)
         config = self.config
         seq = Sequence(self._next_seq_id, request, config.block_size, config.max_total_tokens, config.engine_id)
         self._next_seq_id += 1
@@ -102,11 +106,20 @@ class Scheduler:
         self.board.leave(seq, Event.FAIL)
         return seq_id, ReadFailedError(reason)
 
+    def current(self, request_id: str) -> int | None:
+        """The id of the request's sequence, which is the one that was asked for last; None if it ends or has ended."""
+        seq = self._roster.by_request.get(request_id)
+        return None if seq is None else seq.id
+
     def abort(self, request_id: str) -> int | None:
         """End the request's sequence wherever it is; its id, or None. What nobody writes any more is free at once."""
         seq = self._roster.by_request.get(request_id)
         if seq is None:
             return None
+        self._abort(seq)
+        return seq.id
+
+    def _abort(self, seq: Sequence) -> None:
         if seq.state is State.READING:
             self._cancels[seq.read_id] = self._reads.cancel(seq)
         elif any(entry is seq for entry, _ in self._plan.entries):
@@ -114,7 +127,6 @@ class Scheduler:
             seq.advance(Event.ABORT_BUSY)
         else:
             self.board.leave(seq, Event.ABORT)
-        return seq.id
 
     def requests_with(self, prefix: str) -> list[str]:
         """The request ids that begin with ``prefix`` and that ``abort`` would find. O(sequences)."""

@@ -109,6 +109,8 @@ TABLE: dict[State, dict[Event, State]] = {
 
 #: In the queue, without blocks.
 QUEUED = frozenset({State.WAITING, State.CONNECTED, State.PREEMPTED})
+#: For a seat, for blocks or for a handshake; without blocks as well.
+WAITING = QUEUED | {State.CONNECTING, State.PARKED}
 ENDED = frozenset(state for state, events in TABLE.items() if not events)
 
 

@@ -46,8 +46,8 @@ class Leases(Protocol):
     def drop(self, lease_id: str) -> None:
         """Nobody will ever read it: unpin the blocks now, and end the lease in the store. Never raises."""
 
-    def drop_request(self, request_id: str) -> bool:
-        """The same for all that was granted for a request; False if nothing is left of that."""
+    def drop_request(self, request_id: str, but: str = "") -> bool:
+        """The same for all that was granted for a request, except ``but``; False if nothing is left of that."""
 
     def drop_all(self, prefix: str) -> int:
         """The same for all requests whose id begins with ``prefix``; the number of leases."""
@@ -66,8 +66,14 @@ class Serving:
         self._on_change = on_change
 
     async def answer(self, job: Job, client: Client) -> None:
-        """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know."""
+        """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know.
+
+        Who asks again under one request id reads the answers before no more: the engine aborts what runs, and here go
+        the blocks that were handed off, except those that this very request is to read.
+        """
         self._on_change()
+        remote = job.leg.remote
+        self._leases.drop_request(job.engine_request.request_id, but="" if remote is None else remote.lease_id)
         try:
             if job.leg.hand_off:
                 await self._hand_off(job, client)
