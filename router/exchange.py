@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, DeadlineError, UpstreamError
 from router import decode_leg, prefill_leg
 from router.attempt import LeaseLost
+from router.nobody_left import route_of
 from router.placement import Prefilled, Prompt
 from router.relay import relay
 from router.request import RETRIES, Event, Progress, State
@@ -152,7 +153,7 @@ class Exchange:
         self.services.retry_budget.request(asyncio.get_running_loop().time())
         while True:
             self.lease_end = None
-            route = self.services.pool.route(self.ask.model)
+            route = await route_of(self)
             if self.seen.begun and not able(self, route.decode):
                 self._begin_anew()
             prefilled = None

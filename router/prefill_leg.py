@@ -10,6 +10,7 @@ from protocol.failpoints import hit
 from router.aborted import is_aborted, wait_out
 from router.attempt import TryAnother, api_error, leave_failed, read_whole, wait_for_room
 from router.held_back import HeldBack
+from router.nobody_left import route_of, somebody, was_served
 from router.placement import Direct, in_question, placeable
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
@@ -36,8 +37,14 @@ async def prefill(x: Exchange) -> PrefillAnswer | None:
         try:
             worker = await _find(x)
         except NoPrefill:
-            if not any(worker.takes_work for worker in able(x, x.services.pool.route(x.ask.model).decode)):
-                raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1) from None
+            route = await route_of(x)
+            if not any(worker.takes_work for worker in able(x, route.decode)):
+                if not was_served(x):
+                    raise x.last_error or UnavailableError(
+                        "No prefill worker can be reached.", retry_after_s=1
+                    ) from None
+                await somebody(x)
+                continue
             x.services.metrics.direct[Direct.UNREACHABLE] += 1
             return None
         x.on(Event.PREFILL_SENT)
@@ -75,7 +82,7 @@ def _count(x: Exchange, told: ApiError, worker: Worker, error: LegError | TryAno
 
 async def _find(x: Exchange) -> Worker:
     services = x.services
-    route = services.pool.route(x.ask.model)
+    route = await route_of(x)
     _check_reachable(x, route)
     group = (x.ask.model, x.seen.begun and x.seen.weights, frozenset(x.failed_prefill))
     need = x.prompt.need
