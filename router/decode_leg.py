@@ -35,7 +35,7 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     to start again from prefill, for which it is QUEUED. Raises ApiError.
     """
     failed = set(x.failed_decode)
-    num_attempts = num_failed_reads = 0
+    failures = _Failures(has_blocks=prefilled is not None)
     while True:
         worker = await _find(x, prefilled, failed)
         if worker is None:
@@ -55,15 +55,9 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
             failed.add(worker)
             if isinstance(error, LegTimeout):  # it may hang: not asked after another prefill either
                 x.failed_decode.add(worker)
-            num_failed_reads += isinstance(error, TryAnother) and error.error.code == READ_FAILED
-            died = has_died(error.error if isinstance(error, TryAnother) else error)
-            if died or not isinstance(error, ConnectError):  # refused: the worker is out until it answers again
-                num_attempts += 1
-                if num_attempts >= x.services.settings.max_decode_attempts:
-                    raise x.last_error from None
-                may_try_again(x, x.last_error, worker if died else None)
-            if prefilled and (num_failed_reads >= MAX_FAILED_READS or not _blocks_are_left(x, error)):
-                if num_failed_reads >= MAX_FAILED_READS and x.prefill_worker is not None:
+            failures.count(x, worker, error)
+            if prefilled and (failures.is_p_broken or not _blocks_are_left(x, error)):
+                if failures.is_p_broken and x.prefill_worker is not None:
                     x.failed_prefill.add(x.prefill_worker)
                 _start_again(x)
                 return None
@@ -73,6 +67,37 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
         x.seen.come_from(worker.weights_fingerprint)
         _confirmed(x)
         return first
+
+
+class _Failures:
+    """Of the D that were asked since the last prefill."""
+
+    def __init__(self, *, has_blocks: bool) -> None:
+        self._has_blocks = has_blocks
+        self._num_attempts = self._num_reads = 0
+
+    @property
+    def is_p_broken(self) -> bool:
+        """So many could not read from it."""
+        return self._num_reads >= MAX_FAILED_READS
+
+    def count(self, x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
+        """One more; raises what the client is told when that was enough.
+
+        A read that failed is no attempt at a D: as many end in another prefill, and those are counted. Nor is a refused
+        connection: the worker is out until it answers again.
+        """
+        assert x.last_error is not None
+        died = has_died(error.error if isinstance(error, TryAnother) else error)
+        if isinstance(error, ConnectError) and not died:
+            return
+        if self._has_blocks and x.last_error.code == READ_FAILED:
+            self._num_reads += 1
+        else:
+            self._num_attempts += 1
+        if self._num_attempts >= x.services.settings.max_decode_attempts:
+            raise x.last_error
+        may_try_again(x, x.last_error, worker if died else None)
 
 
 def _blocks_are_left(x: Exchange, error: LegError | TryAnother) -> bool:

@@ -598,6 +598,17 @@ class TestLostLeases:
         cluster.check_idle()
 
 
+async def test_reads_that_fail_because_of_p_are_no_attempts_at_d(cluster: Cluster) -> None:
+    """D's engine dies, and then P: what cannot be read is prefilled again."""
+    p, d = await trio(cluster, "prefill", "decode")
+    died = Refuse(500, {"error": {"message": "died", "type": "server_error", "code": "engine_dead"}})
+    d.script.extend([died, UNREADABLE, UNREADABLE])
+    response = await cluster.post(chat(stream=True))
+    assert spoken(response.text) == WHOLE
+    assert (len(p.bodies), len(d.bodies)) == (2, 4)
+    cluster.check_idle()
+
+
 async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
