@@ -196,10 +196,12 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
 
 @click.command("torture", short_help="Kill the parts of a Baton under load, and check every answer.")
 @click.option(
-    "--minutes", type=click.FloatRange(min=0.1), help="How long; default 2, without end where --kills is given."
+    "--minutes",
+    type=click.FloatRange(min=0.1),
+    help="How long the storm lasts; default 2, without end where --kills is given.",
 )
-@click.option("--kills", type=click.IntRange(min=1), help="End after so many SIGKILLs.")
-@click.option("--seed", type=int, help="What is asked, and what is done to whom. Default: another one each time.")
+@click.option("--kills", type=click.IntRange(min=1), help="End the storm after so many SIGKILLs.")
+@click.option("--seed", type=int, help="What is drawn: see above. Default: another one each time.")
 @click.option("--prefill", type=click.IntRange(min=1), default=2, show_default=True, help="Prefill workers.")
 @click.option("--decode", type=click.IntRange(min=1), default=3, show_default=True, help="Decode workers.")
 @click.option("--routers", type=click.IntRange(min=1), default=2, show_default=True, help="Routers.")
@@ -211,7 +213,9 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
 )
 @click.option("--clients", type=click.IntRange(min=1), default=12, show_default=True, help="Clients that ask at once.")
 @click.option(
-    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file as well."
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the report to this file as well, with a list of all that was done.",
 )
 def _torture(
     minutes: float | None,
@@ -228,7 +232,18 @@ def _torture(
     """Start a Baton of its own with the demo model, kill, stop and empty its parts while clients ask, and check that
     each was answered token for token what a quiet worker answers, and that nothing is held afterwards.
 
-    Needs no GPU and no Redis, and touches nothing that runs already. Exit status 1 when something is wrong.
+    Needs no GPU and no Redis, and touches nothing that runs already. --minutes and --kills limit the storm only: the
+    right answers, starting, waiting until nothing is held and measuring come besides, a minute or two where nothing
+    else runs.
+
+    The same seed gives the same questions, clients, pauses, lengths of stops and shuffled order of what is done. What
+    is done is put off while nobody of its kind can be hurt, and who is hit depends on who lives: two runs are alike,
+    not equal.
+
+    Logs are kept in a temporary folder: removed when nothing is wrong, named otherwise. Ctrl-C and SIGTERM end it
+    early, with a report of what there is; a second one ends it at once.
+
+    Exit status 1 when something is wrong, 2 when it cannot be done as asked, 130 or 143 when it was interrupted.
     """
     import secrets
 

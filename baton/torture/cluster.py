@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import aiohttp
+import redis
 
 from baton.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.embedded_redis import EmbeddedRedis
@@ -127,6 +128,13 @@ class Cluster:
         self.redis.stop()
         await self.http.close()
 
+    def abandon(self) -> None:
+        """Kill everything and wait for nothing, just before this process ends."""
+        for process in self.processes.values():
+            process.child.kill()
+        self.redis.kill()
+        self.redis.stop()
+
     # --- starting and ending
 
     async def start(self, name: str, *, failpoints: str = "", num_workers: int = 1) -> None:
@@ -221,6 +229,11 @@ class Cluster:
         """It dies and comes back empty, under the same URL."""
         self.redis.kill()
         self.redis.start()
+
+    def empty_redis(self) -> None:
+        """It forgets everything."""
+        with redis.Redis.from_url(self.redis.url) as client:
+            client.flushall()
 
     # --- looking
 

@@ -3,43 +3,102 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from baton.child import ChildDiedError
 from baton.embedded_redis import EmbeddedRedisError
 from baton.output import say
-from baton.torture.reference import ReferenceError
-from baton.torture.report import print_report
+from baton.torture.cluster import Cluster
+from baton.torture.reference import NoReferenceError
+from baton.torture.report import fault_list, print_report
 from baton.torture.storm import Outcome, Plan, StormError, storm
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Exit status when the command line asks for what cannot be done.
+EXIT_USAGE = 2
+#: A shell's exit status of what a signal has ended, less the signal's number.
+EXIT_SIGNAL = 128
+
 
 def torture(plan: Plan, report: Path | None) -> int:
-    """Run it and print what came of it; 0 when nothing is wrong, else 1."""
+    """Run it and print what came of it. 0: nothing is wrong; 1: something is, or it could not be done; 2: the report
+    cannot be written; 130 and 143: SIGINT or SIGTERM has ended it.
+    """
+    try:
+        copy = None if report is None else report.open("w", encoding="utf-8")
+    except OSError as error:
+        print(f"baton: cannot write {report}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    with copy or contextlib.nullcontext():
+        return _torture(Outcome(plan), copy)
+
+
+def _torture(outcome: Outcome, copy: TextIO | None) -> int:
+    """The logs stay where somebody may want to read them."""
     folder = Path(tempfile.mkdtemp(prefix="baton-torture-"))
     try:
-        outcome = asyncio.run(storm(plan, folder, lambda line: say(line, sys.stdout)))
-    except KeyboardInterrupt:
-        return 130
-    except (ChildDiedError, EmbeddedRedisError, ReferenceError, StormError) as error:
-        print(f"baton: {error} (logs in {folder})", file=sys.stderr)
-        return 1
-    _print(outcome, report, folder)
+        asyncio.run(_until_interrupted(outcome, Cluster(folder, outcome.plan.shape)))
+    except (ChildDiedError, EmbeddedRedisError, NoReferenceError, StormError) as error:
+        if outcome.interrupted is None:
+            _say_why(f"baton: {error} (logs in {folder})", copy)
+            return 1
+    _print(outcome, copy, folder)
+    if outcome.good:
+        shutil.rmtree(folder, ignore_errors=True)
+    if outcome.interrupted is not None:
+        return EXIT_SIGNAL + outcome.interrupted
     return 0 if outcome.good else 1
 
 
-def _print(outcome: Outcome, report: Path | None, folder: Path) -> None:
+async def _until_interrupted(outcome: Outcome, cluster: Cluster) -> None:
+    """The first signal ends it in order, and is noted; the second one at once. Raises what ``storm`` raises."""
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(storm(outcome, cluster, lambda line: say(line, sys.stdout)), name="storm")
+
+    def interrupt(number: signal.Signals) -> None:
+        if outcome.interrupted is not None:
+            _end_at_once(cluster, number)
+        outcome.interrupted = number
+        say(f"{number.name}: ending all processes; a second one ends at once", sys.stdout)
+        running.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt, number)
+    try:
+        await running
+    except asyncio.CancelledError:
+        if outcome.interrupted is None:
+            raise
+
+
+def _end_at_once(cluster: Cluster, number: signal.Signals) -> None:
+    cluster.abandon()
+    shutil.rmtree(cluster.folder, ignore_errors=True)
+    os._exit(EXIT_SIGNAL + number)
+
+
+def _say_why(line: str, copy: TextIO | None) -> None:
+    print(line, file=sys.stderr)
+    if copy is not None:
+        copy.write(f"{line}\n")
+
+
+def _print(outcome: Outcome, copy: TextIO | None, folder: Path) -> None:
     from rich.console import Console
 
     def write(console: Console) -> None:
         print_report(outcome, console, folder)
 
     write(Console(width=None if sys.stdout.isatty() else 160))
-    if report is not None:
-        with report.open("w", encoding="utf-8") as file:
-            write(Console(file=file, width=160))
+    if copy is not None:
+        write(Console(file=copy, width=160))
+        copy.writelines(f"{line}\n" for line in fault_list(outcome))

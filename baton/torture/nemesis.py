@@ -1,4 +1,9 @@
-"""What happens to whom, and when. Everything is drawn from a seed; who is hit also depends on who lives."""
+"""What happens to whom, and when.
+
+Each purpose draws from a generator of its own, so that the same seed gives the same shuffled cards, pauses and lengths
+of stops, and each start of a process the same failpoint. The rest depends on who lives: a card is put off while nobody
+of its kind can be hurt, a victim is one of those that can, and nobody is armed while another one of its kind is.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,6 @@ import signal
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-import redis
 
 from baton.child import ChildDiedError
 from baton.torture.cluster import REDIS, START_TIMEOUT_S, send
@@ -48,7 +51,8 @@ class Nemesis:
         #: or that did not come back; with the reason.
         self.surprises: list[str] = []
         self._cluster = cluster
-        self._rng = random.Random(f"nemesis {seed}")
+        self._seed = seed
+        self._rngs: dict[str, random.Random] = {}
         self._failpoint_share = failpoint_share
         self._open: dict[str, Fault] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -61,6 +65,10 @@ class Nemesis:
         self.news = asyncio.Event()
         self._healing = False
         cluster.on_end = self._on_end
+
+    def _rng(self, purpose: str) -> random.Random:
+        """The generator of one purpose: how often others draw from theirs does not change what comes of it."""
+        return self._rngs.setdefault(purpose, random.Random(f"nemesis {self._seed} {purpose}"))
 
     @property
     def num_kills(self) -> int:
@@ -76,14 +84,14 @@ class Nemesis:
     async def run(self, until: Callable[[], bool], pause_s: float) -> None:
         """Do something every ``pause_s`` seconds on average until the answer is yes, or until somebody is lost."""
         kinds = {kind for name, kind in self._cluster.kinds.items() if name not in self.spared}
-        deck = Deck(self._rng, {REDIS, *kinds})
+        deck = Deck(self._rng("cards"), {REDIS, *kinds})
         played_s = time.monotonic()
         while not until() and not self._lost:
-            await asyncio.sleep(self._rng.uniform(0.5, 1.5) * pause_s)
+            await asyncio.sleep(self._rng("pauses").uniform(0.5, 1.5) * pause_s)
             card = deck.play(lambda kind: bool(self.victims(kind)))
             if card is not None:
                 played_s = time.monotonic()
-                self.hurt(card[0], self._rng.choice(self.victims(card[1])))
+                self.hurt(card[0], self._rng("victims").choice(self.victims(card[1])))
             elif time.monotonic() - played_s > HEAL_S:
                 self._give_up()
 
@@ -126,8 +134,7 @@ class Nemesis:
         if fault.what == "kill":
             self._cluster.restart_redis()
         else:
-            with redis.Redis.from_url(self._cluster.redis.url) as client:
-                client.flushall()
+            self._cluster.empty_redis()
         fault.ended_s = time.monotonic()
 
     def _kill(self, fault: Fault) -> bool:
@@ -137,7 +144,7 @@ class Nemesis:
         ranks = self._cluster.ranks(fault.name)
         if not ranks:
             return False
-        rank = self._rng.randrange(len(ranks))
+        rank = self._rng("ranks").randrange(len(ranks))
         fault.detail = f"rank {rank} of {len(ranks)}"
         return send(ranks[rank], signal.SIGKILL)
 
@@ -152,7 +159,7 @@ class Nemesis:
         task.add_done_callback(self._tasks.discard)
 
     async def _stand_still(self, fault: Fault) -> None:
-        seconds = STOP_S[1] if fault.name == REDIS else self._rng.uniform(*STOP_S)
+        seconds = STOP_S[1] if fault.name == REDIS else self._rng("stops").uniform(*STOP_S)
         fault.detail = f"{seconds:.1f} s"
         self._cluster.stop(fault.name)
         try:
@@ -218,9 +225,9 @@ class Nemesis:
         names = [failpoint for failpoint in FAILPOINTS if failpoint.startswith(PREFIXES[kind])]
         peers = [peer for peer, its in self._cluster.kinds.items() if its == kind and peer != name]
         taken = any(self._cluster.processes[peer].failpoints for peer in peers)
-        if self._healing or taken or self._rng.random() >= self._failpoint_share:
-            return ""
-        return f"{self._rng.choice(names)}=kill@{self._rng.randint(1, MAX_HITS)}"
+        rng = self._rng(f"failpoints {name}")
+        drawn, failpoint, hits = rng.random(), rng.choice(names), rng.randint(1, MAX_HITS)
+        return "" if self._healing or taken or drawn >= self._failpoint_share else f"{failpoint}=kill@{hits}"
 
     async def arm(self, name: str, failpoints: str, then: str = "") -> None:
         """Kill a process, and start it again with these failpoints; returns when it serves. ``then``: at the start

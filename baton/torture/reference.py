@@ -25,7 +25,7 @@ NUM_TOGETHER = 8
 MAX_UNCLEAR = 0.25
 
 
-class ReferenceError(Exception):
+class NoReferenceError(Exception):
     """The quiet worker did not answer, or not the same each time. One line for a person."""
 
 
@@ -33,7 +33,7 @@ async def answer_all(folder: Path, asks: Sequence[Ask], tps: Iterable[int] = (1,
     """The answers by the number of the question, without those that hang on rounding.
 
     All are asked twice, alone and then several at once, of a worker for each number of ranks: sums in another order
-    may turn a near tie between two tokens, and who has one says nothing about right and wrong. Raises ReferenceError,
+    may turn a near tie between two tokens, and who has one says nothing about right and wrong. Raises NoReferenceError,
     ChildDiedError.
     """
     rounds = [one for tp in sorted(set(tps)) for one in await _answer_twice(folder, asks, tp)]
@@ -41,14 +41,16 @@ async def answer_all(folder: Path, asks: Sequence[Ask], tps: Iterable[int] = (1,
 
 
 def agreed(asks: Sequence[Ask], rounds: Sequence[Sequence[Answer]]) -> dict[int, Answer]:
-    """What all rounds have answered alike, by question. Raises ReferenceError when they disagree too often."""
+    """What all rounds have answered alike, by question. Raises NoReferenceError when they disagree too often."""
     clear = {
         ask.number: first
         for ask, first, *others in zip(asks, *rounds, strict=True)
         if all(other.text == first.text for other in others)
     }
     if len(clear) < len(asks) * (1 - MAX_UNCLEAR):
-        raise ReferenceError(f"the quiet worker answered {len(asks) - len(clear)} of {len(asks)} questions in two ways")
+        raise NoReferenceError(
+            f"the quiet worker answered {len(asks) - len(clear)} of {len(asks)} questions in two ways"
+        )
     return clear
 
 
@@ -80,5 +82,5 @@ async def _answer(http: aiohttp.ClientSession, url: str, ask: Ask, gate: asyncio
     async with gate or asyncio.Semaphore():
         await ask_once(http, url, ask, Manner(stream=False), attempt)
     if attempt.ending is not Ending.DONE:
-        raise ReferenceError(f"the quiet worker did not answer {ask}: {attempt.ending}, {attempt.error}")
+        raise NoReferenceError(f"the quiet worker did not answer {ask}: {attempt.ending}, {attempt.error}")
     return attempt.answer

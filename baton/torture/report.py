@@ -29,10 +29,17 @@ def print_report(outcome: Outcome, console: Console, folder: Path) -> None:
     console.print(tables(outcome))
     for attempt, why in outcome.wrong[:MAX_TOLD]:
         console.print("\n".join(timeline(outcome, attempt, why, folder)), markup=False, highlight=False, soft_wrap=True)
-    if outcome.good:
-        console.print("Nothing is wrong.")
-    else:
-        console.print(f"Something is wrong. Logs: {folder}", markup=False)
+    if len(outcome.wrong) > MAX_TOLD:
+        console.print(f"{len(outcome.wrong) - MAX_TOLD} more wrong answers are not told here.")
+    console.print(ending(outcome, folder), markup=False, soft_wrap=True)
+
+
+def ending(outcome: Outcome, folder: Path) -> str:
+    """The last line."""
+    text = "Nothing is wrong." if outcome.good else f"Something is wrong. Logs: {folder}"
+    if outcome.interrupted is None:
+        return text
+    return f"Interrupted by {outcome.interrupted.name}; of what had ended by then: {text}"
 
 
 def tables(outcome: Outcome) -> Table:
@@ -46,9 +53,12 @@ def tables(outcome: Outcome) -> Table:
 
 
 def command(outcome: Outcome) -> str:
-    """What repeats the run: the same questions, and the same faults in the same order."""
+    """What runs it again. The questions, the pauses, the shuffled cards and how long each stop lasts are then the same;
+    a card is put off while nobody of its kind can be hurt, and who is hit depends on who lives.
+    """
     plan = outcome.plan
-    until = f"--kills {plan.kills:g}" if plan.kills < float("inf") else f"--minutes {plan.seconds / 60:g}"
+    limits = {"--kills": plan.kills, "--minutes": plan.seconds / 60}
+    until = " ".join(f"{flag} {limit:g}" for flag, limit in limits.items() if limit < float("inf"))
     shape = f"--prefill {plan.shape.prefill} --decode {plan.shape.decode} --routers {plan.shape.routers}"
     if plan.shape.tps != {1}:
         shape += f" --prefill-tp {plan.shape.prefill_tp} --decode-tp {plan.shape.decode_tp}"
@@ -61,6 +71,8 @@ def rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """Name and value of everything that is counted. Pure."""
     kills = [fault for fault in outcome.faults if fault.is_kill]
     verdicts = outcome.verdicts
+    if outcome.interrupted is not None:
+        yield "interrupted by", outcome.interrupted.name
     yield "seconds of storm", f"{outcome.storm_s:.0f}"
     yield "processes killed", str(len(kills))
     yield from ((f"  {name}", str(count)) for name, count in by_kind(kills).items())
@@ -73,8 +85,9 @@ def rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
             yield from ((f"    {code}: {why}", str(count)) for (why, code), count in allowed(outcome).items())
     yield "questions left out, whose answers hang on rounding", str(outcome.num_unclear)
     yield "processes that ended by themselves", told(outcome.surprises)
-    yield "blocks, leases or requests left over", told(f"{name}: {what}" for name, what in outcome.held.items())
-    yield "processes that have grown", told(f"{name}: {what}" for name, what in outcome.grown.items())
+    none = "none" if outcome.looked or outcome.interrupted is None else "not looked at"
+    yield "blocks, leases or requests left over", told((f"{name}: {what}" for name, what in outcome.held.items()), none)
+    yield "processes that have grown", told((f"{name}: {what}" for name, what in outcome.grown.items()), none)
     for cause, times_ms in outcome.costs.items():
         middle, most = statistics.median(times_ms), max(times_ms)
         yield f"blocks free after {cause}", f"{middle:.0f} ms (p50), {most:.0f} ms (max) of {len(times_ms)}"
@@ -90,13 +103,23 @@ def allowed(outcome: Outcome) -> dict[tuple[str, str], int]:
     return dict(sorted(counts.items()))
 
 
-def told(lines: Iterable[str]) -> str:
+def told(lines: Iterable[str], none: str = "none") -> str:
     """One line each, or that there are none."""
-    return "\n".join(lines) or "none"
+    return "\n".join(lines) or none
+
+
+def fault_list(outcome: Outcome) -> Iterator[str]:
+    """What was done to whom: seconds since the storm began, and how long until it was undone."""
+    yield f"Faults ({len(outcome.faults)}):"
+    for fault in outcome.faults:
+        undone = (
+            "not undone" if fault.ended_s == float("inf") else f"undone after {fault.ended_s - fault.began_s:.3f} s"
+        )
+        yield f"  {fault.began_s - outcome.began_s:9.3f} s  {fault}, {undone}"
 
 
 def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list[str]:
-    """What happened to one attempt: what was done meanwhile, and every line of a log that names it."""
+    """What happened to one attempt: what was done meanwhile, and the first lines of each log that name it."""
     began_s = attempt.began_s
     lines = [
         f"{attempt.request_id or 'a request without an id'} of question {attempt.ask} at {attempt.router}: {why}",
@@ -109,4 +132,6 @@ def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list
     for path in sorted(folder.glob("*.log")) if attempt.request_id else []:
         about = [line for line in path.read_text(errors="replace").splitlines() if attempt.request_id in line]
         lines += [f"  {path.stem}: {line}" for line in about[:MAX_LINES]]
+        if len(about) > MAX_LINES:
+            lines.append(f"  {path.stem}: ... and {len(about) - MAX_LINES} lines more")
     return lines

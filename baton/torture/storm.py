@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import time
 from collections import Counter
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,9 @@ from baton.torture.validate import Judgement, Verdict, judge
 from demo import MODEL_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from baton.torture.records import Attempt, Fault
+    from baton.torture.records import Ask, Attempt, Fault
 
 #: Traffic before anything happens, seconds: pools and connections reach their sizes.
 WARM_UP_S = 5.0
@@ -68,7 +68,21 @@ class Outcome:
     #: Questions that were left out because their answers hang on rounding.
     num_unclear: int = 0
     num_again: int = 0
-    storm_s: float = 0.0
+    #: Requests that have ended.
+    attempts: list[Attempt] = field(default_factory=list)
+    #: When the storm began, in seconds of ``time.monotonic``; 0: it has not.
+    began_s: float = 0.0
+    #: It has been looked at what is left. Otherwise nothing is known of ``held`` and ``grown``.
+    looked: bool = False
+    #: The signal that ended it early.
+    interrupted: signal.Signals | None = None
+
+    @property
+    def storm_s(self) -> float:
+        """Seconds from the first fault to the last answer."""
+        if not (self.faults and self.attempts):
+            return 0.0
+        return max(0.0, max(one.ended_s for one in self.attempts) - self.faults[0].began_s)
 
     @property
     def verdicts(self) -> Counter[Verdict]:
@@ -89,49 +103,93 @@ class Outcome:
         return any(one.verdict is Verdict.EXACT and attempt.ended_s > first_s for attempt, one in self.judged)
 
 
-async def storm(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Outcome:
-    """Do it; logs go to the folder. Raises ChildDiedError, ReferenceError, EmbeddedRedisError, StormError."""
-    outcome = Outcome(plan)
+async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+    """Carry out the outcome's plan on a cluster that does not run yet; it is ended again.
+
+    What comes of it is noted in ``outcome``, as far as it got also when this is cancelled. Raises ChildDiedError,
+    NoReferenceError, EmbeddedRedisError, StormError.
+    """
+    plan = outcome.plan
     asks = make_asks(plan.seed, plan.num_asks)
     tell(f"asking a quiet worker {len(asks)} questions, twice")
-    answers = await answer_all(folder, asks, plan.shape.tps)
+    answers = await answer_all(cluster.folder, asks, plan.shape.tps)
     asks = [ask for ask in asks if ask.number in answers]
     outcome.num_unclear = plan.num_asks - len(asks)
     tell(f"starting {', '.join(plan.shape.kinds)}")
-    async with Cluster(folder, plan.shape) as cluster, aclosing(Nemesis(cluster, plan.seed)) as nemesis:
+    async with cluster, aclosing(Nemesis(cluster, plan.seed)) as nemesis:
         if nemesis.spared:
             tell(f"never hurt, as the only one of its kind: {', '.join(nemesis.spared)}")
-        async with Traffic(cluster, asks, plan.seed, plan.num_clients) as traffic:
-            await asyncio.sleep(WARM_UP_S)
-            await traffic.finish()
-        attempts = traffic.attempts
-        outcome.held = await settle(cluster)
-        before = await _when_quiet(cluster)
-        async with Traffic(cluster, asks, plan.seed, plan.num_clients) as traffic:
-            await _hurt(plan, nemesis, traffic, tell)
-            await traffic.finish()
-        attempts += traffic.attempts
-        outcome.num_again = traffic.num_again
-        await nemesis.heal()  # the last requests may have killed one that was armed
-        outcome.faults, outcome.surprises = list(nemesis.faults), nemesis.surprises
-        outcome.storm_s = attempts[-1].ended_s - outcome.faults[0].began_s if outcome.faults else 0.0
-        outcome.judged = [(one, judge(one, answers[one.ask], outcome.faults)) for one in attempts]
-        tell("waiting until nothing is held")
-        await _look(outcome, cluster, before)
+        try:
+            before = await _warm_up(outcome, cluster, asks, tell)
+            await _hurt(outcome, cluster, nemesis, asks, tell)
+        finally:
+            outcome.faults, outcome.surprises = list(nemesis.faults), nemesis.surprises
+            outcome.judged = [(one, judge(one, answers[one.ask], outcome.faults)) for one in outcome.attempts]
+        await _look(outcome, cluster, before, tell)
         if plan.cost_rounds and not (outcome.held or outcome.surprises):
             tell("measuring when blocks are free")
             await _measure(outcome, cluster, nemesis)
     if outcome.good and not outcome.tested:
         raise StormError("nobody was answered exactly after the first fault, so it proves nothing")
-    return outcome
 
 
-async def _look(outcome: Outcome, cluster: Cluster, before: Mapping[str, Resources]) -> None:
+@asynccontextmanager
+async def _asking(outcome: Outcome, cluster: Cluster, asks: Sequence[Ask]) -> AsyncIterator[Traffic]:
+    """What ends while the clients ask is noted, however this ends."""
+    traffic = Traffic(cluster, asks, outcome.plan.seed, outcome.plan.num_clients)
+    try:
+        async with traffic:
+            yield traffic
+            await traffic.finish()
+    finally:
+        outcome.attempts += [attempt for attempt in traffic.attempts if attempt.ended_s]
+        outcome.num_again += traffic.num_again
+
+
+async def _warm_up(
+    outcome: Outcome, cluster: Cluster, asks: Sequence[Ask], tell: Callable[[str], None]
+) -> dict[str, Resources]:
+    """Traffic before anything happens; what each process has after it."""
+    tell(f"letting {outcome.plan.num_clients} clients ask for {WARM_UP_S:g} s in quiet, and counting what that leaves")
+    async with _asking(outcome, cluster, asks):
+        await asyncio.sleep(WARM_UP_S)
+    outcome.held = await settle(cluster)
+    return await _when_quiet(cluster)
+
+
+async def _hurt(
+    outcome: Outcome, cluster: Cluster, nemesis: Nemesis, asks: Sequence[Ask], tell: Callable[[str], None]
+) -> None:
+    """The storm itself, until everything runs again and everybody has been answered."""
+    plan = outcome.plan
+    tell("the storm begins")
+    outcome.began_s = last_s = time.monotonic()
+    async with _asking(outcome, cluster, asks) as traffic:
+
+        def over() -> bool:
+            nonlocal last_s
+            now_s = time.monotonic()
+            if now_s - last_s >= NEWS_S:
+                last_s = now_s
+                tell(f"{now_s - outcome.began_s:4.0f} s: {nemesis.num_kills} kills, {traffic.num_ended} requests ended")
+            return now_s - outcome.began_s >= plan.seconds or nemesis.num_kills >= plan.kills
+
+        await nemesis.run(over, plan.pause_s)
+        tell("the storm is over; waiting until everything runs again and has answered")
+        await nemesis.heal()
+    await nemesis.heal()  # the last requests may have killed one that was armed
+
+
+async def _look(
+    outcome: Outcome, cluster: Cluster, before: Mapping[str, Resources], tell: Callable[[str], None]
+) -> None:
     """What is left of it all."""
+    tell(f"waiting until nothing is held, then {QUIET_S:g} s more to compare what each process has")
     outcome.held |= await settle(cluster)
     if stays := what_stays(cluster.redis.url):
         outcome.held[REDIS] = stays
     outcome.grown = grown(before, await _when_quiet(cluster))
+    outcome.looked = True
 
 
 async def _measure(outcome: Outcome, cluster: Cluster, nemesis: Nemesis) -> None:
@@ -147,19 +205,3 @@ async def _measure(outcome: Outcome, cluster: Cluster, nemesis: Nemesis) -> None
 async def _when_quiet(cluster: Cluster) -> dict[str, Resources]:
     await asyncio.sleep(QUIET_S)
     return resources(cluster)
-
-
-async def _hurt(plan: Plan, nemesis: Nemesis, traffic: Traffic, tell: Callable[[str], None]) -> None:
-    """The storm itself, until everything runs again."""
-    began_s = last_s = time.monotonic()
-
-    def over() -> bool:
-        nonlocal last_s
-        now_s = time.monotonic()
-        if now_s - last_s >= NEWS_S:
-            last_s = now_s
-            tell(f"{now_s - began_s:4.0f} s: {nemesis.num_kills} kills, {traffic.num_ended} requests ended")
-        return now_s - began_s >= plan.seconds or nemesis.num_kills >= plan.kills
-
-    await nemesis.run(over, plan.pause_s)
-    await nemesis.heal()

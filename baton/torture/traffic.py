@@ -81,10 +81,10 @@ class Traffic:
             await self._news.wait()
 
     async def _client(self, number: int) -> None:
-        rng = random.Random(f"client {self._seed} {number}")
+        rng, routers = random.Random(f"client {self._seed} {number}"), random.Random(f"routers {self._seed} {number}")
         while not self._finishing:
             ask, manner = rng.choice(self._asks), draw_manner(rng)
-            while not await self.ask(ask, manner, rng):
+            while not await self.ask(ask, manner, routers):
                 self.num_again += 1
 
     async def ask(self, ask: Ask, manner: Manner, rng: random.Random) -> bool:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from rich.console import Console
 
 from baton.cli import main
-from baton.torture.cluster import Shape
+from baton.torture.cluster import Cluster, Shape
+from baton.torture.command import torture
 from baton.torture.records import Answer, Ask, Attempt, Fault
-from baton.torture.reference import ReferenceError, agreed
-from baton.torture.report import command
+from baton.torture.reference import NoReferenceError, agreed
+from baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
 from baton.torture.settle import what_stays
 from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Judgement, Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     [
         Plan(3, kills=200),
         Plan(0, seconds=90),
+        Plan(0, seconds=90, kills=20),
         Plan(7, kills=10, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)),
         Plan(7, kills=10, shape=Shape(1, 4, 3, prefill_tp=2), num_clients=5),
         Plan(7, kills=10, shape=Shape(decode_tp=4)),
@@ -33,12 +44,12 @@ if TYPE_CHECKING:
 def test_the_command_that_repeats_a_run_is_understood(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Plan] = []
 
-    def torture(plan: Plan, report: Path | None) -> int:
+    def take(plan: Plan, report: Path | None) -> int:
         assert report is None
         given.append(plan)
         return 0
 
-    monkeypatch.setattr("baton.torture.command.torture", torture)
+    monkeypatch.setattr("baton.torture.command.torture", take)
     baton, *words = command(Outcome(plan)).split()
     assert baton == "baton" and main(words) == 0
     assert given == [plan]
@@ -66,7 +77,7 @@ def test_questions_with_two_answers_are_left_out_but_not_many_of_them() -> None:
     asks = [Ask(number, False, {}) for number in range(4)]
     alone = [Answer(text) for text in "abcd"]
     assert agreed(asks, [alone, [Answer(text) for text in "abxd"]]) == {0: alone[0], 1: alone[1], 3: alone[3]}
-    with pytest.raises(ReferenceError, match="2 of 4"):
+    with pytest.raises(NoReferenceError, match="2 of 4"):
         agreed(asks, [alone, [Answer(text) for text in "abxd"], [Answer(text) for text in "axcd"]])
 
 
@@ -76,3 +87,97 @@ def test_tells_what_nothing_would_ever_remove_from_redis(redis_url: str) -> None
         assert what_stays(redis_url) == ""
         client.zadd("baton:{ab}:leases", {"cd": 1})
         assert what_stays(redis_url) == "1 keys that never expire: baton:{ab}:leases"
+
+
+def test_a_report_that_cannot_be_written_is_told_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["torture", "--report", str(tmp_path / "no folder" / "report.txt")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("baton: cannot write ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_storm_tells_what_there_is(
+    number: signal.Signals,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended: list[Cluster] = []
+
+    async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+        outcome.faults.append(Fault("kill", "decode", "decode-1", outcome.began_s + 2.5))
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(cluster)
+
+    monkeypatch.setattr("baton.torture.command.storm", storm)
+    report = tmp_path / "report.txt"
+    assert torture(Plan(3, kills=7), report) == status
+    (cluster,) = ended
+    assert not cluster.folder.exists()
+    told = report.read_text()
+    assert "baton torture --kills 7 --seed 3" in told and f"Interrupted by {number.name}" in told
+    assert "2.500 s  kill decode-1, not undone" in told
+    assert "not looked at" in told and "Interrupted" in capsys.readouterr().out
+
+
+STUBBORN = """
+import asyncio, sys
+from baton.torture import command
+from baton.torture.storm import Plan
+async def storm(outcome, cluster, tell):
+    cluster.redis.start()
+    tell(str(cluster.folder))
+    tell(cluster.redis.url.removeprefix("unix://").partition("/redis.sock")[0])
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+command.storm = storm
+sys.exit(command.torture(Plan(1), None))
+"""
+
+
+def test_a_second_interrupt_ends_it_at_once_and_leaves_nothing_behind() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folders = [Path(process.stdout.readline().strip()) for _ in range(2)]
+        assert all(folder.is_dir() for folder in folders)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline().startswith("SIGINT: ")
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130 and not any(folder.exists() for folder in folders)
+
+
+def test_logs_stay_and_are_named_only_when_something_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders: list[Path] = []
+
+    async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+        outcome.surprises += ["decode-0: was ended by SIGSEGV"] * len(folders)
+        folders.append(cluster.folder)
+
+    monkeypatch.setattr("baton.torture.command.storm", storm)
+    assert [torture(Plan(3), None) for _ in range(2)] == [0, 1]
+    assert [folder.exists() for folder in folders] == [False, True]
+    told = capsys.readouterr().out
+    assert str(folders[0]) not in told and f"Logs: {folders[1]}" in told
+    shutil.rmtree(folders[1])
+
+
+def test_the_report_says_what_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "router-0.log").write_text("request ab12\n" * (MAX_LINES + 3))
+    outcome = Outcome(Plan(1))
+    lost = Attempt(0, "router-0", True, 1.0, 2.0, "ab12")
+    outcome.judged = [(lost, Judgement(Verdict.WRONG, "lost"))] * (MAX_TOLD + 2)
+    text = io.StringIO()
+    print_report(outcome, Console(file=text, width=160), tmp_path)
+    assert text.getvalue().count("ab12 of question 0") == MAX_TOLD
+    assert "2 more wrong answers" in text.getvalue() and "... and 3 lines more" in text.getvalue()

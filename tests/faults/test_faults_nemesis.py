@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import sys
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from baton.child import Child, ChildDiedError, ChildSpec
 from baton.torture import nemesis as nemesis_module
-from baton.torture.cluster import POLL_S, REDIS, Cluster, Shape, rank_of
+from baton.torture.cluster import POLL_S, REDIS, Cluster, Process, Shape, rank_of
 from baton.torture.deck import CARDS, HAND, Deck
 from baton.torture.nemesis import Nemesis
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHAPE = Shape(prefill=1, decode=2, routers=0)
+REAL_SLEEP = asyncio.sleep
 ARMED = "rank.read.before=kill@1"
 LAST_WORDS = "print('failpoint rank.read.before: kill', flush=True); "
 READY = """
@@ -177,3 +179,76 @@ def test_what_cannot_be_done_now_waits_in_the_hand_and_nothing_else_takes_its_pl
             num_played += 1
         assert all(deck.play(lambda kind: kind != REDIS) is not None for _ in range(HAND))
     assert num_played > 0
+
+
+class PaperCluster:
+    """Processes in name only, six of a kind, each of which is back after a time of its own."""
+
+    def __init__(self, restart_seed: int) -> None:
+        self.kinds = {f"{kind}-{number}": kind for kind in ("prefill", "decode", "router") for number in range(6)}
+        self.processes = {name: self._process(name, "") for name in self.kinds}
+        self.on_end: Any = None
+        self.back: list[str] = []
+        self._rng = random.Random(restart_seed)
+
+    def _process(self, name: str, failpoints: str) -> Process:
+        return Process(Child(ChildSpec(name, (), {}), None, lambda *_: None), up=True, failpoints=failpoints)
+
+    def up(self, kind: str) -> list[str]:
+        return [name for name, process in self.processes.items() if self.kinds[name] == kind and process.up]
+
+    def ranks(self, name: str) -> list[int]:
+        return []
+
+    def signal(self, name: str, _: signal.Signals) -> bool:
+        asyncio.get_running_loop().call_soon(self.on_end, name, f"{name}: was ended by SIGKILL")
+        return True
+
+    async def ended(self, name: str) -> None:
+        await turns(self._rng.randrange(60))
+
+    async def start(self, name: str, *, failpoints: str = "") -> None:
+        self.processes[name] = self._process(name, failpoints)
+        self.back.append(name)
+
+    def stop(self, name: str) -> None: ...
+
+    def go_on(self, name: str) -> None: ...
+
+    def restart_redis(self) -> None: ...
+
+    def empty_redis(self) -> None: ...
+
+
+async def turns(count: int) -> None:
+    """So many of the event loop."""
+    for _ in range(count):
+        await REAL_SLEEP(0)
+
+
+async def what_was_drawn(
+    seed: int, restart_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[str, str]], list[float], list[str]]:
+    """What was done to which kind, how long each pause and stop was, and who came back in which order."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await turns(0 if seconds > 2 else 20)  # no stop lasts until the next card
+
+    monkeypatch.setattr(nemesis_module, "STOP_S", (3.0, 5.0))
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    cluster = PaperCluster(restart_seed)
+    async with aclosing(Nemesis(cast("Cluster", cluster), seed)) as nemesis:
+        await nemesis.run(lambda: len(nemesis.faults) >= 150, 1.0)
+        await nemesis.heal()
+        return [(fault.what, fault.kind) for fault in nemesis.faults], slept, cluster.back
+
+
+async def test_the_same_seed_does_the_same_whatever_restarts_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, slept, back = await what_was_drawn(7, 1, monkeypatch)
+    again, slept_again, back_again = await what_was_drawn(7, 2, monkeypatch)
+    assert (again, slept_again) == (done, slept)
+    assert back_again != back and len(set(slept)) == len(slept) - done.count(("stop", REDIS)) + 1
+    other, other_slept, _ = await what_was_drawn(8, 1, monkeypatch)
+    assert other != done and other_slept != slept

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from baton.torture.cluster import Shape
+from baton.torture.cluster import Cluster, Shape
 from baton.torture.report import print_report
 from baton.torture.storm import Outcome, Plan, storm
 
@@ -31,7 +31,8 @@ def told(outcome: Outcome, folder: Path) -> str:
 
 
 async def test_everybody_gets_what_is_theirs_whoever_dies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = await storm(PLAN, tmp_path, lambda _: None)
+    outcome = Outcome(PLAN)
+    await storm(outcome, Cluster(tmp_path, PLAN.shape), lambda _: None)
     report = told(outcome, tmp_path)
     with capsys.disabled():
         print(f"\nFAULTS_STORM_SEED={SEED}\n{report}")
