@@ -16,25 +16,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from faults_kit import Baton, check, running
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton.torture.asks import make_asks
 from baton.torture.client import Manner
-from baton.torture.cluster import POLL_S, Cluster, Shape
+from baton.torture.cluster import POLL_S, Shape
 from baton.torture.nemesis import Nemesis
-from baton.torture.reference import answer_all
-from baton.torture.report import timeline
-from baton.torture.settle import settle
 from baton.torture.storm import Outcome, Plan
 from baton.torture.traffic import Traffic
-from baton.torture.validate import judge
 from protocol.failpoints import FAILPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
-    from baton.torture.records import Answer, Ask
+    from baton.torture.cluster import Cluster
+    from baton.torture.records import Ask
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
@@ -51,33 +47,16 @@ NUM_READS = 2
 SHAPE = Shape(prefill=2, decode=2, routers=2, worker_flags={"num-blocks": 256})
 
 
-class Baton:
-    """The processes, and what clients ask them."""
-
-    def __init__(self, cluster: Cluster, asks: list[Ask], answers: dict[int, Answer]) -> None:
-        self.cluster = cluster
-        self.asks = asks
-        self.answers = answers
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def baton(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Baton]:
-    folder = tmp_path_factory.mktemp("faults")
-    asks = make_asks(SEED, 16)
-    answers = await answer_all(folder, asks)
-    async with Cluster(folder, SHAPE) as cluster:
-        yield Baton(cluster, [ask for ask in asks if ask.number in answers], answers)
+    async with running(tmp_path_factory.mktemp("faults"), SHAPE, seed=SEED) as started:
+        yield started
 
 
-async def check(baton: Baton, traffic: Traffic, nemesis: Nemesis) -> None:
+async def check_all(baton: Baton, traffic: Traffic, nemesis: Nemesis) -> None:
     """Everybody got what is theirs, and nobody holds anything."""
-    held = await settle(baton.cluster)
-    outcome = Outcome(Plan(SEED), faults=nemesis.faults, surprises=nemesis.surprises, held=held)
-    judged = [(one, judge(one, baton.answers[one.ask], nemesis.faults)) for one in traffic.attempts]
-    outcome.judged = judged
-    folder: Path = baton.cluster.folder
-    told = ["\n".join(timeline(outcome, attempt, why, folder)) for attempt, why in outcome.wrong[:3]]
-    assert outcome.good, "\n".join([*outcome.surprises, str(outcome.held), *told])
+    outcome = Outcome(Plan(SEED), faults=nemesis.faults, surprises=nemesis.surprises)
+    await check(baton, outcome, traffic.attempts)
 
 
 @pytest.mark.parametrize("name", FAILPOINTS)
@@ -93,7 +72,7 @@ async def test_dies_there_and_then_dawdles_there(baton: Baton, name: str) -> Non
                 await traffic.ended(1)
             await traffic.finish()
         assert [fault.what for fault in nemesis.faults] == ["kill", "failpoint"]
-        await check(baton, traffic, nemesis)
+        await check_all(baton, traffic, nemesis)
 
 
 def handed_off(baton: Baton) -> list[Ask]:
@@ -169,7 +148,7 @@ async def test_a_d_that_dies_in_its_first_read_costs_no_prefill(baton: Baton, na
         async with Traffic(baton.cluster, [], SEED, num_clients=0) as traffic:
             await ask_on(traffic, handed_off(baton), lambda: nemesis.num_kills == 2)
             await nemesis.calm()
-        await check(baton, traffic, nemesis)
+        await check_all(baton, traffic, nemesis)
         await check_prefills(baton, traffic, before)
 
 
@@ -183,5 +162,5 @@ async def test_a_d_that_dies_with_reads_under_way_costs_no_prefill(baton: Baton)
             await until_reads_wait(baton.cluster, D)
             nemesis.hurt("kill", D)
             await nemesis.calm()
-        await check(baton, traffic, nemesis)
+        await check_all(baton, traffic, nemesis)
         await check_prefills(baton, traffic, before)
