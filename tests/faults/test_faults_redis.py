@@ -67,8 +67,10 @@ def emptied(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
 def paused(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
     async def hurt(_traffic: Traffic) -> None:
         cluster.signal(REDIS, signal.SIGSTOP)
-        await asyncio.sleep(PAUSE_S)
-        cluster.signal(REDIS, signal.SIGCONT)
+        try:
+            await asyncio.sleep(PAUSE_S)
+        finally:
+            cluster.signal(REDIS, signal.SIGCONT)
 
     return hurt
 
@@ -78,11 +80,13 @@ def full(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
 
     async def hurt(traffic: Traffic) -> None:
         ask_redis(cluster, "CONFIG", "SET", "maxmemory", 1)
-        with pytest.raises(redis.exceptions.OutOfMemoryError):
-            ask_redis(cluster, "SET", "probe", "1")
-        await traffic.ended(NUM_ANSWERS)
-        await asyncio.sleep(PAUSE_S)
-        ask_redis(cluster, "CONFIG", "SET", "maxmemory", 0)
+        try:
+            with pytest.raises(redis.exceptions.OutOfMemoryError):
+                ask_redis(cluster, "SET", "probe", "1")
+            await traffic.ended(NUM_ANSWERS)
+            await asyncio.sleep(PAUSE_S)
+        finally:
+            ask_redis(cluster, "CONFIG", "SET", "maxmemory", 0)
 
     return hurt
 
@@ -92,11 +96,13 @@ def read_only(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
 
     async def hurt(traffic: Traffic) -> None:
         ask_redis(cluster, "REPLICAOF", "127.0.0.1", 1)
-        with pytest.raises(redis.exceptions.ReadOnlyError):
-            ask_redis(cluster, "SET", "probe", "1")
-        await traffic.ended(NUM_ANSWERS)
-        await asyncio.sleep(PAUSE_S)
-        ask_redis(cluster, "REPLICAOF", "NO", "ONE")
+        try:
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                ask_redis(cluster, "SET", "probe", "1")
+            await traffic.ended(NUM_ANSWERS)
+            await asyncio.sleep(PAUSE_S)
+        finally:
+            ask_redis(cluster, "REPLICAOF", "NO", "ONE")
 
     return hurt
 
@@ -121,8 +127,10 @@ def old_replica(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
 def gone(cluster: Cluster, seconds: float) -> Callable[[Traffic], Awaitable[None]]:
     async def hurt(_traffic: Traffic) -> None:
         cluster.redis.kill()
-        await asyncio.sleep(seconds)
-        cluster.redis.start()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            cluster.redis.start()
 
     return hurt
 
@@ -175,8 +183,10 @@ async def test_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
         async def slow(traffic: Traffic) -> None:
             proxy.delay_s = SLOW_S
-            await traffic.ended(3 * NUM_ANSWERS)
-            proxy.delay_s = 0.0
+            try:
+                await traffic.ended(3 * NUM_ANSWERS)
+            finally:
+                proxy.delay_s = 0.0
 
         told = await under_load(baton, slow)
         with capsys.disabled():
