@@ -65,7 +65,7 @@ class Network:
         self.addresses = {name: f"{prefix}.{i}" for i, name in enumerate([CLIENTS, *self.names], start=1)}
         #: Seconds that packets from one to another are held up; infinite: dropped.
         self._rules: dict[tuple[bytes, bytes], float] = {}
-        self.num_dropped = 0
+        self.num_dropped = self.num_delayed = 0
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._carry, name="packets", daemon=True)
         self._exit = contextlib.ExitStack()
@@ -142,6 +142,7 @@ class Network:
         if held_s == float("inf"):
             self.num_dropped += 1
         elif held_s:
+            self.num_delayed += 1
             heapq.heappush(waiting, (time.monotonic() + held_s, next(order), target, packet))
         else:
             _write(target, packet)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from faults_kit import LONG, WORKER_FLAGS, Baton, running, under_load
+from faults_kit import LONG, WORKER_FLAGS, Baton, running, skip, under_load
 from namespaces import Network, SpreadCluster, why_not
 
 from baton.torture.cluster import REDIS, Shape
@@ -39,7 +39,7 @@ QUICK_SLOW = [(P, D), (ROUTER, REDIS)]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def baton(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Baton]:
     if reason := why_not():
-        pytest.skip(reason)
+        skip(reason)
     folder = tmp_path_factory.mktemp("network")
     with Network([*SHAPE.kinds, REDIS]) as network:
         async with running(folder, SHAPE, cluster=SpreadCluster(folder, SHAPE, network)) as started:
@@ -87,6 +87,7 @@ async def test_slow(baton: Baton, one: str, other: str, capsys: pytest.CaptureFi
     """200 ms more each way."""
     assert isinstance(baton.cluster, SpreadCluster)
     network = baton.cluster.network
+    before = network.num_delayed
 
     async def hurt(traffic: Traffic) -> None:
         network.delay(one, other, DELAY_S)
@@ -97,6 +98,7 @@ async def test_slow(baton: Baton, one: str, other: str, capsys: pytest.CaptureFi
             network.heal()
 
     told = await under_load(baton, hurt, settle_s=SETTLE_S)
+    delayed = network.num_delayed - before
     with capsys.disabled():
-        print(f"\n{one} and {other} slow: {told}")
-    assert told.num_across
+        print(f"\n{one} and {other} slow, {delayed} packets: {told}")
+    assert told.num_across and delayed
