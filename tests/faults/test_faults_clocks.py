@@ -6,7 +6,6 @@ Redis times the leases by its own clock, everybody else by how long something ta
 from __future__ import annotations
 
 import ast
-import asyncio
 import shutil
 import struct
 import subprocess
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from faults_kit import WORKER_FLAGS, TailoredCluster, running, under_load
+from faults_kit import WORKER_FLAGS, TailoredCluster, running, skip, under_load
 
 from baton.embedded_redis import EmbeddedRedis, find_redis_server
 from baton.torture.cluster import REDIS, Shape
+from demo import MODEL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,13 +155,22 @@ def build(folder: Path) -> Path:
     return library
 
 
+async def hours_fast(cluster: ShiftedCluster, name: str) -> int:
+    """By how much a worker's clock is fast: it says when it answered."""
+    body = {"model": MODEL_NAME, "prompt": "The baton", "max_tokens": 1}
+    async with cluster.http.post(f"{cluster.processes[name].url}/v1/completions", json=body) as answer:
+        return round(((await answer.json())["created"] - time.time()) / HOUR_S)
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(400)
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 async def test_clocks_differ_and_jump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Everybody is hours from everybody else; then Redis alone jumps an hour ahead, then back, then the others do."""
+    if shutil.which("cc") is None:
+        skip("there is no C compiler")
     cluster = ShiftedCluster(tmp_path, SHAPE, build(tmp_path))
     hours = [-30, 5, 0, 7, -3, 11, 2]
+    workers = [name for name, kind in cluster.kinds.items() if kind != "router"]
     for name, hour in zip([*cluster.kinds, REDIS], hours, strict=True):
         cluster.shift(name, hour)
 
@@ -181,12 +190,16 @@ async def test_clocks_differ_and_jump(tmp_path: Path, capsys: pytest.CaptureFixt
         for turn in (-1, 1):
             for name, hour in zip(cluster.kinds, hours, strict=False):
                 cluster.shift(name, hour + 9 * turn)
-            await asyncio.gather(traffic.ended(12))
+            for name, hour in zip(workers, hours, strict=False):
+                assert await hours_fast(cluster, name) == hour + 9 * turn, f"{name} has not jumped"
+            await traffic.ended(12)
 
     async with running(tmp_path, SHAPE, cluster=cluster) as baton:
         with redis.Redis.from_url(cluster.redis.url) as client:
             seconds, _ = client.time()
-        assert round((seconds - time.time()) / HOUR_S) == hours[-1], "nobody's clock was shifted"
+        assert round((seconds - time.time()) / HOUR_S) == hours[-1], "Redis' clock was not shifted"
+        for name, hour in zip(workers, hours, strict=False):
+            assert await hours_fast(cluster, name) == hour, f"the clock of {name} was not shifted"
         for what in (nothing, redis_jumps_ahead, redis_jumps_back, everybody_jumps):
             told = await under_load(baton, what)
             with capsys.disabled():
