@@ -231,3 +231,42 @@ async def test_a_stream_that_had_got_further_outlives_a_second_d(tmp_path: Path)
         assert twice, "those of the first are spread over the others"
         await stack.until_gone()
         await stack.until_idle()
+
+
+async def cut_in_two(stack: Stack, body: dict[str, Any]) -> tuple[str, str]:
+    """An answer's text up to the middle of a token that comes after those of ``NUM_BEFORE`` chunks, and the rest."""
+    keys = ("prompt", "max_tokens", "ignore_eos", "temperature", "seed")
+    (choice,) = (await stack.complete(**{key: body[key] for key in keys}, logprobs=1))["choices"]
+    text, offsets = choice["text"], choice["logprobs"]["text_offset"]
+    starts = zip(offsets[3 * NUM_BEFORE :], offsets[3 * NUM_BEFORE + 1 :], strict=False)
+    cut = next(start + 1 for start, end in starts if end - start > 1)
+    return text[:cut], text[cut:]
+
+
+async def test_a_stop_string_spans_the_place_where_d_dies(tmp_path: Path) -> None:
+    """The client has half of the token with which it begins; D dies long before it is complete."""
+    async with Stack(tmp_path, decode=3, worker_flags={"dtype": "float32"}) as stack:
+
+        async def strike(_: Counts) -> None:
+            (name,) = [name for name in stack.workers if "decode" in name and await streams_on(stack, name)]
+            metric = "baton_worker_decode_tokens_total"
+            far = await stack.metric(name, metric) + 5 * NUM_BEFORE
+
+            async def is_far() -> bool:
+                return await stack.metric(name, metric) >= far
+
+            await eventually(is_far)
+            await kill(stack, name)
+
+        for num_resumed, temperature in enumerate((0, 1)):
+            body = {**asks(51)[1][1], "temperature": temperature, "max_tokens": 4 * NUM_TOKENS}
+            del body["frequency_penalty"]
+            before, stop = await cut_in_two(stack, body)
+            wanted = [(COMPLETIONS, {**body, "stop": ["qzx", stop]})]
+            quiet = await all_at_once(stack, wanted, nothing)
+            assert (quiet[0]["text"], quiet[0]["finish"]) == (before, ["stop"])
+            assert await resumed(stack) == num_resumed
+            assert await all_at_once(stack, wanted, strike) == quiet
+            assert await resumed(stack) == num_resumed + 1
+        await stack.until_gone()
+        await stack.until_idle()
