@@ -56,7 +56,7 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
     spent = "".join(f", {phase} {facts[f'{phase}_ms']} ms" for phase in LIVE if facts[f"{phase}_ms"] is not None)
     log.log(
         logging.WARNING if x.progress.state is State.FAILED else logging.INFO,
-        "request %s %s after %.1f ms on %s and %s, %s%s, model %r%s%s%s%s%s",
+        "request %s %s after %.1f ms on %s and %s, %s%s, model %r%s%s%s%s%s%s",
         x.request_id,
         x.progress.state,
         facts["total_ms"],
@@ -69,6 +69,7 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
         "" if facts["ttft_ms"] is None else f", first after {facts['ttft_ms']} ms",
         spent,
         (f", retries {x.num_retries}" if x.num_retries else "") + (f", resumed {x.num_resumed}" * bool(x.num_resumed)),
+        f", deaths {facts['deaths']}" if facts["deaths"] else "",
         f", {state}: {facts['reason']}: {facts['error']!r}" if error else "",
         extra={FACTS: facts},
     )
@@ -94,6 +95,7 @@ def _facts(x: Exchange, state: State, error: ApiError | None) -> dict[str, objec
         **{f"{phase}_ms": _ms(x.progress.spent_s.get(phase)) for phase in LIVE},
         "retries": x.num_retries,
         "resumed": x.num_resumed,
+        "deaths": " and ".join(x.dead_engines) or None,
         "trace_id": x.trace.trace_id if x.trace else None,
     }
 

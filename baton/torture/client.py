@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from baton.torture.records import Answer, Ending, TokenLogprob
+from baton.torture.one_stream import OneStream
+from baton.torture.records import Answer, AnswerError, Ending, TokenLogprob
 from demo import MODEL_NAME
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ class Manner:
 
 class _LeftError(Exception):
     """The client has seen enough."""
-
-
-class AnswerError(Exception):
-    """What came is no answer in OpenAI's shape."""
 
 
 async def ask_once(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
@@ -66,7 +63,7 @@ async def _ask(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Manner, 
         attempt.status = response.status
         attempt.request_id = response.headers.get("x-request-id", "")
         if response.status == 200 and manner.stream:
-            await _read_stream(response, manner, attempt)
+            await _read_stream(response, OneStream(chat=ask.chat), manner, attempt)
             return
         whole = _parse(await response.read())
         if response.status == 200:
@@ -76,22 +73,24 @@ async def _ask(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Manner, 
             attempt.ending, attempt.error = Ending.ERROR, whole.get("error", whole)
 
 
-async def _read_stream(response: aiohttp.ClientResponse, manner: Manner, attempt: Attempt) -> None:
+async def _read_stream(response: aiohttp.ClientResponse, stream: OneStream, manner: Manner, attempt: Attempt) -> None:
     num_events = 0
     async for line in response.content:
         data = line.strip().removeprefix(b"data:").strip()
-        if data == b"[DONE]":
-            if attempt.error is None:
-                attempt.ending = Ending.DONE
-            continue
         if not data:
             continue
-        event = _parse(data)
-        if attempt.ending is Ending.DONE or attempt.error is not None:
+        if attempt.ending is Ending.DONE or (attempt.error is not None and data != b"[DONE]"):
             raise AnswerError(f"after the end of the stream came {data[:80]!r}")
+        if data == b"[DONE]":
+            if attempt.error is None:
+                stream.end()
+                attempt.ending = Ending.DONE
+            continue
+        event = _parse(data)
         if "error" in event:
             attempt.ending, attempt.error = Ending.ERROR, event["error"]
             continue
+        stream.take(event)
         take(attempt.answer, event)
         num_events += 1
         await _behave(manner, num_events)
@@ -117,18 +116,34 @@ def take(answer: Answer, body: dict[str, Any]) -> None:
             answer.finish_reason = choice["finish_reason"] or answer.finish_reason
             answer.logprobs += _logprobs(choice.get("logprobs") or {})
         if usage := body.get("usage"):
-            answer.num_tokens = usage["prompt_tokens"], usage["completion_tokens"]
+            answer.num_tokens = _num_tokens(usage)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise AnswerError(f"not an answer: {error!r} in {str(body)[:200]}") from error
 
 
+def _num_tokens(usage: dict[str, Any]) -> tuple[int, int]:
+    """Prompt and completion. What was cached hangs on whom the prompt was sent to, and on what was kept there since it
+    started: any number that is possible is right.
+    """
+    prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    if usage["total_tokens"] != prompt + completion or not 0 <= cached <= prompt:
+        raise AnswerError(f"a usage that does not add up: {usage}")
+    return prompt, completion
+
+
 def _logprobs(given: dict[str, Any]) -> list[TokenLogprob]:
     if given.get("content") is not None:
-        return [TokenLogprob(one["token"], one["logprob"]) for one in given["content"]]
+        return [TokenLogprob(one["token"], one["logprob"], None, _chat_top(one)) for one in given["content"]]
     if given.get("tokens") is None:
         return []
-    three = zip(given["tokens"], given["token_logprobs"], given["text_offset"], strict=True)
-    return [TokenLogprob(*one) for one in three]
+    four = zip(given["tokens"], given["token_logprobs"], given["text_offset"], given["top_logprobs"], strict=True)
+    return [TokenLogprob(*one) for one in four]
+
+
+def _chat_top(one: dict[str, Any]) -> dict[str, float]:
+    """By their bytes: parts of characters have the same text."""
+    return {bytes(other["bytes"]).hex(): other["logprob"] for other in one["top_logprobs"]}
 
 
 def _parse(data: bytes) -> dict[str, Any]:

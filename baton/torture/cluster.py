@@ -64,6 +64,8 @@ class Process:
     child: Child
     url: str = ""
     internal_url: str = ""
+    #: Empty for a router.
+    worker_id: str = ""
     up: bool = False
     failpoints: str = ""
     #: Since when it has served, seconds of ``time.monotonic``.
@@ -151,7 +153,7 @@ class Cluster:
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
         ready = await in_time(name, child.ready())
-        process.url, process.internal_url = ready.url, ready.internal_url
+        process.url, process.internal_url, process.worker_id = ready.url, ready.internal_url, ready.worker_id
         if self.kinds[name] == "router":
             await in_time(name, self._until_it_knows(process, num_workers))
         if process.why:  # it was ready, and has died since

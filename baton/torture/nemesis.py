@@ -118,7 +118,7 @@ class Nemesis:
     def hurt(self, what: str, name: str) -> None:
         """Do it now; it is undone by itself. Nothing when the process has just died of something else."""
         kind = REDIS if name == REDIS else self._cluster.kinds[name]
-        fault = Fault(what, kind, name, time.monotonic())
+        fault = Fault(what, kind, name, time.monotonic(), worker_id=self._worker_id(name))
         if what == "stop":
             self._begin(fault, self._stand_still(fault))
         elif name == REDIS:
@@ -129,6 +129,9 @@ class Nemesis:
         else:
             return
         self.faults.append(fault)
+
+    def _worker_id(self, name: str) -> str:
+        return "" if name == REDIS else self._cluster.processes[name].worker_id
 
     def _hurt_redis(self, fault: Fault) -> None:
         if fault.what == "kill":
@@ -191,7 +194,8 @@ class Nemesis:
 
     def _note_failpoint(self, name: str) -> Fault:
         detail = self._cluster.processes[name].failpoints
-        fault = Fault("failpoint", self._cluster.kinds[name], name, time.monotonic(), detail=detail)
+        kind, worker_id = self._cluster.kinds[name], self._worker_id(name)
+        fault = Fault("failpoint", kind, name, time.monotonic(), detail=detail, worker_id=worker_id)
         self.faults.append(fault)
         return fault
 

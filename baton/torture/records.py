@@ -27,6 +27,12 @@ class TokenLogprob:
     token: str
     logprob: float
     offset: int | None = None
+    #: Those that were likeliest, by what tells them apart: their text, or their bytes.
+    top: dict[str, float] = field(default_factory=dict)
+
+
+class AnswerError(Exception):
+    """What came is no answer in OpenAI's shape."""
 
 
 @dataclass
@@ -69,6 +75,8 @@ class Attempt:
     answer: Answer = field(default_factory=Answer)
     #: OpenAI's error object, or whatever stood in its place.
     error: Any = None
+    #: Ids of the workers whose deaths its router has counted for it; known only after ``router_log.note_deaths``.
+    deaths: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -82,6 +90,8 @@ class Fault:
     #: Everything was as before; infinite until then.
     ended_s: float = float("inf")
     detail: str = ""
+    #: A worker's id, by which routers tell this start of it from others.
+    worker_id: str = ""
 
     @property
     def is_kill(self) -> bool:

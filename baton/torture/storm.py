@@ -16,6 +16,7 @@ from baton.torture.asks import make_asks, ordinary_tokens
 from baton.torture.cluster import REDIS, Cluster, Shape
 from baton.torture.nemesis import Nemesis
 from baton.torture.reference import answer_all
+from baton.torture.router_log import note_deaths
 from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, what_stays
 from baton.torture.traffic import Traffic
 from baton.torture.validate import Judgement, Verdict, judge
@@ -124,6 +125,7 @@ async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None])
             await _hurt(outcome, cluster, nemesis, asks, tell)
         finally:
             outcome.faults, outcome.surprises = list(nemesis.faults), nemesis.surprises
+            note_deaths(cluster.folder, outcome.attempts)
             outcome.judged = [(one, judge(one, answers[one.ask], outcome.faults)) for one in outcome.attempts]
         await _look(outcome, cluster, before, tell)
         if plan.cost_rounds and not (outcome.held or outcome.surprises):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from baton.torture.records import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from baton.torture.records import Answer, Attempt, Fault, TokenLogprob
 
@@ -51,6 +51,8 @@ class Rule:
     streamed: bool = False
     #: The deaths of a stream are no further apart than this, from the first to the last.
     within_s: float = float("inf")
+    #: They are those that its router has counted for this very request.
+    own: bool = False
 
 
 WORKERS = frozenset({"prefill", "decode"})
@@ -61,6 +63,7 @@ ALLOWED = (
         frozenset({"worker_deaths"}),
         count=2,
         within_s=NO_PROGRESS_S,
+        own=True,
     ),
     Rule(
         "it has gone on as often as it may",
@@ -123,6 +126,8 @@ def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
     if rule.streamed and not attempt.streamed:
         return False
     deaths = [fault for fault in during(attempt, faults) if fault.is_kill and fault.kind in rule.kinds]
+    if rule.own:  # one may have lost a rank first, and then been killed
+        deaths = list({death.worker_id: death for death in deaths if death.worker_id in attempt.deaths}.values())
     times_s = sorted(fault.began_s for fault in deaths)
     spans_s = [last_s - first_s for first_s, last_s in zip(times_s, times_s[rule.count - 1 :], strict=False)]
     return bool(spans_s) and (not attempt.streamed or min(spans_s) <= rule.within_s)
@@ -158,7 +163,7 @@ def difference(attempt: Attempt, expected: Answer) -> str:
         return f"finish reason {seen.finish_reason}, not {expected.finish_reason}"
     if seen.num_tokens not in ({expected.num_tokens} if whole else {expected.num_tokens, None}):
         return f"usage {seen.num_tokens}, not {expected.num_tokens}"
-    if whole and len(seen.logprobs) != len(expected.logprobs):
+    if len(seen.logprobs) > len(expected.logprobs) or (whole and len(seen.logprobs) < len(expected.logprobs)):
         return f"logprobs of {len(seen.logprobs)} tokens, not {len(expected.logprobs)}"
     for index, (one, other) in enumerate(zip(seen.logprobs, expected.logprobs, strict=False)):
         if not _same(one, other):
@@ -168,7 +173,18 @@ def difference(attempt: Attempt, expected: Answer) -> str:
 
 def _same(one: TokenLogprob, other: TokenLogprob) -> bool:
     close = abs(one.logprob - other.logprob) <= MAX_LOGPROB_DIFFERENCE
-    return close and (one.token, one.offset) == (other.token, other.offset)
+    same = (one.token, one.offset) == (other.token, other.offset)
+    return close and same and _alike(one.top, other.top) and _alike(other.top, one.top)
+
+
+def _alike(some: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Each of some is among the others, or was as likely as one of them, which may have come before it for that."""
+    return bool(some) == bool(others) and all(
+        any(abs(logprob - other) <= MAX_LOGPROB_DIFFERENCE for other in others.values())
+        if token not in others
+        else abs(logprob - others[token]) <= MAX_LOGPROB_DIFFERENCE
+        for token, logprob in some.items()
+    )
 
 
 def _first_difference(seen: str, expected: str) -> str:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
 from baton.torture.asks import make_asks
-from baton.torture.client import AnswerError, take
-from baton.torture.records import Answer, Attempt, Ending, Fault, TokenLogprob
+from baton.torture.client import Manner, ask_once, take
+from baton.torture.one_stream import SAME, OneStream
+from baton.torture.records import Answer, AnswerError, Ask, Attempt, Ending, Fault, TokenLogprob
 from baton.torture.report import rows, timeline
+from baton.torture.router_log import note_deaths
 from baton.torture.settle import Resources, grown, what_is_held
 from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Verdict, judge
 
-EXPECTED = Answer("a b c d", "length", (10, 4), [TokenLogprob("a", -1.0, 0), TokenLogprob(" b", -2.0, 1)])
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOP = {" b": -2.0, " c": -3.0}
+EXPECTED = Answer("a b c d", "length", (10, 4), [TokenLogprob("a", -1.0, 0), TokenLogprob(" b", -2.0, 1, TOP)])
 BLOCKS = {"total": 8, "free": 5, "cached": 3, "pinned": 0, "leased": 0, "leases": 0}
+USAGE = {
+    "prompt_tokens": 1,
+    "completion_tokens": 2,
+    "total_tokens": 3,
+    "prompt_tokens_details": {"cached_tokens": 1},
+}
 LOAD = {"running": 0, "waiting": 0, "reading": 0}
 
 
@@ -26,8 +41,8 @@ def attempt(ending: Ending = Ending.DONE, *, error: Any = None, **answer: Any) -
     return Attempt(0, "router-0", True, 10.0, 12.0, "ab12", 200, ending, seen, error)
 
 
-def fault(what: str, kind: str, began_s: float, ended_s: float = 99.0, name: str = "") -> Fault:
-    return Fault(what, kind, name or f"{kind}-0", began_s, ended_s)
+def fault(what: str, kind: str, began_s: float, ended_s: float = 99.0, name: str = "", worker_id: str = "") -> Fault:
+    return Fault(what, kind, name or f"{kind}-0", began_s, ended_s, worker_id=worker_id)
 
 
 def error(code: str) -> dict[str, Any]:
@@ -48,13 +63,27 @@ def test_the_exact_answer_is_right() -> None:
         {"num_tokens": (10, 5)},
         {"num_tokens": None},
         {"logprobs": EXPECTED.logprobs[:1]},
-        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" x", -2.0, 1)]},
-        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.0, 2)]},
-        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.5, 1)]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" x", -2.0, 1, TOP)]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.0, 2, TOP)]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.5, 1, TOP)]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.0, 1)]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.0, 1, TOP | {" c": -3.1})]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.0, 1, TOP | {" x": -2.5})]},
+        {"logprobs": [EXPECTED.logprobs[0], TokenLogprob(" b", -2.0, 1, {" b": -2.0})]},
     ],
 )
 def test_any_difference_is_wrong(seen: dict[str, Any]) -> None:
     assert judge(attempt(**seen), EXPECTED, [fault("kill", "decode", 11.0)]).verdict is Verdict.WRONG
+
+
+def test_logprobs_may_differ_by_rounding_and_equally_likely_ones_may_change_places() -> None:
+    seen = [EXPECTED.logprobs[0], TokenLogprob(" b", -2.001, 1, {" b": -2.001, " x": -3.001})]
+    assert judge(attempt(logprobs=seen), EXPECTED, []).verdict is Verdict.EXACT
+
+
+def test_what_broke_off_has_no_more_logprobs_than_the_whole_answer() -> None:
+    seen = [*EXPECTED.logprobs, TokenLogprob(" c", -2.0, 3)]
+    assert judge(attempt(Ending.LEFT, text="a b", logprobs=seen), EXPECTED, []).verdict is Verdict.WRONG
 
 
 @pytest.mark.parametrize("ending", [Ending.LEFT, Ending.ERROR, Ending.BROKEN])
@@ -100,11 +129,36 @@ def test_one_death_excuses_no_error() -> None:
 def test_two_deaths_may_be_the_requests_own_doing(streamed: bool, gap_s: float, verdict: Verdict) -> None:
     """Unless it is a stream, and so far behind the first one that it cannot have been."""
     failed = replace(
-        attempt(Ending.ERROR, text="a b", error=error("worker_deaths")), streamed=streamed, ended_s=11.5 + gap_s
+        attempt(Ending.ERROR, text="a b", error=error("worker_deaths")),
+        streamed=streamed,
+        ended_s=11.5 + gap_s,
+        deaths=frozenset({"d", "p"}),
     )
-    deaths = [fault("kill", "decode", 11.0), fault("rank", "prefill", 11.0 + gap_s)]
+    deaths = [fault("kill", "decode", 11.0, worker_id="d"), fault("rank", "prefill", 11.0 + gap_s, worker_id="p")]
     assert judge(failed, EXPECTED, deaths).verdict is verdict
     assert judge(failed, EXPECTED, deaths[:1]).verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize("own", [set(), {"d"}, {"d", "x"}, {"x", "y"}])
+def test_deaths_of_workers_that_did_not_have_the_request_excuse_nothing(own: set[str]) -> None:
+    failed = replace(attempt(Ending.ERROR, error=error("worker_deaths")), deaths=frozenset(own))
+    deaths = [
+        fault("rank", "decode", 11.0, worker_id="d"),
+        fault("kill", "decode", 11.1, worker_id="d"),
+        fault("kill", "prefill", 11.2, worker_id="p"),
+    ]
+    assert judge(failed, EXPECTED, deaths).verdict is Verdict.WRONG
+
+
+def test_the_routers_logs_say_who_died_with_a_request(tmp_path: Path) -> None:
+    line = "2026-11-22 02:07:34,464 W baton.router: request {} {} after 4.0 ms on p and d2, /v1/x, resumed 1{}\n"
+    (tmp_path / "router-0.log").write_text(line.format("ab12", "failed", ", deaths d1 and d2, decoding: code: 'no'"))
+    (tmp_path / "router-1.log").write_text(
+        line.format("cd34", "done", ", deaths d3") + line.format("ef56", "failed", ", decoding: code: 'no'")
+    )
+    attempts = [replace(attempt(), request_id=request_id) for request_id in ("ab12", "cd34", "ef56", "")]
+    note_deaths(tmp_path, attempts)
+    assert [one.deaths for one in attempts] == [{"d1", "d2"}, {"d3"}, set(), set()]
 
 
 @pytest.mark.parametrize(
@@ -177,9 +231,11 @@ def test_the_report_counts_and_tells_the_story_of_what_is_wrong(tmp_path: Any) -
 
 
 def test_the_report_splits_the_errors_that_were_allowed_by_rule_and_code() -> None:
-    outcome = Outcome(Plan(seed=7, kills=4), faults=[fault("kill", "decode", 11.0)] * 4)
+    deaths = [fault("kill", "decode", 11.0, worker_id=str(number)) for number in range(4)]
+    outcome = Outcome(Plan(seed=7, kills=4), faults=deaths)
     codes = "worker_deaths", "engine_dead", "upstream_error", "worker_deaths"
-    seen = [attempt(), *(attempt(Ending.ERROR, error=error(code)) for code in codes)]
+    failed = [attempt(Ending.ERROR, error=error(code)) for code in codes]
+    seen = [attempt(), *(replace(one, deaths=frozenset("012")) for one in failed)]
     outcome.judged = [(each, judge(each, EXPECTED, outcome.faults)) for each in seen]
     split = {name: count for name, count in rows(outcome) if name.startswith("    ")}
     assert list(split.values()) == ["1", "1", "2"] and outcome.verdicts[Verdict.ALLOWED] == 4
@@ -191,7 +247,7 @@ def test_the_same_seed_asks_the_same() -> None:
 
 
 def test_streams_and_whole_answers_of_both_endpoints_add_up_to_the_same() -> None:
-    usage = {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}
+    usage = {"usage": USAGE}
     bodies = [
         [{"choices": [{"text": "ab", "logprobs": None, "finish_reason": "stop"}], **usage}],
         [{"choices": [{"message": {"role": "assistant", "content": "ab"}, "finish_reason": "stop"}], **usage}],
@@ -210,3 +266,85 @@ def test_streams_and_whole_answers_of_both_endpoints_add_up_to_the_same() -> Non
         assert answer == Answer("ab", "stop", (1, 2))
     with pytest.raises(AnswerError):
         take(Answer(), {"id": "cmpl"})
+
+
+def test_the_likeliest_tokens_are_read_from_both_endpoints() -> None:
+    chat, completion = Answer(), Answer()
+    top = [{"token": "\ufffd", "bytes": [byte], "logprob": -float(byte)} for byte in (1, 2)]
+    entry = {"token": "a", "bytes": [97], "logprob": -1.0, "top_logprobs": top}
+    take(chat, {"choices": [{"delta": {}, "logprobs": {"content": [entry]}, "finish_reason": None}]})
+    lists = {"tokens": ["a"], "token_logprobs": [-1.0], "text_offset": [0], "top_logprobs": [{"a": -1.0, "b": -2.0}]}
+    take(completion, {"choices": [{"text": "a", "logprobs": lists, "finish_reason": None}]})
+    assert chat.logprobs == [TokenLogprob("a", -1.0, None, {"01": -1.0, "02": -2.0})]
+    assert completion.logprobs == [TokenLogprob("a", -1.0, 0, {"a": -1.0, "b": -2.0})]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"total_tokens": 4}, {"prompt_tokens_details": {"cached_tokens": 2}}, {"prompt_tokens_details": None}]
+)
+def test_a_usage_has_to_add_up(wrong: dict[str, Any]) -> None:
+    with pytest.raises(AnswerError):
+        take(Answer(), {"choices": [], "usage": USAGE | wrong})
+
+
+HEAD = {"id": "x", "object": "o", "created": 5, "model": "m", "system_fingerprint": "f", "usage": None}
+ROLE = HEAD | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+TEXT = HEAD | {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": None}]}
+LAST = HEAD | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+USED = HEAD | {"choices": [], "usage": USAGE}
+
+
+def read(*events: dict[str, Any]) -> None:
+    stream = OneStream(chat=True)
+    for event in events:
+        stream.take(event)
+    stream.end()
+
+
+def test_one_stream_in_order_is_right() -> None:
+    read(ROLE, TEXT, TEXT, LAST, USED)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [TEXT, LAST, USED],
+        [ROLE, ROLE, LAST, USED],
+        *([ROLE, TEXT | {key: 9}, LAST, USED] for key in SAME),
+        [ROLE, LAST, TEXT, USED],
+        [ROLE, LAST, LAST, USED],
+        [ROLE, TEXT, USED, LAST],
+        [ROLE, LAST, USED, USED],
+        [ROLE, LAST | {"usage": USAGE}, USED],
+        [ROLE, TEXT],
+        [ROLE, LAST],
+        [ROLE, HEAD | {"choices": []}, LAST, USED],
+        [ROLE, TEXT | {"choices": TEXT["choices"] * 2}, LAST, USED],
+        [ROLE, TEXT | {"choices": [TEXT["choices"][0] | {"index": 1}]}, LAST, USED],
+    ],
+)
+def test_what_no_single_stream_does_is_wrong(events: list[dict[str, Any]]) -> None:
+    with pytest.raises(AnswerError):
+        read(*events)
+
+
+@pytest.mark.parametrize(
+    ("tail", "ending"),
+    [
+        ([b"[DONE]"], Ending.DONE),
+        ([b"[DONE]", b"[DONE]"], Ending.ERROR),
+        ([b"[DONE]", orjson.dumps(TEXT)], Ending.ERROR),
+        ([], Ending.BROKEN),
+    ],
+)
+async def test_a_stream_has_one_end_mark_and_nothing_after_it(tail: list[bytes], ending: Ending) -> None:
+    async def stream(_: web.Request) -> web.Response:
+        events = [*map(orjson.dumps, (ROLE, TEXT, LAST, USED)), *tail]
+        return web.Response(body=b"".join(b"data: %b\n\n" % event for event in events))
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", stream)
+    async with TestServer(app) as server, ClientSession() as http:
+        seen = Attempt(0, "router-0", True, 0.0)
+        await ask_once(http, str(server.make_url("")).rstrip("/"), Ask(0, True, {}), Manner(), seen)
+    assert seen.ending is ending

@@ -49,14 +49,14 @@ class TestAll:
         assert line["reason"] is line["error"] is None
         assert (line["endpoint"], line["model"], line["stream"]) == ("/v1/chat/completions", "m", True)
         assert (line["prefill_worker"], line["decode_worker"]) == ("p0", "d1")
-        assert line["retries"] == 1
+        assert (line["retries"], line["deaths"]) == (1, "engined1")
         assert line["tokens"] >= 4
         spent = [line[f"{phase}_ms"] for phase in PHASES]
         assert all(ms >= 0 for ms in spent)
         assert 0 < sum(spent) <= line["total_ms"] + 0.5  # rounded one by one
         assert 0 < line["ttft_ms"] <= line["total_ms"]
         text = TextFormatter().format(record)
-        for fact in (line["request_id"], "p0", "d1", f"{line['tokens']} tokens", "retries 1", "streamed"):
+        for fact in (line["request_id"], "p0", "d1", f"{line['tokens']} tokens", "retries 1", "deaths engined1", "streamed"):
             assert fact in text
         assert all(f"{phase} {line[f'{phase}_ms']} ms" in text for phase in PHASES)
 
@@ -69,7 +69,9 @@ class TestAll:
         line = as_json(record)
         assert ", /v1/completions, model 'm', " in record.getMessage()
         assert (line["state"], line["endpoint"], line["stream"]) == ("done", "/v1/completions", False)
-        assert [line[name] for name in ("decode_worker", "tokens", "ttft_ms", "held_ms", "decoding_ms")] == [None] * 5
+        assert [line[name] for name in ("decode_worker", "tokens", "ttft_ms", "held_ms", "decoding_ms", "deaths")] == [
+            None
+        ] * 6
 
 
 async def test_a_failed_request_is_logged_in_any_case(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
