@@ -11,6 +11,7 @@ from router.attempt import is_the_workers_fault
 from router.events import END, EventCutter
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
+from router.seen import num_shown
 from router.try_again import BrokeOff, break_off
 from router.upstream import LegError
 from router.worker_errors import LOOKS_FAILED, error_event, may_try_another
@@ -82,7 +83,10 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
                         raise BrokeOff(failed)
                 if seen is not None:
                     data = seen.take(data, num_events)
-            if data:
+                num_events = num_shown(data) if num_events > 1 or data[:1] == b":" else 1
+            if data and not num_events:
+                await reply.write(data, content=False)  # no event: a worker says that it computes
+            elif data:
                 x.num_tokens += num_events
                 x.num_chunks += 1
                 now_s = clock()

@@ -3,6 +3,9 @@
 D names the tokens of an event in a comment line before it, and says with ``:end`` that only its last words follow
 (``docs/resume.md``). The lines are taken out here and kept as they are; they are read only when a worker fails. Last
 words are held until all of them are there: the tokens named so far are then never a whole answer.
+
+Tokens that give no text are named in an event of nothing but that line, now and then, so that a stream is never silent
+while its worker computes. No client is sent it.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class Seen:
         "_ids",
         "_last_words",
         "_num_unnamed",
+        "_quick_bytes",
         "begun",
         "created",
         "named",
@@ -49,6 +53,8 @@ class Seen:
         #: What P said of cached tokens; None before.
         self._cached: bytes | None = None
         self._num_unnamed = 0
+        #: An event with its line is taken as it comes while there are fewer bytes of ids.
+        self._quick_bytes = MAX_IDS_BYTES
         self.begun = False
         #: ``weights_fingerprint`` of the workers that it is from; counts once it has begun.
         self.weights = ""
@@ -90,13 +96,15 @@ class Seen:
         self._last_words.clear()
         self._num_unnamed = -1 if opens else 0
         self._first_events = b"" if self.created else first[:_MAX_HEAD_BYTES]
+        # What begins with tokens that have no text says later when it was created.
+        self._quick_bytes = MAX_IDS_BYTES if self.created or num_shown(first) else 0
 
     def take(self, data: bytes, num_events: int) -> bytes:
         """Whole events of a worker that names tokens; what of them is for the client now. Raises EventTooLarge."""
         if num_events == 1 and data[0] == _COLON:  # nearly always
             end = data.find(b"\n")
             line = data[:end]
-            if line != _LAST_WORDS and len(self._ids) < MAX_IDS_BYTES:
+            if line != _LAST_WORDS and end + len(END) < len(data) and len(self._ids) < self._quick_bytes:
                 self._ids += line
                 return data[end + 1 :]
         return self._take_many(data)
@@ -106,7 +114,7 @@ class Seen:
         if not self._last_words:
             begin = (b"\n" + data).find(b"\n" + _LAST_WORDS + b"\n")
             shown, data = (data, b"") if begin < 0 else (data[:begin], data[begin + len(_LAST_WORDS) + 1 :])
-            shown = END.join([*map(self._note, shown.split(END)[:-1]), b""])
+            shown = END.join([*filter(None, map(self._note, shown.split(END)[:-1])), b""])
         self._last_words += data
         if self._last_words.endswith(DONE_EVENT):
             shown += bytes(self._last_words)
@@ -116,7 +124,7 @@ class Seen:
         return shown
 
     def _note(self, event: bytes) -> bytes:
-        """An event without its line."""
+        """An event without its line; empty if that is all there is of it."""
         if event[:1] != b":":
             self._num_unnamed += 1
             return event
@@ -125,6 +133,8 @@ class Seen:
             self._ids += line
         else:
             self._num_unnamed += 2  # one more than a role
+        if event and not self._quick_bytes:
+            self._first_events, self._quick_bytes = event[:_MAX_HEAD_BYTES], MAX_IDS_BYTES
         return event
 
     def can_go_on(self) -> bool:
@@ -144,3 +154,8 @@ class Seen:
             found = _CREATED.search(self._first_events)
             self.created = int(found[1]) if found else 0
         return orjson.dumps({"token_ids": self.ids() or [], "created": self.created})
+
+
+def num_shown(events: bytes) -> int:
+    """How many of these whole events are more than comments."""
+    return sum(not all(line[:1] == b":" for line in event.split(b"\n")) for event in events.split(END) if event)

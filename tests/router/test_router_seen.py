@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from router_cluster import Cluster, chat, eventually, spoken
+from router_stubs import FIRST_TOKEN, Raw, word
 
 from router import seen as seen_module
 from router.events import END, MAX_EVENT_BYTES, EventTooLarge
-from router.seen import Seen
+from router.seen import Seen, num_shown
 
 ROLE = b'data: {"created":5,"role":1}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -20,18 +24,31 @@ def text(*ids: int) -> bytes:
     return b':%b\ndata: {"text":"\\n:9 :end"}\n\n' % ",".join(map(str, ids)).encode()
 
 
+def silent(*ids: int) -> bytes:
+    """Tokens without text."""
+    return b":%b\n\n" % ",".join(map(str, ids)).encode()
+
+
 def stripped(event: bytes) -> bytes:
-    return event.partition(b"\n")[2] if event.startswith(b":") else event
+    """What of it is for a client."""
+    rest = event.partition(b"\n")[2] if event.startswith(b":") else event
+    return b"" if rest == b"\n" else rest
 
 
 @given(
     st.booleans(),
-    st.lists(st.lists(st.integers(0, 2**17), min_size=1, max_size=3), max_size=8),
+    st.lists(
+        st.tuples(st.booleans(), st.lists(st.integers(0, 2**17), min_size=1, max_size=3)),
+        max_size=8,
+    ),
     st.integers(0, 3),
     st.sets(st.integers(0, 12), max_size=12),
 )
-def test_every_cut_shows_the_same(opens: bool, tokens: list[list[int]], num_last: int, cuts: set[int]) -> None:
-    events = [ROLE] * opens + [text(*ids) for ids in tokens] + LAST[:num_last]
+def test_every_cut_shows_the_same(
+    opens: bool, tokens: list[tuple[bool, list[int]]], num_last: int, cuts: set[int]
+) -> None:
+    told = [silent(*ids) if is_silent else text(*ids) for is_silent, ids in tokens]
+    events = [ROLE] * opens + told + LAST[:num_last]
     seen, shown, begin = Seen(), b"", 0
     seen.leg(ROLE, named=True, opens=opens)
     for end in [*sorted(cut for cut in cuts if 0 < cut < len(events)), len(events)]:
@@ -41,8 +58,58 @@ def test_every_cut_shows_the_same(opens: bool, tokens: list[list[int]], num_last
         begin = end
     num_shown = len(events) if num_last == 3 else len(events) - num_last
     assert shown == b"".join(map(stripped, events[:num_shown])), "the last words come whole or not at all"
-    assert seen.ids() == [one for ids in tokens for one in ids]
+    assert seen.ids() == [one for _, ids in tokens for one in ids]
     assert seen.can_go_on()
+
+
+def test_tokens_without_text_are_named_and_not_shown() -> None:
+    seen = Seen()
+    seen.leg(text(1), named=True, opens=False)
+    shown = [seen.take(part, part.count(END)) for part in (silent(2), b":\n\n", text(3), silent(4) + text(5))]
+    assert shown == [b"", b"", stripped(text(3)), stripped(text(5))]
+    assert seen.ids() == [2, 3, 4, 5] and seen.can_go_on()
+
+
+@pytest.mark.parametrize("first", [silent(1), silent(1) + silent(2), b":\n\n"])
+def test_created_is_read_behind_tokens_without_text(first: bytes) -> None:
+    seen = Seen()
+    seen.leg(first, named=True, opens=False)
+    for part in (first, b':3\ndata: {"created":8}\n\n', b':4\ndata: {"created":9}\n\n'):
+        seen.take(part, part.count(END))
+    assert orjson.loads(seen.resume())["created"] == 8
+
+
+def test_comments_are_no_events() -> None:
+    assert num_shown(silent(1) + text(2) + b":\n\n" + b"data: x\n\n: a\n: b\n\n") == 2
+    assert num_shown(b"") == num_shown(b":\n\n") == 0
+
+
+async def test_a_client_sees_nothing_of_tokens_without_text_and_who_goes_on_is_told(cluster: Cluster) -> None:
+    """They come first, last, alone and with others; what counts is what is shown."""
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    token = b'data: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'
+    raw = Raw([silent(8), silent(9) + b":10\n" + token, silent(11), silent(12) + silent(13), None], then="die")
+    d.script.append(raw)
+    request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
+    await eventually(lambda: any(x.seen.ids() == [FIRST_TOKEN, *range(8, 14)] for x in cluster.services.active))
+    (x,) = cluster.services.active
+    assert (x.num_tokens, x.num_chunks) == (2, 1)
+    raw.go.set()
+    text = (await request).text
+    assert not [line for line in text.splitlines() if line.startswith(":")]
+    assert "\n\n\n" not in text and spoken(text).startswith(word(0) + word(1))
+    assert p.bodies[1]["kv_transfer_params"]["resume"]["token_ids"] == [FIRST_TOKEN, *range(8, 14)]
+
+
+async def test_comments_of_a_worker_that_names_nothing_are_no_tokens(cluster: Cluster) -> None:
+    d = await cluster.add("both", ours=False)
+    token = b'data: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'
+    raw = Raw([token, b":\n\n", b":\n\n" + token, None, b"data: [DONE]\n\n"])
+    d.script.append(raw)
+    request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
+    await eventually(lambda: any(x.num_tokens == 2 for x in cluster.services.active))
+    raw.go.set()
+    assert spoken((await request).text) == " t1 t1"
 
 
 def test_what_a_worker_is_told() -> None:

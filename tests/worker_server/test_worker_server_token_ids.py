@@ -10,6 +10,7 @@ from worker_server_kit import EOS, TEXT, chat, completion, front, tokens_of
 from worker_server_streams import IDS, Answer, ask
 
 from workers.engine.api import ReadFailedError
+from workers.server import serving
 from workers.server.token_ids import TokenIdLines
 
 SCRIPT = [*tokens_of("\u4e2d " + TEXT), EOS]
@@ -52,6 +53,33 @@ async def test_the_events_in_bytes() -> None:
     assert kinds == [f":{first}", "data: ", f":{tokens[3]}", "data: ", ":end", "data: ", "data: ", "data: "]
     assert lines[-1] == "data: [DONE]"
     assert '"text":"b"' in lines[5]
+
+
+@pytest.mark.parametrize("wish", [{}, {"logprobs": 1}])
+@pytest.mark.parametrize("headers", [IDS, {}])
+async def test_tokens_without_text_are_no_silence(
+    wish: dict[str, Any], headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With logprobs they are not named: whoever goes on from there could not tell what they were."""
+    monkeypatch.setattr(serving, "SILENCE_S", 0.0)
+    mute, (a, b) = 0, tokens_of("ab")
+    async with front([mute, mute, a, mute, b]) as worker:
+        body = completion(stream=True, max_tokens=5, **wish)
+        text = (await worker.http.post("/v1/completions", json=body, headers=headers)).text
+    before_data = [event.partition("data: ")[0] for event in text.split("\n\n")][:5]
+    if not headers:
+        assert before_data == [":", ":", "", ":", ""]
+    elif wish:
+        assert before_data == [":", ":", f":{mute},{mute},{a}\n", ":", ":end\n"]
+    else:
+        assert before_data == [f":{mute}", f":{mute}", f":{a}\n", f":{mute}", ":end\n"]
+
+
+async def test_text_in_time_needs_no_sign_of_life() -> None:
+    async with front([0, 0, *tokens_of("ab")]) as worker:
+        body = completion(stream=True, max_tokens=4)
+        text = (await worker.http.post("/v1/completions", json=body)).text
+    assert not any(line.startswith(":") for line in text.split("\n"))
 
 
 async def test_p_s_first_token_is_not_told_again() -> None:

@@ -22,7 +22,7 @@ from protocol.failpoints import hit
 from protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
 from workers.server.engine_errors import to_api_error
-from workers.server.token_ids import END
+from workers.server.token_ids import END, SIGN_OF_LIFE, SILENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,8 +89,12 @@ class Serving:
 
     async def _stream(self, job: Job, client: Client) -> None:
         async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
+            clock = asyncio.get_running_loop().time
+            last_s = clock()
             async for output in outputs:
                 data = _events(job, output)
+                if not data and clock() - last_s >= SILENCE_S:
+                    data = _sign_of_life(job)
                 if not client.started:
                     await client.start_stream()
                     data = _opening(job) + data
@@ -99,6 +103,7 @@ class Serving:
                     return
                 if data:
                     await client.send_part(data)
+                    last_s = clock()
         raise AbortedError("the engine ended the sequence early")
 
     async def _whole(self, job: Job, client: Client) -> None:
@@ -223,6 +228,13 @@ def _chunk(job: Job, output: TokenOutput) -> bytes:
         if logprobs is not None and any(logprobs.values()):  # tokens that never became text
             return job.reply.text("", logprobs)
     return b""
+
+
+def _sign_of_life(job: Job) -> bytes:
+    """Tokens without text. With logprobs they are not named: another worker could not tell the client theirs."""
+    if job.token_ids is None or job.request.num_logprobs is not None:
+        return SIGN_OF_LIFE
+    return job.token_ids.next_line() + b"\n"
 
 
 def _opening(job: Job) -> bytes:

@@ -2,6 +2,9 @@
 
 A router that has the ids can let another worker go on from here. They are asked for with a header, because a client
 that is not told needs no such lines; the bytes of the ``data:`` lines are the same with and without.
+
+Tokens that give no text leave a stream silent, and whoever reads it takes silence for a worker that hangs. So while
+tokens come, an event without ``data:`` says so: to a client it is none.
 """
 
 from __future__ import annotations
@@ -11,6 +14,10 @@ HEADER = b"x-baton-token-ids"
 ASKED = "1"
 #: Before the events that end the answer: they are the last, and go together.
 END = b":end\n"
+#: Tokens have come, and nothing more is said of them.
+SIGN_OF_LIFE = b":\n\n"
+#: Longest silence while tokens come, seconds: a small part of any time that a reader waits.
+SILENCE_S = 1.0
 
 
 class TokenIdLines:
