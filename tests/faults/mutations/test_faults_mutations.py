@@ -56,4 +56,4 @@ def test_the_track_record_names_tests_that_exist() -> None:
     assert len(named) > 20
     for path, name in named:
         assert (ROOT / path).is_file(), path
-        assert not name or re.search(rf"\bdef {name}\(", (ROOT / path).read_text("utf-8")), f"{path} has no {name}"
+        assert not name or re.search(rf"\b(?:def|class) {name}\b", (ROOT / path).read_text("utf-8")), f"{path} has no {name}"
