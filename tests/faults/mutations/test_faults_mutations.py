@@ -56,4 +56,5 @@ def test_the_track_record_names_tests_that_exist() -> None:
     assert len(named) > 20
     for path, name in named:
         assert (ROOT / path).is_file(), path
-        assert not name or re.search(rf"\b(?:def|class) {name}\b", (ROOT / path).read_text("utf-8")), f"{path} has no {name}"
+        text = (ROOT / path).read_text("utf-8")
+        assert not name or re.search(rf"\b(?:def|class) {name}\b", text), f"{path} has no {name}"
