@@ -154,7 +154,7 @@ class Exchange:
         while True:
             self.lease_end = None
             route = await route_of(self)
-            if self.seen.begun and not able(self, route.decode):
+            if self.seen.begun and (self.seen.ids() is None or not able(self, route.decode)):
                 self._begin_anew()
             prefilled = None
             if not (route.single or self._is_last_token() or self._goes_direct(route)):

@@ -21,6 +21,8 @@ from router.prefill_answer import DONE_EVENT
 ASK_NAMES = ("x-baton-token-ids", "1")
 #: Of the lines of one stream: a million tokens. One with more cannot be gone on with.
 MAX_IDS_BYTES = 8 << 20
+#: No vocabulary is as large, and JSON has no numbers for what a worker may write.
+_NO_TOKEN = 1 << 31
 #: Of a stream's first events: where ``created`` is.
 _MAX_HEAD_BYTES = 1024
 _COLON = ord(":")
@@ -144,9 +146,10 @@ class Seen:
     def ids(self) -> list[int] | None:
         """All tokens that the client has; None if that is not known."""
         try:
-            return [int(one) for one in self._ids.replace(b":", b",").split(b",") if one]
+            ids = [int(one) for one in self._ids.replace(b":", b",").split(b",") if one]
         except ValueError:
             return None
+        return ids if all(0 <= one < _NO_TOKEN for one in ids) else None
 
     def resume(self) -> bytes:
         """``kv_transfer_params.resume``, as JSON."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from router_cluster import Cluster, chat, eventually, spoken
-from router_stubs import FIRST_TOKEN, Raw, word
+from router_stubs import FIRST_TOKEN, Raw, Refuse, word
 
 from router import seen as seen_module
 from router.events import END, MAX_EVENT_BYTES, EventTooLarge
@@ -128,6 +128,40 @@ def test_created_is_read_from_the_first_event() -> None:
     seen.leg(ROLE + text(1), named=True, opens=True)
     seen.take(ROLE + text(1), 2)
     assert orjson.loads(seen.resume()) == {"token_ids": [1], "created": 5}
+
+
+@pytest.mark.parametrize("line", [b":-5", b":9,-1", b":2147483648", b":" + b"9" * 22, b":" + b"9" * 5000, b":8,x"])
+async def test_what_no_token_is_called_is_told_to_nobody(cluster: Cluster, line: bytes) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    d.script.append(Raw([line + b'\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'], then="die"))
+    text = (await cluster.post(chat(max_tokens=20, stream=True))).text
+    assert spoken(text) == word(0) + word(1)
+    assert '"code":"internal_error"' not in text and text.count('"error"') == 1
+    assert (len(p.bodies), len(d.bodies)) == (1, 1)
+    cluster.check_idle()
+
+
+@pytest.mark.parametrize("first_token", [2**31, 2**70])
+@pytest.mark.parametrize("act", ["breaks off", "cannot read"])
+async def test_a_p_whose_token_is_none_is_not_gone_on_with(cluster: Cluster, first_token: int, act: str) -> None:
+    """The client has it already, so nobody may begin anew either."""
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p.first_token = first_token
+    if act == "breaks off":
+        d.script.append(Raw([b":8\ndata: {}\n\n"], then="die"))
+    else:
+        unread = {"error": {"message": "gone", "type": "server_error", "code": "kv_read_failed"}}
+        d.script.extend([Refuse(502, unread), Refuse(502, unread)])
+    text = (await cluster.post(chat(max_tokens=20, stream=True))).text
+    assert '"code":"internal_error"' not in text and text.count('"error"') == 1
+    assert (len(p.bodies), text.count('"role"')) == (1, 1)
+
+
+def test_the_largest_token_is_one() -> None:
+    seen = Seen()
+    seen.leg(b"", named=True, opens=False)
+    seen.take(text(0, 2**31 - 1), 1)
+    assert seen.ids() == [0, 2**31 - 1] and seen.can_go_on()
 
 
 @pytest.mark.parametrize(
