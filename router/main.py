@@ -101,7 +101,8 @@ async def serve(
 
     def on_ready() -> None:
         logger.info("serving on %s", url)
-        tell(settings, Ready(url=url))
+        internal_url = "" if membership is None else membership.peers.record.internal_url
+        tell(settings, Ready(url=url, internal_url=internal_url))
 
     learning: asyncio.Task[None] | None = None
     server = RouterServer(front, services, on_ready=on_ready)

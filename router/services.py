@@ -44,6 +44,9 @@ class Leases(Protocol):
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
         """Until the deadline, as of the last renewal; None: not tracked, or nothing known yet."""
 
+    def __len__(self) -> int:
+        """Those it renews."""
+
     def counters(self) -> Mapping[str, int]:
         """What happened to leases so far, by name."""
 

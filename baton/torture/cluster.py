@@ -244,7 +244,7 @@ class Cluster:
         return [name for name, process in self.processes.items() if self.kinds[name] == kind and process.up]
 
     async def state(self, name: str) -> dict[str, Any]:
-        """``/internal/state`` of a worker. Raises aiohttp.ClientError, TimeoutError."""
+        """``/internal/state`` of a worker or a router. Raises aiohttp.ClientError, TimeoutError."""
         return await self._get(f"{self.processes[name].internal_url}/internal/state")
 
     async def requests(self, name: str) -> list[dict[str, Any]]:

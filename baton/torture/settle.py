@@ -1,4 +1,6 @@
-"""Whether everything was given back: blocks, leases, requests, what is in Redis; file descriptors and threads."""
+"""Whether everything was given back: blocks, leases, requests, places, what is in Redis; file descriptors, threads and
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ import aiohttp
 import redis
 
 from baton.torture.cluster import POLL_S
+from leases.redis_store import leases_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from baton.torture.cluster import Cluster
 
@@ -26,16 +29,19 @@ QUIET_S = 6.0
 #: More than a process of the same kind had before anything was done to it. Connections come and go (Redis', those
 #: between routers, UCX' to each engine that was ever met), and thread pools grow to their size when first used.
 MORE_FDS, MORE_THREADS = 32, 16
+#: Tasks more: a call to Redis or another process that happens to be under way.
+MORE_TASKS = 16
 #: What Redis says of the time to live of a key that has none.
 NO_TTL = -1
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the system counts of a process."""
+    """What the system counts of a process, and its asyncio tasks; a rank has none."""
 
     num_fds: int
     num_threads: int
+    num_tasks: int = 0
 
 
 async def settle(cluster: Cluster, timeout_s: float = SETTLE_S) -> dict[str, str]:
@@ -54,10 +60,8 @@ async def _held(cluster: Cluster) -> dict[str, str]:
 
 async def _ask(cluster: Cluster, name: str) -> str:
     try:
-        if cluster.kinds[name] == "router":
-            rows = await cluster.requests(name)
-            return f"lists {len(rows)} requests: {', '.join(str(row['id']) for row in rows[:5])}" if rows else ""
-        return what_is_held(await cluster.state(name))
+        state = await cluster.state(name)
+        return what_a_router_holds(state) if cluster.kinds[name] == "router" else what_is_held(state)
     except (aiohttp.ClientError, TimeoutError) as error:
         return f"does not answer: {error!r}"
 
@@ -73,30 +77,57 @@ def what_is_held(state: Mapping[str, Any]) -> str:
     return f"sequences: {busy}" if busy else ""
 
 
-def what_stays(redis_url: str) -> str:
-    """Keys in Redis that nothing would ever remove, so that the dead would leave them behind; empty when all expire."""
+def what_a_router_holds(state: Mapping[str, Any]) -> str:
+    """What one without requests should not have; empty when it has nothing."""
+    busy = {key: value for key, value in state.items() if value and key != "tasks"}
+    return ", ".join(f"{key}: {value}" for key, value in busy.items())
+
+
+async def settle_redis(cluster: Cluster, timeout_s: float = SETTLE_S) -> str:
+    """Wait until Redis has nothing of requests any more; what it still has after that time. Empty is good."""
+    engines = [process.worker_id for process in cluster.processes.values() if process.worker_id]
+    deadline = time.monotonic() + timeout_s
+    while (stays := what_stays(cluster.redis.url, engines)) and time.monotonic() < deadline:  # noqa: ASYNC110 (it is asked)
+        await asyncio.sleep(POLL_S)
+    return stays
+
+
+def what_stays(redis_url: str, engines: Iterable[str] = ()) -> str:
+    """Leases of engines that live, and keys that nothing would ever remove, so that the dead would leave them behind;
+    empty when there are none.
+    """
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        leases = {engine: client.zcard(leases_key(engine)) for engine in engines}
+        if held := {engine: count for engine, count in leases.items() if count}:
+            return f"leases by engine: {held}"
         names = sorted(name for name in client.scan_iter() if client.ttl(name) == NO_TTL)
     return f"{len(names)} keys that never expire: {', '.join(names[:5])}" if names else ""
 
 
-def resources(cluster: Cluster) -> dict[str, Resources]:
+async def resources(cluster: Cluster) -> dict[str, Resources]:
     """Of every process and of every rank (``decode-0/0``) that lives."""
     found = {}
     for name, process in cluster.processes.items():
+        num_tasks = await _num_tasks(cluster, name)
         pids = {name: process.pid}
         if cluster.kinds[name] != "router":
             pids |= {f"{name}/{rank}": pid for rank, pid in enumerate(cluster.ranks(name))}
         for whose, pid in pids.items():
             with suppress(OSError):
-                found[whose] = resources_of(pid)
+                found[whose] = resources_of(pid, num_tasks if whose == name else 0)
     return found
 
 
-def resources_of(pid: int) -> Resources:
+async def _num_tasks(cluster: Cluster, name: str) -> int:
+    with suppress(aiohttp.ClientError, TimeoutError):
+        return int((await cluster.state(name))["tasks"])
+    return 0  # one that does not answer is told elsewhere
+
+
+def resources_of(pid: int, num_tasks: int = 0) -> Resources:
     """Raises OSError when there is no such process."""
     folder = Path(f"/proc/{pid}")
-    return Resources(len(list((folder / "fd").iterdir())), len(list((folder / "task").iterdir())))
+    return Resources(len(list((folder / "fd").iterdir())), len(list((folder / "task").iterdir())), num_tasks)
 
 
 def grown(before: Mapping[str, Resources], after: Mapping[str, Resources]) -> dict[str, str]:
@@ -105,8 +136,10 @@ def grown(before: Mapping[str, Resources], after: Mapping[str, Resources]) -> di
     for name, now in after.items():
         peers = [one for other, one in before.items() if _kind(other) == _kind(name)]
         fds, threads = max(one.num_fds for one in peers), max(one.num_threads for one in peers)
-        if now.num_fds > fds + MORE_FDS or now.num_threads > threads + MORE_THREADS:
-            told[name] = f"{now}, before at most {fds} file descriptors and {threads} threads"
+        tasks = max(one.num_tasks for one in peers)
+        more = (now.num_fds - fds, now.num_threads - threads, now.num_tasks - tasks)
+        if any(one > most for one, most in zip(more, (MORE_FDS, MORE_THREADS, MORE_TASKS), strict=True)):
+            told[name] = f"{now}, before at most {fds} file descriptors, {threads} threads and {tasks} tasks"
     return told
 
 

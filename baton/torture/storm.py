@@ -17,7 +17,7 @@ from baton.torture.cluster import REDIS, Cluster, Shape
 from baton.torture.nemesis import Nemesis
 from baton.torture.reference import answer_all
 from baton.torture.router_log import note_deaths
-from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, what_stays
+from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
 from baton.torture.traffic import Traffic
 from baton.torture.validate import Judgement, Verdict, judge
 from demo import MODEL_DIR
@@ -188,7 +188,7 @@ async def _look(
     """What is left of it all."""
     tell(f"waiting until nothing is held, then {QUIET_S:g} s more to compare what each process has")
     outcome.held |= await settle(cluster)
-    if stays := what_stays(cluster.redis.url):
+    if stays := await settle_redis(cluster):
         outcome.held[REDIS] = stays
     outcome.grown = grown(before, await _when_quiet(cluster))
     outcome.looked = True
@@ -206,4 +206,4 @@ async def _measure(outcome: Outcome, cluster: Cluster, nemesis: Nemesis) -> None
 
 async def _when_quiet(cluster: Cluster) -> dict[str, Resources]:
     await asyncio.sleep(QUIET_S)
-    return resources(cluster)
+    return await resources(cluster)

@@ -12,10 +12,12 @@ from router.admin.own import (
     OwnAborted,
     OwnKeepers,
     OwnRequests,
+    OwnState,
     abort_own,
     abort_own_matching,
     own_keepers,
     own_requests,
+    own_state,
 )
 from router.admin.shared_workers import shared_worker_routes
 
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 def internal_routes(services: Services) -> APIRouter:
     """For other routers only: nothing here asks any further."""
     api = APIRouter()
+
+    @api.get("/state")
+    async def state() -> OwnState:
+        """For whoever looks whether everything was given back."""
+        return own_state(services)
 
     @api.get("/requests")
     async def requests() -> OwnRequests:

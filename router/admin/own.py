@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -34,6 +35,19 @@ class OwnKeepers(BaseModel):
     keepers: dict[str, str]
 
 
+class OwnState(BaseModel):
+    """What a router has under way. All but ``tasks`` is nothing when it has no requests."""
+
+    requests: int
+    waiting: int = Field(description="Requests in the queue for a prefill worker.")
+    held: int = Field(description="Requests in the queue for a decode worker.")
+    in_flight: dict[str, int] = Field(description="Requests sent to workers and not over, by worker, without zeros.")
+    held_blocks: dict[str, int] = Field(description="Blocks reserved on workers, by worker, without zeros.")
+    renewed: int = Field(description="Leases that it renews.")
+    leased: int = Field(description="Leases whose blocks it counts as taken.")
+    tasks: int = Field(description="asyncio tasks of the process.")
+
+
 class AbortFilter(Body):
     """Which requests to abort: those that match every field given. ``{"all": true}`` for all of them."""
 
@@ -53,6 +67,20 @@ def own_requests(services: Services) -> OwnRequests:
 def own_keepers(services: Services) -> OwnKeepers:
     """This router's."""
     return OwnKeepers(keepers={x.lease_id: x.request_id for x in services.active if x.lease_id})
+
+
+def own_state(services: Services) -> OwnState:
+    """This router's."""
+    return OwnState(
+        requests=len(services.active),
+        waiting=len(services.prefill_queue),
+        held=len(services.held_queue),
+        in_flight={worker.worker_id: worker.in_flight for worker in services.pool if worker.in_flight},
+        held_blocks={worker.worker_id: worker.held_blocks for worker in services.pool if worker.held_blocks},
+        renewed=len(services.leases),
+        leased=len(services.leased),
+        tasks=len(asyncio.all_tasks()),
+    )
 
 
 def abort_own(services: Services, request_id: str) -> bool:

@@ -87,6 +87,9 @@ def test_tells_what_nothing_would_ever_remove_from_redis(redis_url: str) -> None
         assert what_stays(redis_url) == ""
         client.zadd("baton:{ab}:leases", {"cd": 1})
         assert what_stays(redis_url) == "1 keys that never expire: baton:{ab}:leases"
+        client.expire("baton:{ab}:leases", 60)
+        assert what_stays(redis_url, ["ef"]) == ""
+        assert what_stays(redis_url, ["ab", "ef"]) == "leases by engine: {'ab': 1}"
 
 
 def test_a_report_that_cannot_be_written_is_told_before_anything_starts(

@@ -12,11 +12,11 @@ from aiohttp.test_utils import TestServer
 
 from baton.torture.asks import make_asks
 from baton.torture.client import Manner, ask_once, take
-from baton.torture.one_stream import SAME, OneStream
+from baton.torture.one_stream import SAME, SAME_IF_TOLD, OneStream
 from baton.torture.records import Answer, AnswerError, Ask, Attempt, Ending, Fault, TokenLogprob
 from baton.torture.report import rows, timeline
 from baton.torture.router_log import note_deaths
-from baton.torture.settle import Resources, grown, what_is_held
+from baton.torture.settle import Resources, grown, what_a_router_holds, what_is_held
 from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Verdict, judge
 
@@ -211,10 +211,18 @@ def test_tells_what_a_worker_still_holds() -> None:
         assert what_is_held(state | wrong) != ""
 
 
+def test_tells_what_a_router_still_holds() -> None:
+    state = {"requests": 0, "waiting": 0, "in_flight": {}, "renewed": 0, "tasks": 9}
+    assert what_a_router_holds(state) == ""
+    for wrong in ({"requests": 1}, {"in_flight": {"d": 1}}, {"renewed": 2}):
+        assert what_a_router_holds(state | wrong) != ""
+
+
 def test_tells_who_has_grown_compared_with_its_own_kind() -> None:
     before = {"decode-0": Resources(40, 10), "decode-0/0": Resources(100, 5), "router-0": Resources(500, 1)}
     assert grown(before, before | {"decode-1": Resources(60, 12)}) == {}
     assert list(grown(before, {"decode-1": Resources(90, 10)})) == ["decode-1"]
+    assert list(grown(before, {"decode-1": Resources(40, 10, 50)})) == ["decode-1"]
     assert list(grown(before, {"decode-1/0": Resources(100, 50)})) == ["decode-1/0"]
 
 
@@ -302,7 +310,7 @@ def read(*events: dict[str, Any]) -> None:
 
 
 def test_one_stream_in_order_is_right() -> None:
-    read(ROLE, TEXT, TEXT, LAST, USED)
+    read(ROLE | {"system_fingerprint": None}, TEXT, TEXT, LAST, USED)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +318,7 @@ def test_one_stream_in_order_is_right() -> None:
     [
         [TEXT, LAST, USED],
         [ROLE, ROLE, LAST, USED],
-        *([ROLE, TEXT | {key: 9}, LAST, USED] for key in SAME),
+        *([ROLE, TEXT | {key: 9}, LAST, USED] for key in (*SAME, SAME_IF_TOLD)),
         [ROLE, LAST, TEXT, USED],
         [ROLE, LAST, LAST, USED],
         [ROLE, TEXT, USED, LAST],

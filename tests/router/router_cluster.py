@@ -54,6 +54,9 @@ class DirectLeases:
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
         return 4321 if lease_id in self.tracked and self.answers else None
 
+    def __len__(self) -> int:
+        return len(self.tracked)
+
     def counters(self) -> dict[str, int]:
         return {"released": len(self.released)}
 

@@ -56,7 +56,15 @@ class TestAll:
         assert 0 < sum(spent) <= line["total_ms"] + 0.5  # rounded one by one
         assert 0 < line["ttft_ms"] <= line["total_ms"]
         text = TextFormatter().format(record)
-        for fact in (line["request_id"], "p0", "d1", f"{line['tokens']} tokens", "retries 1", "deaths engined1", "streamed"):
+        for fact in (
+            line["request_id"],
+            "p0",
+            "d1",
+            f"{line['tokens']} tokens",
+            "retries 1",
+            "deaths engined1",
+            "streamed",
+        ):
             assert fact in text
         assert all(f"{phase} {line[f'{phase}_ms']} ms" in text for phase in PHASES)
 

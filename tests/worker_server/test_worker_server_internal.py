@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 from fastapi import FastAPI
 from worker_server_kit import front
@@ -13,6 +15,15 @@ from workers.transfer.handshake_view import PeerState, PeerView
 async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:
     async with front() as worker:
         assert (await worker.internal.get("/internal/state")).json()["peers"] == []
+
+
+async def test_tells_how_many_tasks_there_are() -> None:
+    async with front() as worker:
+        before = (await worker.internal.get("/internal/state")).json()["tasks"]
+        more = [asyncio.create_task(asyncio.Event().wait()) for _ in range(3)]
+        assert (await worker.internal.get("/internal/state")).json()["tasks"] == before + 3
+        for task in more:
+            task.cancel()
 
 
 async def test_the_state_and_the_load_page_say_the_same() -> None:

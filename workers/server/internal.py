@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +68,7 @@ def internal_pages(
 
     @guarded.get("/state")
     async def state() -> Response:
-        known = {"load": load(), "peers": list_peers(peers())}
+        known = {"load": load(), "peers": list_peers(peers()), "tasks": len(asyncio.all_tasks())}
         return _json({"ledger": ledger(engine), **describe(engine.stats()), **known})
 
     @guarded.post("/abort/{request_id}")
