@@ -18,6 +18,12 @@ import msgspec
 #: Hex digits of a router id, and how many more make the id of a request.
 ROUTER_ID_CHARS = 12
 _REST_CHARS = 20
+#: How long a worker takes nothing of a router that was given up, seconds from when it was told. What a dead one still
+#: had in some buffer arrives within milliseconds, or with a retransmission. One that lives after all tries again for
+#: longer than that.
+REFUSE_GONE_S = 2.0
+#: How long the others try to tell a worker, seconds from when they gave it up: a fraction of a lease.
+TELL_GONE_S = 1.5
 
 
 class RouterRecord(msgspec.Struct, kw_only=True, frozen=True):

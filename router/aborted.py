@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from router.exchange import Exchange
 
 #: Seconds before each further try: at once where the abort is all there was; together longer than workers refuse a
-#: router that was given up (2 s), counted from the last moment at which the others still tell them of it (1.5 s later).
+#: router that was given up (``REFUSE_GONE_S``), from the last moment on at which the others tell them
+#: (``TELL_GONE_S``, both in ``protocol.router``).
 WAITS_S = (0.1, 0.3, 0.6, 1.0, 1.6)
 
 

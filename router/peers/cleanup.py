@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from protocol.router import TELL_GONE_S
 from router.upstream import LegError
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 #: Dead routers at once for which workers are being told; more are left to the leases' expiry.
 MAX_CLEANUPS = 64
-#: Longest time that one worker is tried for, seconds: a fraction of a lease.
-GIVE_UP_S = 1.5
 #: Waits between the attempts, seconds.
 RETRY_AFTER_S = (0.05, 0.15, 0.4, 0.8)
 _MAX_ANSWER_BYTES = 1 << 16
@@ -92,7 +91,7 @@ class Cleanup:
         task.add_done_callback(lambda _: self._tasks.pop(router_id, None))
 
     async def close(self) -> None:
-        """Let those under way end, which takes ``GIVE_UP_S`` at most. Cancelled, it ends them."""
+        """Let those under way end, which takes ``TELL_GONE_S`` at most. Cancelled, it ends them."""
         tasks = list(self._tasks.values())
         try:
             if tasks:
@@ -109,10 +108,10 @@ class Cleanup:
     async def _tell(self, router_id: str, worker: Worker) -> _Told:
         told = _Told(worker.worker_id)
         try:
-            async with asyncio.timeout(GIVE_UP_S):
+            async with asyncio.timeout(TELL_GONE_S):
                 await self._try(router_id, worker.internal_url, told)
         except TimeoutError:
-            told.error = told.error or f"no answer after {GIVE_UP_S:g} s"
+            told.error = told.error or f"no answer after {TELL_GONE_S:g} s"
         finally:
             self.outcomes["not_told" if told.ended is None else "told"] += 1
         return told
@@ -133,9 +132,9 @@ class Cleanup:
 
     async def _ask(self, router_id: str, internal_url: str) -> _Ended:
         path = f"/internal/routers/{router_id}/gone"
-        answer = await self._upstream.request("POST", internal_url, path, self._headers, b"", GIVE_UP_S)
+        answer = await self._upstream.request("POST", internal_url, path, self._headers, b"", TELL_GONE_S)
         try:
-            body = await answer.read(_MAX_ANSWER_BYTES, GIVE_UP_S)
+            body = await answer.read(_MAX_ANSWER_BYTES, TELL_GONE_S)
         finally:
             answer.close()
         if 400 <= answer.status < 500:

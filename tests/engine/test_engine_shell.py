@@ -11,6 +11,7 @@ import pytest
 from engine_fake_rank import FakeRank
 from engine_requests import VOCAB, config, expected, params_of, remote_request, request
 
+from protocol.router import REFUSE_GONE_S
 from protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
 from workers.engine.api import (
     AbortedError,
@@ -24,7 +25,7 @@ from workers.engine.api import (
     TokenOutput,
 )
 from workers.engine.engine import AsyncEngine
-from workers.engine.gone import KEEP_S, MAX_PREFIXES, GonePrefixes
+from workers.engine.gone import MAX_PREFIXES, GonePrefixes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 
 if TYPE_CHECKING:
@@ -411,7 +412,10 @@ async def test_a_request_that_comes_after_its_sender_was_given_up_is_aborted_for
         await anext(late)
     assert not world.link.sent
     assert len(await collect(world.submit(request("other", PROMPT)))) == 4
-    world.now_s = KEEP_S
+    world.now_s = REFUSE_GONE_S - 0.001
+    with pytest.raises(AbortedError):
+        await anext(world.submit(request("dead-later", PROMPT)))
+    world.now_s = REFUSE_GONE_S
     assert len(await collect(world.submit(request("dead-and-back", PROMPT)))) == 4
 
 

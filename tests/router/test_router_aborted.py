@@ -9,9 +9,8 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Refuse, StreamThen, StubWorker, word
 
+from protocol.router import REFUSE_GONE_S, TELL_GONE_S
 from router import aborted
-from router.peers import cleanup
-from workers.engine import gone
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings
@@ -48,7 +47,7 @@ def breaker_failures(cluster: Cluster) -> int:
 
 def test_the_waits_are_longer_than_workers_refuse() -> None:
     """From the last moment on at which the others tell a worker."""
-    assert sum(WAITS_S) > gone.KEEP_S + cleanup.GIVE_UP_S
+    assert sum(WAITS_S) > REFUSE_GONE_S + TELL_GONE_S
 
 
 @ROLES

@@ -133,7 +133,7 @@ async def test_a_worker_that_refuses_is_not_asked_again(status: int) -> None:
 
 
 async def test_a_worker_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleanups, "GIVE_UP_S", 0.01)
+    monkeypatch.setattr(cleanups, "TELL_GONE_S", 0.01)
     upstream = Workers()
     upstream.gate.clear()
     cleanup = Cleanup(upstream, lambda: workers("http://a"))

@@ -173,8 +173,8 @@ class Engine(Protocol):
     def abort_all(self, prefix: str) -> int:
         """The same for all sequences whose request id begins with ``prefix``; how many there were.
 
-        Their sender is gone: a request of such an id that comes in the next moments (``gone.KEEP_S``) was on its way,
-        and is answered AbortedError.
+        Their sender is gone: a request of such an id that comes in the next moments was on its way, and is answered
+        AbortedError (``protocol.router.REFUSE_GONE_S``).
         """
 
     def end_lease(self, lease_id: str) -> bool:

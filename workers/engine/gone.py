@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.router import REFUSE_GONE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How long, seconds. What a dead sender still had in some buffer arrives within milliseconds, or with a retransmission.
-KEEP_S = 2.0
 #: So many at once; the oldest is forgotten first.
 MAX_PREFIXES = 256
 
@@ -16,7 +16,7 @@ MAX_PREFIXES = 256
 class GonePrefixes:
     """``clock`` gives seconds and never goes back."""
 
-    def __init__(self, clock: Callable[[], float], keep_s: float = KEEP_S) -> None:
+    def __init__(self, clock: Callable[[], float], keep_s: float = REFUSE_GONE_S) -> None:
         self._clock = clock
         self._keep_s = keep_s
         self._until: dict[str, float] = {}
