@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import time
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VARIABLE = "BATON_FAILPOINTS"
+#: What follows a name; a sleep of some hours at most.
+_WHAT = re.compile(r"(?:(kill|stop)|sleep:([0-9]{1,7}))(?:@([1-9][0-9]{0,8}))?")
 #: Each name, with what is true at that line. The first part of a name is the process that comes by.
 FAILPOINTS: dict[str, str] = {
     "worker.grant.before": "P has pinned the blocks of a hand-off; no store has heard of the lease",
@@ -92,11 +95,8 @@ def _parse_one(part: str) -> tuple[str, Armed]:
     name, _, what = part.partition("=")
     if name not in FAILPOINTS:
         raise FailpointError(f"{VARIABLE}: there is no failpoint {name!r}; there are {', '.join(FAILPOINTS)}")
-    action, _, on_hit = what.partition("@")
-    action, _, sleep_ms = action.partition(":")
-    wrong = FailpointError(f"{VARIABLE}: {part!r} is none of kill, stop, sleep:MS, each with or without @N")
-    if action not in {"kill", "stop", "sleep"} or (action == "sleep") != sleep_ms.isdecimal():
-        raise wrong
-    if "@" in what and not (on_hit.isdecimal() and int(on_hit) > 0):
-        raise wrong
-    return name, Armed(action, float(sleep_ms or 0), int(on_hit or 0))
+    said = _WHAT.fullmatch(what)
+    if said is None:
+        raise FailpointError(f"{VARIABLE}: {part!r} is none of kill, stop, sleep:MS, each with or without @N")
+    action, sleep_ms, on_hit = said.groups()
+    return name, Armed(action or "sleep", float(sleep_ms or 0), int(on_hit or 0))

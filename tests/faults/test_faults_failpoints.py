@@ -38,7 +38,20 @@ def test_says_what_each_name_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["nowhere=kill", NAME, f"{NAME}=", f"{NAME}=die", f"{NAME}=sleep", f"{NAME}=kill:5", f"{NAME}=kill@0"]
+    "text",
+    [
+        "nowhere=kill",
+        NAME,
+        *(
+            f"{NAME}={what}"
+            for what in (
+                *("", "die", "kill@0", "kill@", "kill@x", "kill@@1", "kill@" + "9" * 400),
+                *("kill:5", "kill:", "kill:abc", "stop:x", "stop:", "kill:@1", "kill:1@1"),
+                *("sleep", "sleep:", "sleep:x", "sleep:-1", "sleep:1.5", "sleep:1:2", "sleep:\u0661"),
+                *("sleep:" + "9" * 400, "sleep:1e9", "sleep:inf"),
+            )
+        ),
+    ],
 )
 def test_nonsense_is_refused_before_a_process_starts(text: str) -> None:
     with pytest.raises(FailpointError):
