@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from baton.torture.cluster import REDIS
 from baton.torture.nemesis import by_kind
 from baton.torture.storm import Plan
 from baton.torture.validate import Verdict, during
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from baton.torture.records import Attempt
+    from baton.torture.records import Attempt, Fault
     from baton.torture.storm import Outcome
 
 #: Wrong attempts that are told with everything known about them, and the lines of each log at most.
@@ -25,12 +27,14 @@ MAX_TOLD, MAX_LINES = 5, 20
 
 
 def print_report(outcome: Outcome, console: Console, folder: Path) -> None:
-    """The tables, and for what is wrong the lines of the logs that are about it."""
+    """The tables, and the lines of the logs that are about what is wrong."""
     console.print(tables(outcome))
     for attempt, why in outcome.wrong[:MAX_TOLD]:
         console.print("\n".join(timeline(outcome, attempt, why, folder)), markup=False, highlight=False, soft_wrap=True)
     if len(outcome.wrong) > MAX_TOLD:
         console.print(f"{len(outcome.wrong) - MAX_TOLD} more wrong answers are not told here.")
+    for name in suspects(outcome):
+        console.print("\n".join(story(outcome, name, folder)), markup=False, highlight=False, soft_wrap=True)
     console.print(ending(outcome, folder), markup=False, soft_wrap=True)
 
 
@@ -111,11 +115,13 @@ def told(lines: Iterable[str], none: str = "none") -> str:
 def fault_list(outcome: Outcome) -> Iterator[str]:
     """What was done to whom: seconds since the storm began, and how long until it was undone."""
     yield f"Faults ({len(outcome.faults)}):"
-    for fault in outcome.faults:
-        undone = (
-            "not undone" if fault.ended_s == float("inf") else f"undone after {fault.ended_s - fault.began_s:.3f} s"
-        )
-        yield f"  {fault.began_s - outcome.began_s:9.3f} s  {fault}, {undone}"
+    yield from (f"  {_at(fault, outcome)}" for fault in outcome.faults)
+
+
+def _at(fault: Fault, outcome: Outcome) -> str:
+    lasted_s = fault.ended_s - fault.began_s
+    undone = "not undone" if lasted_s == float("inf") else f"undone after {lasted_s:.3f} s"
+    return f"{fault.began_s - outcome.began_s:9.3f} s  {fault}, {undone}"
 
 
 def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list[str]:
@@ -135,3 +141,18 @@ def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list
         if len(about) > MAX_LINES:
             lines.append(f"  {path.stem}: ... and {len(about) - MAX_LINES} lines more")
     return lines
+
+
+def suspects(outcome: Outcome) -> list[str]:
+    """The processes that ended by themselves, hold something or have grown; a rank's worker for the rank."""
+    told = "\n".join([*outcome.surprises, *outcome.held, *outcome.grown])
+    return [name for name in (*outcome.plan.shape.kinds, REDIS) if re.search(rf"\b{name}\b", told)]
+
+
+def story(outcome: Outcome, name: str, folder: Path) -> list[str]:
+    """What was done to one process, and the end of its log."""
+    lines = [f"{name}: what was done to it since the storm began, and the last lines of its log"]
+    lines += [f"  {_at(fault, outcome)}" for fault in outcome.faults if fault.name == name]
+    path = folder / f"{name}.log"
+    log = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return lines + [f"  {line}" for line in log[-MAX_LINES:]]

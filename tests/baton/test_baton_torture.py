@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -184,3 +184,25 @@ def test_the_report_says_what_it_leaves_out(tmp_path: Path) -> None:
     print_report(outcome, Console(file=text, width=160), tmp_path)
     assert text.getvalue().count("ab12 of question 0") == MAX_TOLD
     assert "2 more wrong answers" in text.getvalue() and "... and 3 lines more" in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"surprises": ["while it started: decode-1: ended with exit code 1"]},
+        {"held": {"decode-1": "sequences: {'waiting': 1}"}},
+        {"grown": {"decode-1/0": "Resources(...)"}},
+    ],
+)
+def test_the_report_tells_the_story_of_a_process_that_something_is_wrong_with(
+    wrong: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("decode-1", "decode-10", "decode-2"):
+        (tmp_path / f"{name}.log").write_text(f"first of {name}\n" + f"last of {name}\n" * MAX_LINES)
+    faults = [Fault("kill", "decode", name, 1.0) for name in ("decode-1", "decode-2")]
+    outcome = Outcome(Plan(1, shape=Shape(decode=11)), faults=faults, **wrong)
+    text = io.StringIO()
+    print_report(outcome, Console(file=text, width=160), tmp_path)
+    told = text.getvalue()
+    assert told.count("last of decode-1\n") == MAX_LINES and "first of" not in told
+    assert "kill decode-1," in told and "decode-10" not in told and "decode-2" not in told
