@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from leases.store import LeaseStore
 
 #: Of a burst that has no end by itself.
 PIECE_BYTES = 64 << 10
@@ -22,6 +25,8 @@ class RawWorker:
         self.engine_id = f"engine{name}"
         self.model = "m"
         self.ours = False
+        #: Where P's leases are, of which it tells that it has read them.
+        self.store: LeaseStore | None = None
         self.url = ""
         self.answer = b""
         self.burst: Iterable[bytes] = ()
@@ -38,10 +43,17 @@ class RawWorker:
         self._server.close()
         await self._server.wait_closed()
 
+    def _read_blocks(self, body: bytes) -> None:
+        """P's, as a D does: what it answers is another matter."""
+        params = (json.loads(body).get("kv_transfer_params") or {}) if body else {}
+        if self.store is not None and params.get("lease_id"):
+            self.store.reap(params["remote_engine_id"], [params["lease_id"]], [params["lease_id"]])
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
+            body = await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
+            self._read_blocks(body)
             if b"get /health" in head or b"get /v1/models" in head:
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
             else:

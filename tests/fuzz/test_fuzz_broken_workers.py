@@ -3,17 +3,15 @@ bytes, the client is told, and the next request is served."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from typing import TYPE_CHECKING
 
-import orjson
 import pytest
-from fuzz_kit import Stage, check_error, fuzz, mutated, tried
+from broken_kit import CHUNKED, GOOD, GOOD_EVENTS, HEAD, SOCKETS_BYTES, Broken, chunk, event
+from fuzz_kit import Stage, fuzz, mutated
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_worker import PIECE_BYTES, RawWorker
-from router_cluster import Cluster, chat, make_settings
+from raw_worker import PIECE_BYTES
 
 from router.events import MAX_EVENT_BYTES
 from router.http_client import MAX_HEAD_BYTES
@@ -21,80 +19,8 @@ from router.http_client import MAX_HEAD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import httpx
-
-#: Sockets on both sides keep some MB of what the router never reads.
-SOCKETS_BYTES = 16 << 20
 ENDLESS_BYTES = 1 << 30
-
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
-CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 UNTIL_CLOSE = HEAD + b"\r\n"
-
-
-def event(content: str = " t", finish: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": {"content": content}, "logprobs": None, "finish_reason": finish}
-    body = {"id": "x", "object": "chat.completion.chunk", "created": 5, "model": "m", "choices": [choice]}
-    return b"data: " + orjson.dumps(body) + b"\n\n"
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-GOOD_EVENTS = event("") + event() + event() + event("", "length") + b"data: [DONE]\n\n"
-GOOD = CHUNKED + chunk(GOOD_EVENTS) + b"0\r\n\r\n"
-
-
-class Broken:
-    """One cluster whose only worker answers what the test says."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.worker = RawWorker()
-        stage.run(self._start())
-        stage.at_end(self.cluster.close)
-
-    async def _start(self) -> None:
-        # One attempt each: each input is looked at by itself.
-        self.cluster = Cluster(
-            make_settings(
-                max_prefill_attempts=1,
-                max_decode_attempts=1,
-                first_byte_timeout_s=5,
-                token_timeout_s=5,
-                max_answer_bytes=1 << 20,
-            )
-        )
-        await self.cluster.start()
-        await self.worker.start()
-        self.cluster.workers.append(self.worker)  # type: ignore[arg-type]
-        self.cluster.limits[self.worker.name] = 8
-        self.cluster.hashes[self.worker.name] = ""
-        self.cluster.announce()
-
-    def ask(self, *, stream: bool) -> httpx.Response:
-        return self.stage.run(self.cluster.post(chat(stream=stream)))
-
-    def answered(self, answer: bytes, burst: Callable[[], Iterator[bytes]] | None = None, *, stream: bool) -> None:
-        """This answer, and whatever it is made of: the client is told properly, and a good answer works afterwards."""
-        tried["a worker's HTTP answer, through the router"] += 1
-        self.worker.answer, self.worker.burst = answer, burst() if burst else ()
-        check_answer(self.ask(stream=stream), stream=stream)
-        assert self.worker.num_taken < SOCKETS_BYTES
-        self.worker.answer, self.worker.burst = GOOD, ()
-        assert self.ask(stream=True).content.endswith(b"data: [DONE]\n\n")
-        self.stage.run(asyncio.sleep(0))
-        self.cluster.check_idle()
-
-
-def check_answer(answer: httpx.Response, *, stream: bool) -> None:
-    check_error(answer, *range(500, 600))  # a worker's own status is passed on
-    assert b"internal_error" not in answer.content
-    if answer.status_code == 200 and stream:
-        *_, last = answer.content.removesuffix(b"\n\n").split(b"\n\n")
-        data = last.rpartition(b"data: ")[2]
-        assert data == b"[DONE]" or b'"error"' in answer.content, answer.content[-300:]
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,8 @@ class StubWorker:
         self.names_tokens = ours
         #: Of the error event in a stream that ends in one.
         self.error_code: int | str = 500
+        #: Go on after whatever ids, as one whose vocabulary has them; else only after this worker's own.
+        self.takes_any_ids = False
         self.store = store
         self.name = name
         self.engine_id = f"engine{name}"
@@ -189,6 +191,12 @@ class StubWorker:
             self.num_disconnects += 1
             raise
 
+    def _given(self, body: dict[str, Any]) -> list[int]:
+        """What a request goes on after."""
+        given = ((body.get("kv_transfer_params") or {}).get("resume") or {}).get("token_ids", [])
+        assert self.takes_any_ids or given == list(range(FIRST_TOKEN, FIRST_TOKEN + len(given))), given
+        return list(given)
+
     def _head(self, chat: bool, kind: str) -> dict[str, Any]:
         return {"id": f"{'chat' if chat else ''}cmpl-x", "object": kind, "created": 5, "model": self.model}
 
@@ -201,7 +209,7 @@ class StubWorker:
         }
 
     def _prefilled(self, chat: bool, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
-        given = _given(body)
+        given = self._given(body)
         answer = self._whole(chat, word(len(given)) if given else self.first_text, 1 + len(given), self.finish_reason)
         answer["usage"]["prompt_tokens_details"] = {"cached_tokens": len(given)}
         if self.finish_reason == "stop":
@@ -252,7 +260,7 @@ class StubWorker:
         if isinstance(act, Raw):
             return await self._send_raw(request, response, act)
         names = self.names_tokens and request.headers.get("x-baton-token-ids") == "1"
-        begin = len(params.get("output_token_ids", _given(body))) + (params.get("first_token", -1) >= 0)
+        begin = len(params.get("output_token_ids", self._given(body))) + (params.get("first_token", -1) >= 0)
         if chat and not begin and "resume" not in params:
             await self._event(response, chat, {"delta": {"role": "assistant", "content": ""}})
         for i in range(begin, wanted):
@@ -312,10 +320,3 @@ class StubWorker:
     @staticmethod
     async def _send(response: web.StreamResponse, event: dict[str, Any], line: bytes = b"") -> None:
         await response.write(line + b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n")
-
-
-def _given(body: dict[str, Any]) -> list[int]:
-    """What a request goes on after."""
-    given = ((body.get("kv_transfer_params") or {}).get("resume") or {}).get("token_ids", [])
-    assert given == list(range(FIRST_TOKEN, FIRST_TOKEN + len(given))), given
-    return list(given)
