@@ -28,6 +28,7 @@ MAX_TOLD, MAX_LINES = 5, 20
 
 def print_report(outcome: Outcome, console: Console, folder: Path) -> None:
     """The tables, and the lines of the logs that are about what is wrong."""
+    console.print(command(outcome), markup=False, highlight=False, soft_wrap=True)
     console.print(tables(outcome))
     for attempt, why in outcome.wrong[:MAX_TOLD]:
         console.print("\n".join(timeline(outcome, attempt, why, folder)), markup=False, highlight=False, soft_wrap=True)
@@ -50,7 +51,7 @@ def tables(outcome: Outcome) -> Table:
     """All numbers, one row each."""
     from rich.table import Table
 
-    table = Table(title=command(outcome), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in rows(outcome):
         table.add_row(name, value)
     return table

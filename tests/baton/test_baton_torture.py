@@ -120,11 +120,14 @@ def test_an_interrupted_storm_tells_what_there_is(
 
     monkeypatch.setattr("baton.torture.command.storm", storm)
     report = tmp_path / "report.txt"
-    assert torture(Plan(3, kills=7), report) == status
+    assert torture(Plan(3, kills=7, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)), report) == status
     (cluster,) = ended
     assert not cluster.folder.exists()
     told = report.read_text()
-    assert "baton torture --kills 7 --seed 3" in told and f"Interrupted by {number.name}" in told
+    assert told.startswith(
+        "baton torture --kills 7 --seed 3 --prefill 2 --decode 2 --routers 2 --prefill-tp 2 --decode-tp 2\n"
+    )
+    assert f"Interrupted by {number.name}" in told
     assert "2.500 s  kill decode-1, not undone" in told
     assert "not looked at" in told and "Interrupted" in capsys.readouterr().out
 
