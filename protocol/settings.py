@@ -104,7 +104,7 @@ class ProcessSettings(Settings):
     redis_grace_ms: int = Field(
         60_000, ge=0, description="Milliseconds that P keeps leased blocks while Redis cannot be reached."
     )
-    max_body_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of the largest request body.")
+    max_body_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of a client's largest request body.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level logged.")
     log_format: Literal["text", "json"] = Field("text", description="Log lines for people or for machines.")
     status_fd: int | None = Field(

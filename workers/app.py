@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from protocol.openai import ChatRequest, CompletionRequest
+from workers.limits import with_hand_off
 from workers.server.endpoint import GenerateEndpoint
 from workers.server.error_pages import use_our_errors
 from workers.server.internal import internal_pages
@@ -48,14 +49,16 @@ def create_public_app(
 
     ``load`` is what ``/load`` answers.
     ``on_change`` is called whenever a request begins or ends.
+    ``max_body_bytes`` is a client's; a router adds to that.
     """
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None)
     use_our_errors(app)
     app.include_router(pages(identity, health, load, metrics))
     jobs = Jobs(identity, tokenizer, max_messages)
     serving = Serving(engine, leases, identity, metrics, on_change)
-    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_body_bytes)
-    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_body_bytes)
+    max_bytes = with_hand_off(max_body_bytes, identity.max_model_len)
+    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_bytes)
+    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_bytes)
     app.router.routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
     app.router.routes.append(Route("/v1/completions", completions, methods=["POST"]))
     return app

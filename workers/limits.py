@@ -16,3 +16,11 @@ MAX_BLOCKS = MAX_PIECES = 2**24
 MAX_AGENT_NAME_CHARS = 256
 #: Bytes of NIXL's own metadata of one rank. Real ones have about 1 KB and grow by some for each network device.
 MAX_AGENT_METADATA_BYTES = 2**17
+#: What a router adds to a client's body, in bytes: for each token its id in digits and, if it has a block of its own,
+#: that block's number and version; besides ids, addresses, and the logprobs of the first token.
+HAND_OFF_TOKEN_BYTES, HAND_OFF_BYTES = 48, 2**16
+
+
+def with_hand_off(max_body_bytes: int, max_model_len: int) -> int:
+    """The largest body of a worker: whatever a router takes of its client fits, with the hand-off that goes with it."""
+    return max_body_bytes + HAND_OFF_BYTES + HAND_OFF_TOKEN_BYTES * max_model_len

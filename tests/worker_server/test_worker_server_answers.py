@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from worker_server_kit import EOS, MODEL, SECRET, TEXT, chat, completion, front, text_of, tokens_of
+from worker_server_kit import EOS, MAX_MODEL_LEN, MODEL, SECRET, TEXT, chat, completion, front, text_of, tokens_of
 
 from workers.engine.api import EngineDeadError, EngineError, PromptTooLongError, ReadFailedError
+from workers.limits import with_hand_off
 
 HEX = "0123456789abcdef" * 2
 
@@ -156,7 +157,7 @@ async def test_more_tokens_than_fit_end_with_length() -> None:
         ("completions", completion(""), 400, "invalid_value", "prompt"),
         ("completions", completion(logit_bias={"99999": 1}), 400, "invalid_value", "logit_bias"),
         ("completions", completion(logit_bias={"9" * 4301: 1}), 400, "invalid_value", "logit_bias"),
-        ("completions", completion("x" * 5000), 413, "request_too_large", None),
+        ("completions", completion("x" * with_hand_off(5000, MAX_MODEL_LEN)), 413, "request_too_large", None),
         ("completions", completion(kv_transfer_params=[]), 400, "invalid_type", "kv_transfer_params"),
     ],
 )

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from worker_server_kit import EOS, MAX_MODEL_LEN, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
 
+from workers.limits import with_hand_off
+
 ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
 TRUST = {"x-baton-internal-token": SECRET}
 
@@ -224,6 +226,28 @@ async def test_transfer_params_are_checked(change: dict[str, Any]) -> None:
         assert response.status_code == 400
         error = response.json()["error"]
         assert (error["code"], error["param"]) == ("kv_params_invalid", "kv_transfer_params")
+
+
+async def test_a_body_that_a_router_takes_fits_with_its_hand_off() -> None:
+    """As much as the context holds, each token with a block of its own, on top of as much as the client may send."""
+    num_tokens, largest = MAX_MODEL_LEN - 2, 2**63
+    params = {
+        **GOOD,
+        "remote_block_ids": [[2**23 + i for i in range(num_tokens)]],
+        "block_versions": [largest + i for i in range(num_tokens)],
+        "remote_num_tokens": num_tokens,
+        "prompt_token_ids": [200] * num_tokens,
+    }
+    limit = 2000
+    body = completion(max_tokens=2)
+    body["prompt"] = "x" * (limit - len(json.dumps(body)))
+    async with front(max_body_bytes=limit) as worker:
+        raw = json.dumps({**body, "kv_transfer_params": params}).encode()
+        assert len(raw) > 3 * limit
+        response = await worker.http.post("/v1/completions", content=raw)
+        assert response.status_code == 200, response.text
+        ten_digits = len(json.dumps({**params, "prompt_token_ids": [2**31] * num_tokens})) + limit
+        assert ten_digits < with_hand_off(limit, MAX_MODEL_LEN)
 
 
 async def test_ids_of_other_kinds_of_engines_are_taken() -> None:
