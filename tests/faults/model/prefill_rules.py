@@ -57,7 +57,7 @@ def prefill_moves(scope: Scope, s: State) -> Moves:
 def _engine_moves(scope: Scope, s: State, a: int) -> Moves:
     at, asked = s.attempts[a], is_asked(scope, s, a)
     if at.p == "sent":
-        for after in _placed(scope, s, a):
+        for after in _placed(scope, _replaced(scope, s, a), a):
             yield progress("P{} takes blocks for attempt {}", at.where, a), after
     elif at.p == "allocated":
         yield progress("P{} computes attempt {} and pins its blocks", at.where, a), _computed(scope, s, a)
@@ -72,6 +72,14 @@ def _engine_moves(scope: Scope, s: State, a: int) -> Moves:
             if after.attempts[one].p in OWNING and after.attempts[one].where == at.where:
                 after = dropped(scope, after, one)
         yield progress("P{} is told to abort the request of attempt {}", at.where, a), after
+
+
+def _replaced(scope: Scope, s: State, a: int) -> State:
+    """``Scheduler.add``, ``Serving.answer``: what P has of the same request, asked before, goes."""
+    for one in range(a - a % scope.prefills, a):
+        if s.attempts[one].where == s.attempts[a].where and s.attempts[one].p in ("sent", *OWNING):
+            s = dropped(scope, s, one)
+    return s
 
 
 def _store_moves(scope: Scope, s: State, a: int) -> Moves:

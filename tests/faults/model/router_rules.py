@@ -103,7 +103,8 @@ def _held(scope: Scope, s: State, r: int) -> Moves:
     everybody = range(scope.decode_workers)
     good = [d for d in everybody if not x.failed >> d & 1] or everybody
     for d in good:
-        if s.reads[d][a] == NO_READ:
+        # What it has of the older one is replaced; a read that has not ended would go on beside, which is left out.
+        if s.reads[d][a].state not in ("reading", "closing"):
             after = with_read(s, d, a, Read("sent"))
             after = with_request(after, r, x._replace(phase="reading", decode=d))
             yield progress("the router sends request {} to D{}", r, d), after
