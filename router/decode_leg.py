@@ -233,7 +233,7 @@ def _params(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
 async def _open_stream(x: Exchange, answer: Answer, num_events: int) -> bytes:
     """The first events, once they cannot be an error: an engine may open with a role and only then say it failed."""
     timeout_s = x.services.settings.first_byte_timeout_s
-    cutter = EventCutter()
+    cutter = EventCutter(x.services.settings.max_event_bytes)
     first = b""
     while True:
         data = await answer.chunk(timeout_s)

@@ -6,7 +6,7 @@ from router.upstream import LegError
 
 #: What an event ends with.
 END = b"\n\n"
-#: Largest event of a worker's stream, bytes.
+#: Largest event of a worker's stream, bytes, unless ``max_event_bytes`` says otherwise.
 MAX_EVENT_BYTES = 1 << 20
 
 
@@ -17,9 +17,10 @@ class EventTooLarge(LegError):
 class EventCutter:
     """Of one stream. The beginning of an event is kept and looked at once, in however many pieces it comes."""
 
-    __slots__ = ("_partial",)
+    __slots__ = ("_max_bytes", "_partial")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._partial = bytearray()
 
     def feed(self, data: bytes) -> bytes:
@@ -34,7 +35,7 @@ class EventCutter:
         if end >= 0:
             whole = bytes(partial[: end + len(END)])
             del partial[: end + len(END)]
-        if len(partial) > MAX_EVENT_BYTES:
+        if len(partial) > self._max_bytes:
             raise EventTooLarge("an event was larger than allowed")
         return whole
 

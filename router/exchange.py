@@ -102,7 +102,7 @@ class Exchange:
         #: How the lease ended while it was wanted; None: it is held, as far as is known.
         self.lease_end: LeaseState | None = None
         #: What the client has been sent, for whoever may have to go on; of streams only.
-        self.seen = Seen()
+        self.seen = Seen(services.settings.max_event_bytes)
         #: Times that another worker went on with a broken stream; one is wanted now.
         self.num_resumed = 0
         self.is_resuming = False

@@ -67,7 +67,7 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
     # From the first token on: the wait for the second one is the hand-off, as a client feels it.
     last_s = reply.first_content_s
     last = b""
-    cutter = EventCutter()
+    cutter = EventCutter(x.services.settings.max_event_bytes)
     failed: ApiError | None = None
     try:
         while data:

@@ -40,6 +40,7 @@ class Seen:
         "_first_events",
         "_ids",
         "_last_words",
+        "_max_event_bytes",
         "_num_unnamed",
         "_quick_bytes",
         "begun",
@@ -48,7 +49,8 @@ class Seen:
         "weights",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
         self._ids = bytearray()
         self._last_words = bytearray()
         self._first_events = b""
@@ -121,7 +123,7 @@ class Seen:
         if self._last_words.endswith(DONE_EVENT):
             shown += bytes(self._last_words)
             self._last_words.clear()
-        elif len(self._last_words) > MAX_EVENT_BYTES:
+        elif len(self._last_words) > self._max_event_bytes:
             raise EventTooLarge("its last events were larger than allowed")
         return shown
 

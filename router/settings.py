@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from protocol.addresses import worker_url
 from protocol.settings import LOOPBACK, ProcessSettings
+from router.events import MAX_EVENT_BYTES
 from router.priorities import PriorityClasses
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
@@ -107,6 +108,9 @@ class RouterSettings(ProcessSettings):
         64 << 20,
         gt=0,
         description="Largest unstreamed answer of a worker, bytes; a larger one is a 502, code answer_too_large.",
+    )
+    max_event_bytes: int = Field(
+        MAX_EVENT_BYTES, ge=1024, description="Largest event of a worker's stream, bytes; a larger one breaks it off."
     )
     max_queue_length: int = Field(
         4096, ge=1, description="Requests that may wait for a worker with room; the next one is answered 429."

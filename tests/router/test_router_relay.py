@@ -54,7 +54,7 @@ class Chunks:
         return b""
 
 
-async def pump(chunks: list[bytes], *, lost: bool = False) -> tuple[bool | None, list[bytes], int]:
+async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> tuple[bool | None, list[bytes], int]:
     """What became of it (None: UpstreamError), what the client was sent, and the number of tokens."""
     sent: list[bytes] = []
 
@@ -64,7 +64,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False) -> tuple[bool | None,
     x: Any = SimpleNamespace(
         answer=Chunks(chunks[1:], lost=lost),
         reply=SimpleNamespace(write=write, first_content_s=None),
-        services=SimpleNamespace(metrics=Metrics()),
+        services=SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings)),
         num_tokens=0,
         num_chunks=0,
         seen=Seen(),
@@ -106,10 +106,9 @@ async def test_whole_events_are_not_copied() -> None:
     assert sent[0] is data
 
 
-async def test_an_event_without_an_end_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_events, "MAX_EVENT_BYTES", 100)
+async def test_an_event_without_an_end_is_not_kept_for_ever() -> None:
     for first in (b"", token("a")):
-        ended, sent, _ = await pump([first + b"x" * 60, b"x" * 60, DONE])
+        ended, sent, _ = await pump([first + b"x" * 1000, b"x" * 1000, DONE], max_event_bytes=1024)
         assert (ended, b"".join(sent)) == (None, first)
 
 

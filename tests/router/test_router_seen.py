@@ -12,7 +12,7 @@ from router_cluster import Cluster, chat, eventually, spoken
 from router_stubs import FIRST_TOKEN, Raw, Refuse, word
 
 from router import seen as seen_module
-from router.events import END, MAX_EVENT_BYTES, EventTooLarge
+from router.events import END, EventTooLarge
 from router.seen import Seen, num_shown
 
 ROLE = b'data: {"created":5,"role":1}\n\n'
@@ -205,9 +205,9 @@ def test_what_a_worker_makes_a_router_keep_is_bounded(monkeypatch: pytest.Monkey
 
 
 def test_last_words_without_an_end_are_not_kept_for_ever() -> None:
-    seen = Seen()
+    seen = Seen(max_event_bytes=1024)
     seen.leg(b"", named=True, opens=False)
-    event = b'data: {"text":"%b"}\n\n' % (b"x" * (MAX_EVENT_BYTES // 2))
+    event = b'data: {"text":"%b"}\n\n' % (b"x" * 512)
     assert seen.take(LAST[0] + event, 2) == b""
     with pytest.raises(EventTooLarge):
         seen.take(event, 1)
