@@ -34,6 +34,7 @@ class _Answer(msgspec.Struct):
     model: str
     choices: list[_Choice]
     created: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    system_fingerprint: str | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -97,6 +98,8 @@ class PrefillAnswer:
             "model": self._answer.model,
             "choices": choices,
         }
+        if self._answer.system_fingerprint is not None:
+            chunk["system_fingerprint"] = self._answer.system_fingerprint
         if ask.include_usage:
             chunk["usage"] = None if usage is None else orjson.Fragment(bytes(usage))
         return b"data: " + orjson.dumps(chunk) + b"\n\n"

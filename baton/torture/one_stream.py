@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: What all events of a stream have in common.
-SAME = ("id", "object", "created", "model")
-#: What is the same in those that have it: the event with P's token, which the router makes, has not.
-SAME_IF_TOLD = "system_fingerprint"
+SAME = ("id", "object", "created", "model", "system_fingerprint")
 
 
 class OneStream:
@@ -25,7 +23,6 @@ class OneStream:
     def __init__(self, *, chat: bool) -> None:
         self._chat = chat
         self._same: dict[str, Any] | None = None
-        self._fingerprints: set[str] = set()
         self._num_choices = 0
         self._finished = False
         self._has_usage = False
@@ -35,8 +32,6 @@ class OneStream:
         same = {key: event.get(key) for key in SAME}
         self._same = self._same or same
         _unless(same == self._same, f"an event of another stream: {same}, not {self._same}")
-        self._fingerprints |= {event[SAME_IF_TOLD]} if event.get(SAME_IF_TOLD) else set()
-        _unless(len(self._fingerprints) <= 1, f"of other weights: {self._fingerprints}")
         _unless(not self._has_usage, "an event after the usage")
         if event.get("usage") is not None:
             _unless(self._finished, "the usage before the finish reason")

@@ -93,6 +93,11 @@ def test_length_without_blocks_is_a_full_context_only_from_a_p_of_ours() -> None
     assert not answer(choices=[{"text": "a", "finish_reason": "abort"}]).is_whole(ask())
 
 
+def test_the_first_event_is_of_the_same_fingerprint_as_those_of_d() -> None:
+    assert json.loads(answer(system_fingerprint="fp_1").first_events(ask())[6:])["system_fingerprint"] == "fp_1"
+    assert "system_fingerprint" not in json.loads(answer(system_fingerprint=None).first_events(ask())[6:])
+
+
 def test_logprobs_are_passed_on() -> None:
     logprobs = {"tokens": ["a"], "token_logprobs": [-0.5], "top_logprobs": None, "text_offset": [0]}
     made = answer(choices=[{"text": "", "logprobs": logprobs, "finish_reason": "length"}])
