@@ -9,6 +9,8 @@ from urllib.parse import SplitResult, urlsplit
 #: RFC 1123, and underscores, which container names have.
 _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
 _MAX_NAME_CHARS = 253
+#: Of a worker's URL as it is kept and passed on, which is also the id of a worker that was added by it.
+MAX_URL_CHARS = 512
 
 
 def check_redis_url(url: str) -> str:
@@ -27,13 +29,16 @@ def check_redis_url(url: str) -> str:
 
 
 def worker_url(address: str) -> str:
-    """``host:port`` or a URL, as a base URL without a trailing slash. Raises ValueError."""
+    """``host:port`` or a URL, as a base URL without a trailing slash, which is its own base URL. Raises ValueError."""
     url = address if "://" in address else f"http://{address}"
     parts = _split(url)
     if parts.scheme not in {"http", "https"} or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("worker addresses are host:port or http(s)://host:port")
     _check_place(parts)
-    return url.rstrip("/")
+    base_url = url.rstrip("/")
+    if len(base_url) > MAX_URL_CHARS:
+        raise ValueError(f"a worker address has at most {MAX_URL_CHARS} characters")
+    return base_url
 
 
 def _split(url: str) -> SplitResult:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from protocol.addresses import worker_url
+from protocol.addresses import MAX_URL_CHARS, worker_url
 from protocol.worker import Role
 from router.admin.bodies import Body, Text
 from router.admin.others import hear
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-
-#: Of a name or an address that is kept; the registry's have the same limit.
-MAX_NAME_CHARS = 512
-Name = Annotated[Text, Field(max_length=MAX_NAME_CHARS)]
+#: An id that is kept; of a worker that was added by URL it is the URL.
+Name = Annotated[Text, Field(max_length=MAX_URL_CHARS)]
 
 
 class NewWorker(Body):
@@ -36,7 +34,7 @@ class NewWorker(Body):
     It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
     """
 
-    url: Name = Field(description="host:port or base URL.")
+    url: Text = Field(description="host:port or base URL.")
     role: Role
 
     @field_validator("url")

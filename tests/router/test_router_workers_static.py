@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 import pytest_asyncio
+from pydantic import ValidationError
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang, StubWorker
 
+from protocol.addresses import MAX_URL_CHARS
 from router.admin.internal import internal_routes
+from router.admin.shared_workers import Shared
 from router.peers.app import internal_app
 from router.workers import pool
 
@@ -79,6 +82,30 @@ async def test_what_is_no_worker_is_refused(cluster: Cluster, url: str, role: st
     status, body = await add(cluster, url, role)
     assert (status, body["error"]["param"]) == (400, "role" if role == "router" else "url")
     assert not len(cluster.services.pool)
+
+
+async def test_an_address_that_another_router_would_not_take_is_refused(cluster: Cluster) -> None:
+    """As it is passed on, with http:// before it; one is enough to keep every router that starts from learning any."""
+    longest = "w:1/" + "x" * (MAX_URL_CHARS - len("http://w:1/"))
+    async with other_router(cluster) as other:
+        for url in (longest + "x", f"http://{longest}x"):
+            assert (await add(cluster, url, "decode"))[0] == 400
+            told = {"url": url, "role": "decode"}
+            assert (await other.post("/internal/workers/add", json=told)).status_code == 400
+        assert (await add(cluster, longest + "//", "decode"))[0] == 201
+        assert (await cluster.client.post(f"/admin/workers/http://{longest}/drain")).status_code == 200
+        shared = await other.get("/internal/workers/shared")
+    url = f"http://{longest}"
+    assert shared.json() == {"added": [{"url": url, "role": "decode"}], "left_out": [url]}
+    assert Shared.model_validate_json(shared.content).added[0].url == url
+
+
+@pytest.mark.parametrize("name", ["prefill", "decode"])
+def test_a_configured_address_has_the_same_limit(name: str) -> None:
+    longest = "w:1/" + "x" * (MAX_URL_CHARS - len("http://w:1/"))
+    assert getattr(make_settings(**{name: (longest,)}), name) == (f"http://{longest}",)
+    with pytest.raises(ValidationError, match=f"at most {MAX_URL_CHARS} characters"):
+        make_settings(**{name: (longest + "x",)})
 
 
 async def test_what_runs_on_a_deleted_worker_is_finished(cluster: Cluster, pair: tuple[StubWorker, StubWorker]) -> None:
