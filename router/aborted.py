@@ -3,7 +3,8 @@
 Who ends a request here, a client, an administrator or a deadline, cancels its task and so closes the connection: what
 the worker says then is never read. An ``aborted`` that is read was for another reason. The other routers had given this
 one up, since it stood still; then workers end what it has there, and take nothing of it for two more seconds. Or an
-abort of an earlier attempt came late. Either way nobody failed, so no attempt counts; only the retry budget does.
+abort of an earlier attempt came late. Either way nobody failed, so no attempt counts; and the retry budget is asked
+once for all tries of a request, since those that are refused cost nothing.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leases.store import LeaseState
 from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
 from router.aborted import is_aborted, wait_out
@@ -215,12 +214,13 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
 
 
 def _may_have_read(x: Exchange) -> bool:
-    """D may be at work: there was nothing to read, P was told, or nobody knows because Redis is, or was, away."""
-    if not x.lease_id:
+    """D may be at work: there was nothing to read, or the lease is not held any more, or nobody knows of it.
+
+    An expired lease says nothing: what a D reads late is good until it is overwritten, and then D prefills by itself.
+    """
+    if not x.lease_id or x.lease_end is not None:
         return True
-    if x.lease_end is None:
-        return x.services.leases.remaining_ms(x.engine_id, x.lease_id) is None
-    return x.lease_end in (LeaseState.DONE, LeaseState.UNKNOWN)
+    return x.services.leases.remaining_ms(x.engine_id, x.lease_id) is None
 
 
 def _params(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:

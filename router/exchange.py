@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, DeadlineError, UpstreamError
 from router import decode_leg, prefill_leg
 from router.attempt import LeaseLost
-from router.nobody_left import route_of
+from router.nobody_left import route_of, somebody
 from router.placement import Prefilled, Prompt
 from router.relay import relay
 from router.request import RETRIES, Event, Progress, State
@@ -71,6 +71,7 @@ class Exchange:
         "trace",
         "unread_prefill",
         "waiter",
+        "was_aborted",
     )
 
     def __init__(
@@ -111,8 +112,9 @@ class Exchange:
         self.num_tokens = 0
         self.num_chunks = 0
         self.num_prefills = 0
-        #: Times that a worker aborted it and it was tried again.
+        #: Times that a worker aborted it and it was tried again; the retry budget has been asked for that.
         self.num_aborted = 0
+        self.was_aborted = False
         #: Legs tried again, of either kind.
         self.num_retries = 0
         self.failed_prefill: set[Worker] = set()
@@ -155,7 +157,7 @@ class Exchange:
             self.lease_end = None
             route = await route_of(self)
             if self.seen.begun and (self.seen.ids() is None or not able(self, route.decode)):
-                self._begin_anew()
+                route = await self._able_ones(route)
             prefilled = None
             if not (route.single or self._is_last_token() or self._goes_direct(route)):
                 prefilled = await prefill_leg.prefill(self)
@@ -208,13 +210,19 @@ class Exchange:
         """Of a stream that goes on: there would be nothing to hand over."""
         return self.seen.begun and len(self.seen.ids() or ()) + 1 == self.ask.max_new_tokens
 
-    def _begin_anew(self) -> None:
-        """Nobody is left who could go on after the tokens so far. Raises UpstreamError if the client has seen them."""
-        if self.reply.started:
-            raise self.last_error or UpstreamError("No worker is left that could go on with the answer.")
-        self.reply.forget()
-        self.seen.forget()
-        self.num_tokens = 0
+    async def _able_ones(self, route: Route) -> Route:
+        """Nobody is there who could go on after the tokens so far: begin anew, or wait if the client has seen them.
+
+        Raises ApiError.
+        """
+        if not self.reply.started:
+            self.reply.forget()
+            self.seen.forget()
+            self.num_tokens = 0
+            return route
+        if self.seen.ids() is None:
+            raise self.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")
+        return await somebody(self)
 
     async def _finish(self, prefilled: PrefillAnswer) -> None:
         """The first token was the last one."""

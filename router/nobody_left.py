@@ -55,5 +55,5 @@ def _takes_work(x: Exchange) -> Route | None:
         route = x.services.pool.route(x.ask.model)
     except ApiError:
         return None
-    everybody = (*able(x, route.prefill), *able(x, route.decode))
-    return route if any(worker.takes_work for worker in everybody) else None
+    decode = able(x, route.decode)
+    return route if decode and any(worker.takes_work for worker in (*able(x, route.prefill), *decode)) else None

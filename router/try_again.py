@@ -55,6 +55,10 @@ def may_try_again(x: Exchange, error: ApiError, dead: Worker | None) -> None:
                 "it is not given to another one.",
                 code="worker_deaths",
             )
+    if error.code == ABORTED:  # what only waits until it is taken costs no worker anything
+        if x.was_aborted:
+            return
+        x.was_aborted = True
     if not services.retry_budget.take(asyncio.get_running_loop().time()):
         services.metrics.num_over_budget += 1
         raise error

@@ -135,8 +135,25 @@ class TestBudget:
         return make_settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.2)
 
     async def test_all_requests_together_are_bounded(self, cluster: Cluster) -> None:
-        worker = await refusing(cluster, "prefill", 3)
-        codes: list[Any] = [(await cluster.post(chat())).status_code for _ in range(2)]
-        assert codes == [499, 200]
-        assert len(worker.bodies) == 4
+        """However often each is refused: waiting costs no worker anything."""
+        worker = await refusing(cluster, "prefill", 0)
+        codes: list[Any] = []
+        for num_times in (len(WAITS_S), 3, 1, 0):
+            worker.script.extend([REFUSED] * num_times)
+            codes.append((await cluster.post(chat())).status_code)
+        assert codes == [200, 200, 499, 200]
+        assert len(worker.bodies) == len(WAITS_S) + 3 + 1 + 3
         assert cluster.services.metrics.num_over_budget == 1
+
+    async def test_a_stream_that_was_aborted_pays_once(self, cluster: Cluster) -> None:
+        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        d.error_code = "aborted"
+        for _ in range(2):
+            act = StreamThen(1, "error")
+            d.script.append(act)
+            p.script.extend([None, REFUSED, REFUSED, REFUSED])
+            request = asyncio.create_task(cluster.post(chat(stream=True)))
+            await cluster.until_state("decoding")
+            act.go.set()
+            assert spoken((await request).text) == WHOLE
+        assert cluster.services.metrics.num_over_budget == 0

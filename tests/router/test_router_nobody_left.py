@@ -58,6 +58,27 @@ async def test_a_stream_goes_on_when_somebody_has_come(cluster: Cluster, how: st
     cluster.check_idle()
 
 
+async def test_a_stream_waits_for_workers_of_its_own_weights(cluster: Cluster) -> None:
+    """As when the last of the old ones is replaced a little too soon."""
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    act = StreamThen(2, "die")
+    d.script.append(act)
+    request = asyncio.create_task(cluster.post(BODY))
+    await cluster.until_state("decoding")
+    others = [await cluster.add(role, digest="new", weights="others") for role in ("prefill", "decode")]
+    cluster.services.pool.apply([cluster._status(other) for other in others])
+    act.go.set()
+    await cluster.until_state("queued")
+    assert (await cluster.post(BODY)).status_code == 200, "a new one is served by the others"
+    for other in others:
+        other.bodies.clear()
+    cluster.announce()
+    assert spoken((await request).text) == WHOLE
+    assert [other.bodies for other in others] == [[], []]
+    cluster.check_idle()
+
+
 @HOW
 async def test_a_client_that_leaves_meanwhile_is_forgotten(cluster: Cluster, how: str) -> None:
     num_listeners = len(cluster.services.pool.on_room)
