@@ -6,11 +6,11 @@ Every end passes through ``leave``; no other line frees a sequence's blocks exce
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workers.engine.api import HandOff
 from workers.engine.counters import Counters
+from workers.engine.grants import Grant, Grants
 from workers.engine.roster import Roster
 from workers.engine.sequence_state import Event
 
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from workers.engine.block_pool import BlockPool
     from workers.engine.config import EngineConfig
     from workers.engine.sequence import Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a lease was granted for. ``token_ids`` are what its blocks hold."""
-
-    request_id: str
-    token_ids: list[int]
 
 
 class Board:
@@ -36,8 +28,7 @@ class Board:
         self.pool = pool
         self.roster = Roster()
         self.counters = Counters()
-        #: Leases that hold blocks, oldest first.
-        self.granted: dict[str, Grant] = {}
+        self.grants = Grants()
         #: Sequences the ranks still know and may forget.
         self.forgotten: list[int] = []
 
@@ -98,7 +89,7 @@ class Board:
         """End a sequence with its blocks held by a lease."""
         blocks, seq.blocks = seq.blocks, []
         versions = self.pool.lease(lease_id, blocks)
-        self.granted[lease_id] = Grant(seq.request.request_id, seq.tokens[: seq.num_prefilled])
+        self.grants.add(lease_id, Grant(seq.request.request_id, seq.tokens[: seq.num_prefilled]))
         self.counters.hand_offs += 1
         self.leave(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)
@@ -117,7 +108,7 @@ class Board:
         return blocks
 
     def _note_end(self, lease_id: str, *, ended: bool) -> None:
-        self.granted.pop(lease_id, None)
+        self.grants.remove(lease_id)
         self.counters.leases_ended += ended
 
     def leave(self, seq: Sequence, event: Event) -> None:
@@ -133,4 +124,5 @@ class Board:
     def check(self) -> None:
         """Sequences and blocks agree, and the ledger balances. O(total blocks). Raises LedgerError."""
         self.roster.check()
+        self.grants.check()
         self.pool.check(Counter(block for seq in self.roster.by_id.values() for block in seq.blocks))

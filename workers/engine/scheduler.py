@@ -262,15 +262,15 @@ class Scheduler:
 
     def has_lease(self, lease_id: str) -> bool:
         """It holds blocks."""
-        return lease_id in self.board.granted
+        return lease_id in self.board.grants
 
     def leases_of(self, request_id: str) -> list[str]:
-        """The leases granted for the request that still hold blocks. O(leases)."""
-        return [lease_id for lease_id, grant in self.board.granted.items() if grant.request_id == request_id]
+        """The leases granted for the request that still hold blocks, oldest first."""
+        return self.board.grants.of(request_id)
 
     def leases_with(self, prefix: str) -> list[str]:
         """The leases that hold blocks of requests whose id begins with ``prefix``. O(leases)."""
-        return [lease_id for lease_id, grant in self.board.granted.items() if grant.request_id.startswith(prefix)]
+        return self.board.grants.starting_with(prefix)
 
     def drain_read_leases(self) -> list[str]:
         """Leases that ``schedule`` ended since the last call because this engine itself was their reader."""

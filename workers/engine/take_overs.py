@@ -49,7 +49,7 @@ class TakeOvers:
         """The lease holds what the parameters promise, and there is nothing left to compute of that."""
         remote = seq.request.remote
         assert remote is not None  # only such sequences are parked
-        grant = self._board.granted.get(remote.lease_id)
+        grant = self._board.grants.get(remote.lease_id)
         if grant is None or remote.first_token < 0:
             return False
         blocks = remote.remote_block_ids[0]

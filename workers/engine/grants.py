@@ -1,0 +1,67 @@
+"""The leases that hold blocks, found by id and by the request that they were granted for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workers.engine.errors import LedgerError
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a lease was granted for. ``token_ids`` are what its blocks hold."""
+
+    request_id: str
+    token_ids: list[int]
+
+
+class Grants:
+    """Every request looks for its own, so that takes no longer when there are many."""
+
+    def __init__(self) -> None:
+        self._by_lease: dict[str, Grant] = {}
+        #: Lease ids by request id, oldest first; never empty.
+        self._by_request: dict[str, dict[str, None]] = {}
+
+    def __contains__(self, lease_id: str) -> bool:
+        return lease_id in self._by_lease
+
+    def add(self, lease_id: str, grant: Grant) -> None:
+        """The lease holds blocks now."""
+        self._by_lease[lease_id] = grant
+        self._by_request.setdefault(grant.request_id, {})[lease_id] = None
+
+    def remove(self, lease_id: str) -> None:
+        """It holds none any more; nothing happens if it held none."""
+        grant = self._by_lease.pop(lease_id, None)
+        if grant is None:
+            return
+        same_request = self._by_request[grant.request_id]
+        del same_request[lease_id]
+        if not same_request:
+            del self._by_request[grant.request_id]
+
+    def get(self, lease_id: str) -> Grant | None:
+        """What it was granted for; None if it holds no blocks."""
+        return self._by_lease.get(lease_id)
+
+    def of(self, request_id: str) -> list[str]:
+        """The leases of one request, oldest first."""
+        return list(self._by_request.get(request_id, ()))
+
+    def starting_with(self, prefix: str) -> list[str]:
+        """The leases of all requests whose id begins with ``prefix``. O(requests with leases)."""
+        return [
+            lease_id
+            for request_id, lease_ids in self._by_request.items()
+            if request_id.startswith(prefix)
+            for lease_id in lease_ids
+        ]
+
+    def check(self) -> None:
+        """Both ways to find a lease agree. O(leases). Raises LedgerError."""
+        found = {lease_id: request_id for request_id, ids in self._by_request.items() for lease_id in ids}
+        if found != {lease_id: grant.request_id for lease_id, grant in self._by_lease.items()}:
+            raise LedgerError("a lease is listed under another request than it was granted for")
+        if not all(self._by_request.values()):
+            raise LedgerError("a request without leases is listed with some")
