@@ -35,6 +35,7 @@ WISHES: list[dict[str, Any]] = [
     {"max_tokens": 9},
     {"ignore_eos": True, "max_tokens": len(SCRIPT)},
     {"logprobs": 2, "stop": "has it. \u4e2d!"},
+    {"logprobs": 2, "stop": SAID[3:-5] + "?"},
 ]
 
 

@@ -22,6 +22,10 @@ class Logprobs(Protocol):
     def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
         """D: count the token that P sampled; ``first`` is P's own object for it, to be shown again."""
 
+    @property
+    def num_waiting(self) -> int:
+        """Tokens since the last ``take``."""
+
     def take(self) -> dict[str, Any]:
         """The object for all tokens since the last call."""
 
@@ -40,6 +44,10 @@ class ChatLogprobs:
 
     def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
         self._content.extend((first or {}).get("content") or ())
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._content)
 
     def take(self) -> dict[str, Any]:
         content, self._content = self._content, []
@@ -75,6 +83,10 @@ class CompletionLogprobs:
         self._offset += self._length(first_token)
         for field in self._FIELDS:
             self._lists[field].extend((first or {}).get(field) or ())
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._lists["tokens"])
 
     def take(self) -> dict[str, Any]:
         lists, self._lists = self._lists, {field: [] for field in self._FIELDS}

@@ -219,12 +219,16 @@ def _events(job: Job, output: TokenOutput) -> bytes:
 
 
 def _chunk(job: Job, output: TokenOutput) -> bytes:
-    """One more token as a chunk; empty while its text is held back. Its logprobs wait for the text."""
-    text = job.transcript.add(output)
+    """One more token as a chunk; empty while its text is held back. Its logprobs wait for the text, a few of them.
+
+    Who goes on after tokens that were told without their text holds it back as well, and shows it when it is time.
+    """
+    transcript = job.transcript
+    text = transcript.add(output)
     if text:
-        return job.reply.text(text, job.transcript.take_logprobs())
-    if job.transcript.finish_reason is not None:
-        logprobs = job.transcript.take_logprobs()
+        return job.reply.text(text, transcript.take_logprobs())
+    if transcript.finish_reason is not None or transcript.has_logprobs_due:
+        logprobs = transcript.take_logprobs()
         if logprobs is not None and any(logprobs.values()):  # tokens that never became text
             return job.reply.text("", logprobs)
     return b""

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from workers.server.text_stream import TextStream
 
 
+#: Tokens whose logprobs wait for their text in a stream; with twenty alternatives each is 1 to 2 KB. A client may have
+#: text held back for as long as it likes, and no event shall grow with that.
+MAX_WAITING = 16
+
+
 class Transcript:
     """Feed outputs with ``add`` until ``finish_reason`` is set.
 
@@ -71,6 +76,11 @@ class Transcript:
             delta += self._text.flush()
         self._conclude(output.finish)
         return delta
+
+    @property
+    def has_logprobs_due(self) -> bool:
+        """Enough wait for their text: in a stream they go without it."""
+        return self._logprobs is not None and self._logprobs.num_waiting >= MAX_WAITING
 
     def take_logprobs(self) -> dict[str, Any] | None:
         """The logprobs object since the last call; None when the client wants none."""
