@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.upstream import LegError
+from protocol.errors import UpstreamError
 
 #: What an event ends with.
 END = b"\n\n"
@@ -10,8 +10,15 @@ END = b"\n\n"
 MAX_EVENT_BYTES = 1 << 20
 
 
-class EventTooLarge(LegError):
-    """A worker sends what nobody of ours would: without a bound it would fill the router's memory."""
+class EventTooLarge(UpstreamError):
+    """More than is kept of what cannot be shown in parts. Any worker's would be as large: nobody's fault, not tried
+    again, so no LegError.
+    """
+
+    def __init__(self, what: str, max_bytes: int) -> None:
+        super().__init__(
+            f"{what} larger than this router takes: {max_bytes} bytes (max_event_bytes).", code="event_too_large"
+        )
 
 
 class EventCutter:
@@ -24,9 +31,11 @@ class EventCutter:
         self._partial = bytearray()
 
     def feed(self, data: bytes) -> bytes:
-        """The events that are whole now. Raises EventTooLarge."""
+        """The events that are whole now. Raises EventTooLarge, for the same streams however they are cut."""
         partial = self._partial
         if not partial and data.endswith(END):  # nearly always
+            if len(data) > self._max_bytes:
+                self._check_each(data)
             return data
         unseen = max(0, len(partial) - 1)
         partial += data
@@ -35,10 +44,24 @@ class EventCutter:
         if end >= 0:
             whole = bytes(partial[: end + len(END)])
             del partial[: end + len(END)]
+        if len(whole) > self._max_bytes:
+            self._check_each(whole)
         if len(partial) > self._max_bytes:
-            raise EventTooLarge("an event was larger than allowed")
+            raise self._too_large()
         return whole
 
     def rest(self) -> bytes:
         """What has come of the next event."""
         return bytes(self._partial)
+
+    def _check_each(self, events: bytes) -> None:
+        """Several that came together may be longer than each may be."""
+        begin = 0
+        while begin < len(events):
+            end = events.find(END, begin) + len(END)
+            if end - begin > self._max_bytes:
+                raise self._too_large()
+            begin = end
+
+    def _too_large(self) -> EventTooLarge:
+        return EventTooLarge("An event of the answer is", self._max_bytes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import UpstreamError
 from protocol.failpoints import hit
 from router.attempt import is_the_workers_fault
-from router.events import END, EventCutter
+from router.events import END, EventCutter, EventTooLarge
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
 from router.seen import num_shown
@@ -59,7 +59,10 @@ def _judge(x: Exchange, error: ApiError | None) -> None:
 
 
 async def _pump(x: Exchange, data: bytes) -> ApiError | None:
-    """Until the stream ends; the error that was in it, which the client has been sent. Raises BrokeOff."""
+    """Until the stream ends; the error that was in it, which the client has been sent.
+
+    Raises BrokeOff, and EventTooLarge, which says nothing of D.
+    """
     answer, reply, itl = x.answer, x.reply, x.services.metrics.itl
     assert answer is not None
     seen = x.seen if x.seen.named else None
@@ -96,12 +99,19 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
                 await reply.write(data)
                 hit("router.relay.event")
             data = await answer.chunk()
-    except LegError as error:
+    except (LegError, EventTooLarge) as error:
         if failed is None and not last.endswith(DONE_EVENT):  # after it nothing is missing but the end of the body
-            raise BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error) from None
+            raise _breaks_off(error) from None
     if failed is not None or last.endswith(DONE_EVENT):
         return failed
     raise BrokeOff(UpstreamError("The decode worker's stream ended early."))
+
+
+def _breaks_off(error: LegError | EventTooLarge) -> BrokeOff | EventTooLarge:
+    """Another worker's event would be as large; anything else it may do better."""
+    if isinstance(error, EventTooLarge):
+        return error
+    return BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error)
 
 
 async def _before_the_error(x: Exchange, seen: Seen, data: bytes) -> None:

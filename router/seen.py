@@ -124,7 +124,7 @@ class Seen:
             shown += bytes(self._last_words)
             self._last_words.clear()
         elif len(self._last_words) > self._max_event_bytes:
-            raise EventTooLarge("its last events were larger than allowed")
+            raise EventTooLarge("The last events of the answer are together", self._max_event_bytes)
         return shown
 
     def _note(self, event: bytes) -> bytes:

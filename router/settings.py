@@ -110,7 +110,9 @@ class RouterSettings(ProcessSettings):
         description="Largest unstreamed answer of a worker, bytes; a larger one is a 502, code answer_too_large.",
     )
     max_event_bytes: int = Field(
-        MAX_EVENT_BYTES, ge=1024, description="Largest event of a worker's stream, bytes; a larger one breaks it off."
+        MAX_EVENT_BYTES,
+        ge=1024,
+        description="Largest event of a worker's stream, bytes; a larger one ends it with the error event_too_large.",
     )
     max_queue_length: int = Field(
         4096, ge=1, description="Requests that may wait for a worker with room; the next one is answered 429."

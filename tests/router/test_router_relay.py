@@ -55,7 +55,7 @@ class Chunks:
 
 
 async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> tuple[bool | None, list[bytes], int]:
-    """What became of it (None: UpstreamError), what the client was sent, and the number of tokens."""
+    """What became of it (None: it broke off), what the client was sent, and the number of tokens."""
     sent: list[bytes] = []
 
     async def write(data: bytes) -> None:
@@ -71,7 +71,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
     )
     try:
         return await relay._pump(x, chunks[0]) is None, sent, x.num_tokens
-    except BrokeOff:
+    except (BrokeOff, stream_events.EventTooLarge):
         return None, sent, x.num_tokens
 
 
