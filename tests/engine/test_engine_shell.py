@@ -220,6 +220,7 @@ async def test_the_rank_has_its_next_step_before_callers_hear() -> None:
 async def test_a_refusal_is_raised_by_the_stream_once() -> None:
     world = World()
     stream = world.submit(request("a", []))
+    assert stream.is_refused
     with pytest.raises(InvalidRequestError):
         await anext(stream)
     with pytest.raises(StopAsyncIteration):
@@ -360,6 +361,22 @@ async def test_one_that_is_refused_leaves_the_older_stream_alone() -> None:
     with pytest.raises(InvalidRequestError):
         await anext(world.submit(request("a", [])))
     assert [output.token for output in await collect(old)] == expected(PROMPT, 4)
+    assert not old.is_refused
+
+
+@pytest.mark.parametrize("why", ["draining", "gone", "queue", "dead"])
+async def test_a_stream_says_at_once_that_it_is_refused(why: str) -> None:
+    """Whatever refuses it: who asked does not give up the answer before for this one."""
+    world = World(max_waiting=1)
+    old = world.submit(request("a", PROMPT))
+    if why == "draining":
+        world.engine.begin_drain()
+    elif why == "gone":
+        world.engine.abort_all("b")
+    elif why == "dead":
+        world.engine.dead("gone")
+    assert world.submit(request("b", PROMPT)).is_refused
+    assert not old.is_refused
 
 
 async def test_abort_by_id_is_told_to_the_caller() -> None:

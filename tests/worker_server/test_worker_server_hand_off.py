@@ -357,6 +357,19 @@ async def test_a_prefill_that_is_asked_again_drops_the_lease_of_the_answer_befor
         assert worker.leases.dropped == ["lease-0"] and list(worker.engine.leases) == ["lease-1"]
 
 
+@pytest.mark.parametrize("decode", [False, True])
+async def test_a_request_that_is_refused_leaves_the_answer_before_alone(decode: bool) -> None:
+    """The older one has been answered, and may be read."""
+    async with front() as worker:
+        first = await worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED)
+        await worker.internal.post("/internal/drain")
+        more = {"kv_transfer_params": GOOD} if decode else ASK
+        again = await worker.http.post("/v1/completions", json=completion(**more), headers=NAMED)
+        assert (again.status_code, again.json()["error"]["code"]) == (503, "draining")
+        assert list(worker.engine.leases) == [first.json()["kv_transfer_params"]["lease_id"]]
+        assert await abort(worker), "as before: whoever has not read it says so"
+
+
 async def test_a_prefill_that_is_asked_again_during_the_grant_is_the_only_one_with_blocks() -> None:
     async with front() as worker:
         worker.leases.gate = asyncio.Event()

@@ -100,10 +100,9 @@ class ScriptedEngine:
 
     def submit(self, request: EngineRequest) -> QueuedTokens:
         self.requests.append(request)
-        stream = QueuedTokens(lambda: self.abort(request.request_id) and None)
         if self.draining:
-            stream.put(DrainingError("draining"))
-            return stream
+            return QueuedTokens.refused(DrainingError("draining"))
+        stream = QueuedTokens(lambda: self.abort(request.request_id) and None)
         self.abort(request.request_id)
         self._streams[request.request_id] = stream
         self.running[request.request_id] = asyncio.create_task(self._run(request, stream))

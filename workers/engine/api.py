@@ -146,6 +146,10 @@ class TokenStream(Protocol):
     Cancelling ``anext`` loses no token and does not end the sequence; ``aclose`` does, in one go and in any state.
     """
 
+    @property
+    def is_refused(self) -> bool:
+        """The sequence never started, and has taken nobody's place; the first token raises why. It stays as it is."""
+
     def __aiter__(self) -> AsyncIterator[TokenOutput]:
         """Itself."""
 

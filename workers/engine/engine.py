@@ -95,9 +95,7 @@ class AsyncEngine:
         try:
             seq_id = self._accept(request)
         except EngineError as error:
-            refused = QueuedTokens()
-            refused.put(error)
-            return refused
+            return QueuedTokens.refused(error)
         stream = QueuedTokens(lambda: self._abandon(seq_id, request.request_id))
         self._streams[seq_id] = stream
         if request.remote is not None and request.remote.remote_engine_id != self._scheduler.config.engine_id:

@@ -24,6 +24,15 @@ class QueuedTokens:
         self._waiter: asyncio.Future[None] | None = None
         #: Nothing will be put any more.
         self._complete = False
+        self.is_refused = False
+
+    @classmethod
+    def refused(cls, error: EngineError) -> QueuedTokens:
+        """The stream of a sequence that never started."""
+        stream = cls()
+        stream.is_refused = True
+        stream.put(error)
+        return stream
 
     def put(self, item: TokenOutput | EngineError) -> None:
         """The engine's side. An error, or a token with ``finish``, is the last item; later ones are dropped."""

@@ -66,14 +66,8 @@ class Serving:
         self._on_change = on_change
 
     async def answer(self, job: Job, client: Client) -> None:
-        """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know.
-
-        Who asks again under one request id reads the answers before no more: the engine aborts what runs, and here go
-        the blocks that were handed off, except those that this very request is to read.
-        """
+        """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know."""
         self._on_change()
-        remote = job.leg.remote
-        self._leases.drop_request(job.engine_request.request_id, but="" if remote is None else remote.lease_id)
         try:
             if job.leg.hand_off:
                 await self._hand_off(job, client)
@@ -87,8 +81,20 @@ class Serving:
             self._metrics.observe(job.transcript)
             self._on_change()
 
+    def _submit(self, job: Job) -> TokenStream:
+        """Who asks again under one request id reads the answers before no more: the engine aborts what runs, and here
+        go the blocks that were handed off, except those that this very request is to read.
+
+        At once, since it may have to wait for room that they take. Who is refused has taken nobody's place.
+        """
+        outputs = self._engine.submit(job.engine_request)
+        if not outputs.is_refused:
+            remote = job.leg.remote
+            self._leases.drop_request(job.engine_request.request_id, but="" if remote is None else remote.lease_id)
+        return outputs
+
     async def _stream(self, job: Job, client: Client) -> None:
-        async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
+        async with contextlib.aclosing(self._submit(job)) as outputs:
             clock = asyncio.get_running_loop().time
             last_s = clock()
             async for output in outputs:
@@ -108,7 +114,7 @@ class Serving:
 
     async def _whole(self, job: Job, client: Client) -> None:
         texts = [job.first_text]
-        async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
+        async with contextlib.aclosing(self._submit(job)) as outputs:
             async for output in outputs:
                 texts.append(job.transcript.add(output))
                 if job.transcript.finish_reason is not None:
@@ -116,7 +122,7 @@ class Serving:
         await self._send_whole(job, client, "".join(texts))
 
     async def _hand_off(self, job: Job, client: Client) -> None:
-        async with contextlib.aclosing(self._engine.submit(job.engine_request)) as outputs:
+        async with contextlib.aclosing(self._submit(job)) as outputs:
             output = await self._only(outputs)
             if output is None:
                 raise AbortedError("the engine ended the sequence early")
