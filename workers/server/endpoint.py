@@ -75,6 +75,6 @@ class GenerateEndpoint(Generic[R]):
 
 
 def _request_id(scope: Scope) -> str:
-    """The router's id, or one of our own for a request without."""
+    """What the answer is called: as the router or the client calls it, or an id of our own."""
     given = header(scope, b"x-request-id")
     return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Tokens of an answer that broke off, made text in one go on the event loop (about 1 ms).
 SKIP_TOKENS = 64
+#: What ``protocol.router.new_request_id`` makes, and nothing else that is likely.
+_ROUTERS_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass
@@ -112,7 +115,7 @@ class Jobs:
         )
         max_tokens = len(leg.given) + 1 if leg.hand_off else self._max_tokens(request, len(prompt))
         engine_request = EngineRequest(
-            request_id=request_id,
+            request_id=_engine_id(request_id),
             prompt_token_ids=prompt,
             sampling=sampling,
             max_tokens=max_tokens,
@@ -159,6 +162,14 @@ def _prompt_param(request: Request) -> str:
 def _without_limits(body: dict[str, Any]) -> dict[str, Any]:
     """P samples exactly one token whatever the limits say; ``min_tokens`` may well be more than one."""
     return {name: value for name, value in body.items() if name not in {"max_tokens", "max_completion_tokens"}}
+
+
+def _engine_id(request_id: str) -> str:
+    """What the engine calls it: there a request takes the place of an older one of its id.
+
+    A router's ids are its own, and it asks again under the same one. Two clients may well call theirs ``1``.
+    """
+    return request_id if _ROUTERS_ID.fullmatch(request_id) else secrets.token_hex(16)
 
 
 def _seed(request: Request, remote: KVTransferParams | None) -> int:
