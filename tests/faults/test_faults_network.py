@@ -14,7 +14,7 @@ from namespaces import Network, SpreadCluster, why_not
 from baton.torture.cluster import REDIS, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from baton.torture.traffic import Traffic
 
@@ -46,17 +46,25 @@ async def baton(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Baton
             yield started
 
 
+async def until(met: Callable[[], bool], traffic: Traffic) -> None:
+    """Until the fault has met a packet: for some seconds others may read from others, and no two of them speak."""
+    async with asyncio.timeout(SETTLE_S):
+        while not met():
+            await traffic.ended(1)
+
+
 async def cut(baton: Baton, one: str, other: str, how: str, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(baton.cluster, SpreadCluster)
     network = baton.cluster.network
     before = network.num_dropped
 
-    async def hurt(_traffic: Traffic) -> None:
+    async def hurt(traffic: Traffic) -> None:
         network.cut(one, other)
         if how == "both":
             network.cut(other, one)
         try:
             await asyncio.sleep(seconds)
+            await until(lambda: network.num_dropped > before, traffic)
         finally:
             network.heal()
 
@@ -94,6 +102,7 @@ async def test_slow(baton: Baton, one: str, other: str, capsys: pytest.CaptureFi
         network.delay(other, one, DELAY_S)
         try:
             await traffic.ended(12)
+            await until(lambda: network.num_delayed > before, traffic)
         finally:
             network.heal()
 
