@@ -36,8 +36,23 @@ SENT: dict[str, list[bytes | None]] = {
     "pieces": [b":8\n" + LARGE[:100], None, LARGE[100:]],
     "no end": [b":8\n" + LARGE[:-2]],
     "behind others": [b":8\n" + token(word(1)) + b":9\n" + LARGE],
+    "later": [b":8\n" + token(word(1)), None, b":9\n" + LARGE],
+    "later in pieces": [b":8\n" + token(word(1)), None, b":9\n" + LARGE[:100], LARGE[100:]],
     "last words": [b":8\n" + token(word(1)) + b":end\n" + token("x" * 700), None, token("x" * 700)],
 }
+
+
+async def go_on_after(seen: str, cluster: Cluster, *raws: Raw) -> str:
+    """The stream, whose D wait until the client has seen that."""
+    async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(max_tokens=20, stream=True)) as response:
+        assert response.status_code == 200
+        text = ""
+        async for part in response.aiter_text():
+            text += part
+            if seen in text:
+                for raw in raws:
+                    raw.go.set()
+    return text
 
 
 def check_nobody_is_blamed(cluster: Cluster, fleet: list[Any]) -> None:
@@ -54,12 +69,10 @@ async def test_inside_of_a_stream_it_is_one_error(cluster: Cluster, sent: str) -
     fleet = [await cluster.add("decode") for _ in range(2)]
     for d in fleet:
         d.script.append(Raw(SENT[sent], then="hang"))
-        d.script[0].go.set()
-    response = await cluster.post(chat(max_tokens=20, stream=True))
-    text = response.text
+    text = await go_on_after(word(1) if "later" in sent else word(0), cluster, *(d.script[0] for d in fleet))
     (error,) = (event["error"] for event in events(text) if "error" in event)
     assert (error["code"], f"{LIMIT} bytes (max_event_bytes)" in error["message"]) == ("event_too_large", True)
-    assert response.status_code == 200 and spoken(text).startswith(word(0)) and "xxx" not in text
+    assert spoken(text).startswith(word(0)) and "xxx" not in text
     check_nobody_is_blamed(cluster, fleet)
 
 
@@ -81,12 +94,7 @@ async def test_behind_the_end_it_is_nothing(cluster: Cluster, then: str) -> None
     d = await cluster.add("decode")
     raw = Raw([b":8\n" + token(word(1)), b":end\n" + DONE, None, LARGE if then == "whole" else LARGE[:-2]], then="hang")
     d.script.append(raw)
-    async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(max_tokens=20, stream=True)) as response:
-        text = ""
-        async for part in response.aiter_text():
-            text += part
-            if "[DONE]" in text:
-                raw.go.set()
+    text = await go_on_after("[DONE]", cluster, raw)
     assert spoken(text) == word(0) + word(1) and "error" not in text
     assert cluster.services.metrics.outcomes == {("done", ""): 1}
     cluster.check_idle()
