@@ -33,6 +33,8 @@ MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_LOGIT_BIAS = 1024
+#: Ours, of each: text that may become one is held back, and looked through at every place when it does not.
+MAX_STOP_CHARS = 4096
 #: What a completion whose client names no limit has at most; a chat goes on while there is room.
 COMPLETION_MAX_TOKENS = 16
 #: Ours: priorities are from its negative to it.
@@ -176,6 +178,10 @@ class _Request(_Strict):
                 f"At most {MAX_STOP_STRINGS} stop strings are allowed, got {len(stops)}.",
                 param="stop",
                 code="array_above_max_length",
+            )
+        if any(len(stop) > MAX_STOP_CHARS for stop in stops):
+            raise BadRequestError(
+                f"A stop string may have {MAX_STOP_CHARS} characters.", param="stop", code="string_above_max_length"
             )
         if "" in stops:
             raise BadRequestError("A stop string must not be empty.", param="stop", code="empty_string")

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from protocol.errors import BadRequestError
-from protocol.openai import MAX_KEYS, ChatRequest, CompletionRequest, validate
+from protocol.openai import MAX_KEYS, MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
 
 MANY = 10_000
 #: A union complains once for each of its branches.
@@ -64,3 +64,11 @@ def test_an_empty_prompt_is_too_short_and_not_of_another_type() -> None:
     with pytest.raises(BadRequestError) as caught:
         validate(CompletionRequest, {**TEXT, "prompt": []})
     assert (caught.value.param, caught.value.code) == ("prompt", "empty_array")
+
+
+def test_a_stop_string_is_bounded() -> None:
+    assert validate(ChatRequest, {**CHAT, "stop": ["a", "b" * MAX_STOP_CHARS]}).stop_strings[1]
+    for stop in ("b" * (MAX_STOP_CHARS + 1), ["a", "b" * (MAX_STOP_CHARS + 1)]):
+        with pytest.raises(BadRequestError) as caught:
+            validate(ChatRequest, {**CHAT, "stop": stop})
+        assert (caught.value.param, caught.value.code) == ("stop", "string_above_max_length")
