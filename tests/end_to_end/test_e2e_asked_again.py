@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from test_e2e_failover import Counts
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 #: Whoever stands still stays in the registry.
 WORKERS = {"dtype": "float32", "registry-ttl-ms": 60_000}

@@ -17,7 +17,7 @@ from stack import MODEL, Stack, stopped
 from registry.announcement import WORKERS
 from registry.redis_registry import RedisRegistry
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 #: An entry of the registry that is not taken back would stay until long after the test.
 FLAGS = {"dtype": "float32", "registry-ttl-ms": 600_000}
