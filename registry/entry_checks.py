@@ -61,7 +61,7 @@ def check_router(record: RouterRecord) -> None:
 
 def _check_url(name: str, url: str) -> None:
     try:
-        whole = len(url) <= MAX_TEXT_CHARS and worker_url(url) == url
+        whole = worker_url(url) == url
     except ValueError:
         whole = False
     if not whole:

@@ -38,15 +38,13 @@ async def prefill(x: Exchange) -> PrefillAnswer | None:
             worker = await _find(x)
         except NoPrefill:
             route = await route_of(x)
-            if not any(worker.takes_work for worker in able(x, route.decode)):
-                if not was_served(x):
-                    raise x.last_error or UnavailableError(
-                        "No prefill worker can be reached.", retry_after_s=1
-                    ) from None
-                await somebody(x)
-                continue
-            x.services.metrics.direct[Direct.UNREACHABLE] += 1
-            return None
+            if any(worker.takes_work for worker in able(x, route.decode)):
+                x.services.metrics.direct[Direct.UNREACHABLE] += 1
+                return None
+            if not was_served(x):
+                raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1) from None
+            await somebody(x)
+            continue
         x.on(Event.PREFILL_SENT)
         try:
             answer = await _ask(x, worker)

@@ -75,36 +75,34 @@ def paused(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
     return hurt
 
 
-def full(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
-    """Every command that would need memory is refused."""
+def refusing(
+    cluster: Cluster, begin: tuple[str | int, ...], end: tuple[str | int, ...], error: type[Exception]
+) -> Callable[[Traffic], Awaitable[None]]:
+    """From one command to another writes are refused with this error."""
 
     async def hurt(traffic: Traffic) -> None:
-        ask_redis(cluster, "CONFIG", "SET", "maxmemory", 1)
+        ask_redis(cluster, *begin)
         try:
-            with pytest.raises(redis.exceptions.OutOfMemoryError):
+            with pytest.raises(error):
                 ask_redis(cluster, "SET", "probe", "1")
             await traffic.ended(NUM_ANSWERS)
             await asyncio.sleep(PAUSE_S)
         finally:
-            ask_redis(cluster, "CONFIG", "SET", "maxmemory", 0)
+            ask_redis(cluster, *end)
 
     return hurt
+
+
+def full(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
+    """Every command that would need memory is refused."""
+    setting = "CONFIG", "SET", "maxmemory"
+    return refusing(cluster, (*setting, 1), (*setting, 0), redis.exceptions.OutOfMemoryError)
 
 
 def read_only(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:
     """As after a failover that went wrong: it takes itself for the replica of a server that is not there."""
-
-    async def hurt(traffic: Traffic) -> None:
-        ask_redis(cluster, "REPLICAOF", "127.0.0.1", 1)
-        try:
-            with pytest.raises(redis.exceptions.ReadOnlyError):
-                ask_redis(cluster, "SET", "probe", "1")
-            await traffic.ended(NUM_ANSWERS)
-            await asyncio.sleep(PAUSE_S)
-        finally:
-            ask_redis(cluster, "REPLICAOF", "NO", "ONE")
-
-    return hurt
+    verb = "REPLICAOF"
+    return refusing(cluster, (verb, "127.0.0.1", 1), (verb, "NO", "ONE"), redis.exceptions.ReadOnlyError)
 
 
 def old_replica(cluster: Cluster) -> Callable[[Traffic], Awaitable[None]]:

@@ -113,7 +113,7 @@ class Broken:
         self.worker.answer, self.worker.burst = self.good, ()
         assert self.ask(stream=True).content.endswith(DONE)
         self.stage.run(asyncio.sleep(0))
-        self.stage.run(eventually(self._is_idle))
+        self.stage.run(eventually(self.cluster.is_idle))
 
     def _check_told(self) -> None:
         """Whatever the raw worker has named, the others are told ids that could be some."""
@@ -122,14 +122,6 @@ class Broken:
             other.bodies.clear()
             other.headers.clear()
             assert all(0 <= one < MAX_ID for resume in told for one in resume.get("token_ids", [])), told
-
-    def _is_idle(self) -> bool:
-        """What was given up is told to P, which takes a moment."""
-        try:
-            self.cluster.check_idle()
-        except AssertionError:
-            return False
-        return True
 
 
 def check_answer(answer: httpx.Response, *, stream: bool) -> None:

@@ -81,15 +81,7 @@ class Served:
         tried[area] += 1
         check_error(answer, *BUSY)
         assert b"internal_error" not in answer.content
-        self.stage.run(eventually(self._is_idle))
-
-    def _is_idle(self) -> bool:
-        """What was given up is told to P, which takes a moment."""
-        try:
-            self.cluster.check_idle()
-        except AssertionError:
-            return False
-        return True
+        self.stage.run(eventually(self.cluster.is_idle))
 
 
 @pytest.fixture(scope="module")

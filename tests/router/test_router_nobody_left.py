@@ -20,14 +20,20 @@ WHOLE = "".join(map(word, range(NUM_TOKENS)))
 HOW = pytest.mark.parametrize("how", ["gone", "unreachable"])
 
 
-async def all_go(cluster: Cluster, how: str) -> asyncio.Task[httpx.Response]:
-    """A stream whose D dies when nobody is there: none is known, or none can be reached."""
+async def decoding(cluster: Cluster) -> tuple[asyncio.Task[httpx.Response], asyncio.Event]:
+    """A stream under way, and what lets its D die."""
     await cluster.add("prefill")
     d = await cluster.add("decode")
     act = StreamThen(2, "die")
     d.script.append(act)
     request = asyncio.create_task(cluster.post(BODY))
     await cluster.until_state("decoding")
+    return request, act.go
+
+
+async def all_go(cluster: Cluster, how: str) -> asyncio.Task[httpx.Response]:
+    """A stream whose D dies when nobody is there: none is known, or none can be reached."""
+    request, die = await decoding(cluster)
     pool = cluster.services.pool
     if how == "gone":
         pool.apply([])
@@ -36,7 +42,7 @@ async def all_go(cluster: Cluster, how: str) -> asyncio.Task[httpx.Response]:
             stub.health_gate.clear()
         for worker in pool:
             pool.unreachable(worker)
-    act.go.set()
+    die.set()
     await cluster.until_state("queued")
     return request
 
@@ -60,15 +66,10 @@ async def test_a_stream_goes_on_when_somebody_has_come(cluster: Cluster, how: st
 
 async def test_a_stream_waits_for_workers_of_its_own_weights(cluster: Cluster) -> None:
     """As when the last of the old ones is replaced a little too soon."""
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
-    act = StreamThen(2, "die")
-    d.script.append(act)
-    request = asyncio.create_task(cluster.post(BODY))
-    await cluster.until_state("decoding")
+    request, die = await decoding(cluster)
     others = [await cluster.add(role, digest="new", weights="others") for role in ("prefill", "decode")]
     cluster.services.pool.apply([cluster._status(other) for other in others])
-    act.go.set()
+    die.set()
     await cluster.until_state("queued")
     assert (await cluster.post(BODY)).status_code == 200, "a new one is served by the others"
     for other in others:
