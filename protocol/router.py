@@ -11,6 +11,7 @@ History
 from __future__ import annotations
 
 import os
+import re
 import secrets
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 #: Hex digits of a router id, and how many more make the id of a request.
 ROUTER_ID_CHARS = 12
 _REST_CHARS = 20
+_REQUEST_ID = re.compile(f"[0-9a-f]{{{ROUTER_ID_CHARS + _REST_CHARS}}}")
 #: How long a worker takes nothing of a router that was given up, seconds from when it was told. What a dead one still
 #: had in some buffer arrives within milliseconds, or with a retransmission. One that lives after all tries again for
 #: longer than that.
@@ -48,6 +50,11 @@ def new_router_id() -> str:
 def new_request_id(router_id: str) -> str:
     """An id that no other request has; it begins with its router's."""
     return router_id + os.urandom(_REST_CHARS // 2).hex()
+
+
+def is_request_id(text: str) -> bool:
+    """It has the form that ``new_request_id`` gives, and nothing else that is likely has."""
+    return _REQUEST_ID.fullmatch(text) is not None
 
 
 def owner_of(request_id: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import BadRequestError, NotFoundError
 from protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
+from protocol.router import is_request_id
 from workers.engine.api import EngineRequest
 from workers.server.conversation import check_num_messages
 from workers.server.detokenizer import Detokenizer
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Tokens of an answer that broke off, made text in one go on the event loop (about 1 ms).
 SKIP_TOKENS = 64
-#: What ``protocol.router.new_request_id`` makes, and nothing else that is likely.
-_ROUTERS_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass
@@ -169,7 +167,7 @@ def _engine_id(request_id: str) -> str:
 
     A router's ids are its own, and it asks again under the same one. Two clients may well call theirs ``1``.
     """
-    return request_id if _ROUTERS_ID.fullmatch(request_id) else secrets.token_hex(16)
+    return request_id if is_request_id(request_id) else secrets.token_hex(16)
 
 
 def _seed(request: Request, remote: KVTransferParams | None) -> int:
