@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from baton.admin_client import AdminClient, AdminError
+from baton.admin_client import AdminClient, AdminError, named
 from baton.requests_command import warn_of_silent
-from baton.short_ids import resolve
+from protocol.ids import request_of
 
 if TYPE_CHECKING:
     from baton.settings import AdminSettings
@@ -46,13 +46,12 @@ def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **giv
 
 def _by_id(client: AdminClient, ids: tuple[str, ...]) -> list[str]:
     """All ids are understood before the first request is ended."""
-    live = [str(request["id"]) for request in client.requests()]
-    chosen = dict.fromkeys(resolve(given, live, "live request") for given in ids)
+    live = client.requests()
+    chosen = dict.fromkeys(named(request_of(given), live, "live request") for given in ids)
     return [request_id for each in chosen for request_id in client.abort(each)]
 
 
 def _matching(client: AdminClient, wanted: dict[str, Any]) -> list[str]:
     if "worker" in wanted:
-        known = [str(worker["id"]) for worker in client.workers()]
-        wanted = {**wanted, "worker": resolve(wanted["worker"], known, "worker")}
+        wanted = {**wanted, "worker": named(wanted["worker"], client.workers(), "worker")}
     return client.abort_matching(wanted)

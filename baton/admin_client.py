@@ -11,8 +11,10 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from protocol.ids import IdError, resolve
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from baton.settings import AdminSettings
 
@@ -142,6 +144,14 @@ def _error_of(body: bytes) -> tuple[str, str | None]:
         error = json.loads(body)["error"]
         return " ".join(str(error["message"]).split()), error.get("code")
     return "", None
+
+
+def named(given: str, rows: Iterable[Mapping[str, Any]], what: str) -> str:
+    """The id of the one listed row that is meant; AdminError when none is, or not one."""
+    try:
+        return resolve(given, (str(row["id"]) for row in rows), what)
+    except IdError as error:
+        raise AdminError(str(error)) from None
 
 
 def _snapshot(data: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 from typing import Protocol, TextIO
 
 from baton.output import say
-from baton.short_ids import MIN_SHOWN_CHARS
+from protocol.ids import short
 from protocol.status import Failed, Progress, Ready, Status
 
 
@@ -74,4 +74,4 @@ def status_text(status: Status) -> str:
 
 def as_whom(ready: Ready) -> str:
     """The beginning of a worker's id, by which ``baton drain`` and the lists of workers know it."""
-    return f" as {ready.worker_id[:MIN_SHOWN_CHARS]}" if ready.worker_id else ""
+    return f" as {short(ready.worker_id)}" if ready.worker_id else ""

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from baton.admin_client import AdminClient
-from baton.short_ids import resolve
+from baton.admin_client import AdminClient, named
 
 if TYPE_CHECKING:
     from baton.settings import AdminSettings
@@ -32,6 +31,6 @@ def resume(settings: AdminSettings, worker: str) -> int:
 
 def _tell(settings: AdminSettings, given: str, what: str, outcome: str) -> str:
     client = AdminClient(settings)
-    worker_id = resolve(given, [str(worker["id"]) for worker in client.workers()], "worker")
+    worker_id = named(given, client.workers(), "worker")
     told = client.tell_worker(worker_id, what)
     return f"{worker_id} {outcome}{'' if told else ' (the routers know; the worker cannot be told)'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from baton.short_ids import shorten
+from protocol.ids import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

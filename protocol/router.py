@@ -5,7 +5,9 @@ added has a default.
 
 History
 -------
-1: first version.
+1: first version. The id of a request began with its router's.
+2: it ends with its router's, so that its beginning tells it from all others. A router of version 1 is given up as any
+   other one, but its leases have to run out: workers do not find them by its id any more.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def new_router_id() -> str:
 
 
 def new_request_id(router_id: str) -> str:
-    """An id that no other request has; it begins with its router's."""
-    return router_id + os.urandom(_REST_CHARS // 2).hex()
+    """An id that no other request has. It begins at random (``protocol/ids.py``) and ends with its router's."""
+    return os.urandom(_REST_CHARS // 2).hex() + router_id
 
 
 def is_request_id(text: str) -> bool:
@@ -59,4 +61,4 @@ def is_request_id(text: str) -> bool:
 
 def owner_of(request_id: str) -> str:
     """The id of the router whose request it is; of a router that never was, for what is no request id."""
-    return request_id[:ROUTER_ID_CHARS]
+    return request_id[-ROUTER_ID_CHARS:]

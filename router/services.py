@@ -80,7 +80,7 @@ class Services:
 
     @property
     def router_id(self) -> str:
-        """Who this router is; the ids of its requests begin with it."""
+        """Who this router is; the ids of its requests end with it."""
         return self.peers.router_id
 
     @property

@@ -35,9 +35,9 @@ class KeptLeases:
             self.drop(lease_id)
         return bool(lease_ids)
 
-    def drop_all(self, prefix: str) -> int:
-        """Drop what is held for requests whose id begins with ``prefix``; how many leases that were."""
-        lease_ids = self._engine.leases_with(prefix)
+    def drop_all(self, suffix: str) -> int:
+        """Drop what is held for requests whose id ends with ``suffix``; how many leases that were."""
+        lease_ids = self._engine.leases_with(suffix)
         for lease_id in lease_ids:
             self.drop(lease_id)
         return len(lease_ids)

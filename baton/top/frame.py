@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from baton.short_ids import shorten
 from baton.tables import NOTHING, duration, table, text, worker_state
+from protocol.ids import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi import FastAPI
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted_router import TOKEN, ScriptedRouter, request, serving, worker
 
-from baton.admin_client import AdminError
 from baton.cli import main
-from baton.short_ids import resolve, shorten
 from baton.tables import REQUEST_COLUMNS, request_rows, worker_rows
 from protocol.worker import Role
 from router.admin import admin_router
@@ -116,9 +112,17 @@ def test_abort_takes_a_prefix_and_prints_the_id(router: ScriptedRouter, capsys: 
     assert router.posts == [("/admin/requests/aaaa999911112222/abort", None)]
 
 
+@pytest.mark.parametrize("answer", ["chatcmpl-aaaa999911112222", "cmpl-aaaa9999"])
+def test_a_request_may_be_called_as_its_answer_is(answer: str, router: ScriptedRouter, capsys: Capture) -> None:
+    assert main(["abort", answer]) == 0
+    assert router.posts == [("/admin/requests/aaaa999911112222/abort", None)]
+
+
 def test_nothing_is_aborted_when_one_id_is_unclear(router: ScriptedRouter, capsys: Capture) -> None:
-    assert "'aaaa' is the beginning of 2 live requests' ids" in complaint(["abort", "aaaa9", "aaaa"], capsys)
-    assert "no live request has an id that begins with 'b'" in complaint(["abort", "b"], capsys)
+    unclear = complaint(["abort", "aaaa9", "aaaa"], capsys)
+    assert "'aaaa' is the beginning of 2 live requests' ids: aaaa0000, aaaa9999; give more of it" in unclear
+    assert "no live request has an id that begins with 'bbbb'" in complaint(["abort", "bbbb"], capsys)
+    assert "'aaa' is too short for the id of a live request" in complaint(["abort", "aaa"], capsys)
     assert router.posts == []
 
 
@@ -146,20 +150,20 @@ def test_wrong_usage_ends_nothing(arguments: list[str], router: ScriptedRouter, 
 
 @pytest.mark.parametrize("what", ["drain", "resume"])
 def test_drain_and_resume(what: str, router: ScriptedRouter, capsys: Capture) -> None:
-    assert main([what, "dec"]) == 0
+    assert main([what, "deco"]) == 0
     assert capsys.readouterr().out.startswith("decode-worker-1 ")
     assert router.posts == [("/admin/workers/decode-worker-1/" + what, None)]
 
 
 def test_a_worker_that_cannot_be_told(router: ScriptedRouter, capsys: Capture) -> None:
     router.can_tell = False
-    assert main(["drain", "dec"]) == 0
+    assert main(["drain", "deco"]) == 0
     assert "the routers know" in capsys.readouterr().out
 
 
 def test_a_router_that_cannot_drain(router: ScriptedRouter, capsys: Capture) -> None:
     router.can_drain = False
-    assert "has no /admin/workers/decode-worker-1/drain" in complaint(["drain", "dec"], capsys)
+    assert "has no /admin/workers/decode-worker-1/drain" in complaint(["drain", "deco"], capsys)
 
 
 def test_a_wrong_token(router: ScriptedRouter, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,28 +196,3 @@ def test_clients_cannot_steer_the_terminal() -> None:
 
 def test_a_worker_that_is_down_is_down_first() -> None:
     assert worker_rows([worker("w", healthy=False, draining=True)])[0][2] == "down"
-
-
-_IDS = st.text("ab", min_size=1, max_size=14)
-
-
-@given(st.sets(_IDS | _IDS.map("x://{}".format) | _IDS.map("y://{}".format), min_size=1))
-def test_what_is_shown_of_an_id_is_understood(ids: set[str]) -> None:
-    for full, shown in shorten(ids).items():
-        assert resolve(shown, ids, "request") == full
-
-
-def test_a_url_is_told_by_its_address() -> None:
-    urls = ["http://127.0.0.1:80", "http://127.0.0.1:8000", "https://d.example.org/base"]
-    assert sorted(shorten(urls).values()) == [
-        "127.0.0.1:80",
-        "127.0.0.1:8000",
-        "d.example.org/base",
-    ]
-    assert resolve("127.0.0.1:80", urls, "worker") == urls[0]
-    assert resolve("d.ex", urls, "worker") == urls[2]
-
-
-def test_an_empty_id_is_nobodys() -> None:
-    with pytest.raises(AdminError, match="no worker"):
-        resolve("", ["only"], "worker")

@@ -19,7 +19,7 @@ def granted(**requests: str) -> Grants:
 def test_the_leases_of_a_request_come_oldest_first_and_leave_in_any_order() -> None:
     grants = granted(l0="aa", l1="ab", l2="aa", l3="aa")
     assert (grants.of("aa"), grants.of("ab"), grants.of("a")) == (["l0", "l2", "l3"], ["l1"], [])
-    assert sorted(grants.starting_with("a")) == ["l0", "l1", "l2", "l3"]
+    assert sorted(grants.ending_with("a")) == ["l0", "l2", "l3"]
     for lease_id in ("l2", "l2", "never"):
         grants.remove(lease_id)
         grants.check()
@@ -27,7 +27,7 @@ def test_the_leases_of_a_request_come_oldest_first_and_leave_in_any_order() -> N
     for lease_id in ("l3", "l0", "l1"):
         grants.remove(lease_id)
         grants.check()
-    assert grants.starting_with("") == []
+    assert grants.ending_with("") == []
 
 
 def test_nothing_stays_of_requests_that_have_no_lease_any_more() -> None:

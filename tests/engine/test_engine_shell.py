@@ -25,7 +25,7 @@ from workers.engine.api import (
     TokenOutput,
 )
 from workers.engine.engine import AsyncEngine
-from workers.engine.gone import MAX_PREFIXES, GonePrefixes
+from workers.engine.gone import MAX_SUFFIXES, GoneSuffixes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 
 if TYPE_CHECKING:
@@ -393,29 +393,29 @@ async def test_abort_by_id_is_told_to_the_caller() -> None:
     assert world.pinned == 0
 
 
-async def test_all_of_a_prefix_are_aborted_in_whatever_state() -> None:
+async def test_all_of_a_suffix_are_aborted_in_whatever_state() -> None:
     world = World(max_num_seqs=2)
-    leased = await world.hand_off("dead-leased", PROMPT)
-    reading = await world.reading("dead-reading")
+    leased = await world.hand_off("leased-dead", PROMPT)
+    reading = await world.reading("reading-dead")
     world.link.auto = False
-    running = world.submit(request("dead-running", PROMPT))
-    waiting = world.submit(request("dead-waiting", PROMPT))
-    connecting = world.submit(remote_request("dead-connecting", PROMPT))
-    other = world.submit(request("other-dead", PROMPT))
+    running = world.submit(request("running-dead", PROMPT))
+    waiting = world.submit(request("waiting-dead", PROMPT))
+    connecting = world.submit(remote_request("connecting-dead", PROMPT))
+    other = world.submit(request("dead-other", PROMPT))
     await turns()
-    assert world.engine.abort_all("dead-") == 4
+    assert world.engine.abort_all("-dead") == 4
     for stream in (reading, running, waiting, connecting):
         with pytest.raises(AbortedError):
             await anext(stream)
-    assert world.engine.leases_with("dead-") == [leased.lease_id]
-    assert world.engine.leases_with("other") == world.engine.leases_with("ead") == []
+    assert world.engine.leases_with("-dead") == [leased.lease_id]
+    assert world.engine.leases_with("other") == world.engine.leases_with("dea") == []
     assert world.engine.end_lease(leased.lease_id)
     assert isinstance(world.link.sent[-1], CancelRead)
     world.link.read("cancelled")
     world.link.auto = True
     world.link.finish()
     assert len(await collect(other)) == 4
-    assert world.engine.abort_all("dead-") == 0
+    assert world.engine.abort_all("-dead") == 0
     await turns()
     world.engine.check()
     assert (world.pinned, world.engine.stats().pool.leased) == (0, 0)
@@ -423,35 +423,35 @@ async def test_all_of_a_prefix_are_aborted_in_whatever_state() -> None:
 
 async def test_a_request_that_comes_after_its_sender_was_given_up_is_aborted_for_a_while() -> None:
     world = World()
-    assert world.engine.abort_all("dead-") == 0
-    late = world.submit(request("dead-late", PROMPT, 1, hand_off=True))
+    assert world.engine.abort_all("-dead") == 0
+    late = world.submit(request("late-dead", PROMPT, 1, hand_off=True))
     with pytest.raises(AbortedError):
         await anext(late)
     assert not world.link.sent
     assert len(await collect(world.submit(request("other", PROMPT)))) == 4
     world.now_s = REFUSE_GONE_S - 0.001
     with pytest.raises(AbortedError):
-        await anext(world.submit(request("dead-later", PROMPT)))
+        await anext(world.submit(request("later-dead", PROMPT)))
     world.now_s = REFUSE_GONE_S
-    assert len(await collect(world.submit(request("dead-and-back", PROMPT)))) == 4
+    assert len(await collect(world.submit(request("and-back-dead", PROMPT)))) == 4
 
 
-def test_prefixes_are_forgotten_when_their_time_is_over_or_there_are_too_many() -> None:
+def test_suffixes_are_forgotten_when_their_time_is_over_or_there_are_too_many() -> None:
     now_s = 0.0
-    gone = GonePrefixes(lambda: now_s, keep_s=10)
+    gone = GoneSuffixes(lambda: now_s, keep_s=10)
     gone.note("a")
     now_s = 9.0
     gone.note("b")
-    assert gone.covers("a1") and gone.covers("b1") and not gone.covers("c1")
+    assert gone.covers("1a") and gone.covers("1b") and not gone.covers("1c")
     gone.note("a")
     now_s = 18.0
-    assert gone.covers("a1"), "it was given up again later"
+    assert gone.covers("1a"), "it was given up again later"
     now_s = 19.0
-    assert not gone.covers("a1") and not gone.covers("b1") and len(gone) == 0
-    for number in range(MAX_PREFIXES + 1):
-        gone.note(f"{number}-")
-    assert len(gone) == MAX_PREFIXES
-    assert not gone.covers("0-x") and gone.covers("1-x") and gone.covers(f"{MAX_PREFIXES}-x")
+    assert not gone.covers("1a") and not gone.covers("1b") and len(gone) == 0
+    for number in range(MAX_SUFFIXES + 1):
+        gone.note(f"-{number}")
+    assert len(gone) == MAX_SUFFIXES
+    assert not gone.covers("x-0") and gone.covers("x-1") and gone.covers(f"x-{MAX_SUFFIXES}")
 
 
 # --- reads and leases --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
 
 
 async def ask(worker: Front, router_id: str, number: int, **more: Any) -> Any:
-    headers = {"x-request-id": f"{router_id}{number:020x}"}
+    headers = {"x-request-id": f"{number:020x}{router_id}"}
     return await worker.http.post("/v1/completions", json=completion(**more), headers=headers)
 
 
@@ -45,7 +45,7 @@ async def test_its_sequences_end_and_nobody_elses() -> None:
         for _ in worker.engine.script:
             worker.engine.gate.release()
         assert (await asked[1]).status_code == 200
-        assert worker.engine.aborted == [f"{DEAD}{7:020x}"]
+        assert worker.engine.aborted == [f"{7:020x}{DEAD}"]
 
 
 async def test_a_lease_that_is_being_granted_is_not_handed_over() -> None:

@@ -159,8 +159,8 @@ class ScriptedEngine:
         self._tell()
         return True
 
-    def abort_all(self, prefix: str) -> int:
-        return sum(self.abort(request_id) for request_id in [*self.running] if request_id.startswith(prefix))
+    def abort_all(self, suffix: str) -> int:
+        return sum(self.abort(request_id) for request_id in [*self.running] if request_id.endswith(suffix))
 
     def end_lease(self, lease_id: str) -> bool:
         there = self.leases.pop(lease_id, None) is not None
@@ -173,8 +173,8 @@ class ScriptedEngine:
     def leases_of(self, request_id: str) -> list[str]:
         return [lease_id for lease_id, owner in self.leases.items() if owner == request_id]
 
-    def leases_with(self, prefix: str) -> list[str]:
-        return [lease_id for lease_id, owner in self.leases.items() if owner.startswith(prefix)]
+    def leases_with(self, suffix: str) -> list[str]:
+        return [lease_id for lease_id, owner in self.leases.items() if owner.endswith(suffix)]
 
     def load(self) -> WorkerLoad:
         return WorkerLoad(running=len(self.running), leases=len(self.leases), draining=self.draining)
@@ -240,8 +240,8 @@ class RecordingLeases:
             self.drop(lease_id)
         return bool(lease_ids)
 
-    def drop_all(self, prefix: str) -> int:
-        lease_ids = self.engine.leases_with(prefix)
+    def drop_all(self, suffix: str) -> int:
+        lease_ids = self.engine.leases_with(suffix)
         for lease_id in lease_ids:
             self.drop(lease_id)
         return len(lease_ids)

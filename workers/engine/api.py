@@ -174,8 +174,8 @@ class Engine(Protocol):
     def abort(self, request_id: str) -> bool:
         """Stop the sequence wherever it is and free its blocks; False if there is none."""
 
-    def abort_all(self, prefix: str) -> int:
-        """The same for all sequences whose request id begins with ``prefix``; how many there were.
+    def abort_all(self, suffix: str) -> int:
+        """The same for all sequences whose request id ends with ``suffix``; how many there were.
 
         Their sender is gone: a request of such an id that comes in the next moments was on its way, and is answered
         AbortedError (``protocol.router.REFUSE_GONE_S``).
@@ -193,8 +193,8 @@ class Engine(Protocol):
         A sequence that was handed off is found here from the turn on in which ``abort`` no longer finds it.
         """
 
-    def leases_with(self, prefix: str) -> list[str]:
-        """The same for all requests whose id begins with ``prefix``."""
+    def leases_with(self, suffix: str) -> list[str]:
+        """The same for all requests whose id ends with ``suffix``."""
 
     def load(self) -> WorkerLoad:
         """How busy it is now."""

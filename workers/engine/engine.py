@@ -24,7 +24,7 @@ from workers.engine.api import (
 )
 from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
-from workers.engine.gone import GonePrefixes
+from workers.engine.gone import GoneSuffixes
 from workers.engine.handshakes import Handshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 from workers.engine.scheduler import Scheduler
@@ -72,7 +72,7 @@ class AsyncEngine:
         call_later = call_later or self._loop.call_later
         self._step_timers = AnswerTimers(config.step_timeout_s, call_later, self._on_step_timeout)
         self._read_timers = AnswerTimers(config.read_timeout_s, call_later, self._on_read_timeout)
-        self._gone = GonePrefixes(clock or self._loop.time)
+        self._gone = GoneSuffixes(clock or self._loop.time)
         self._streams: dict[int, QueuedTokens] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False
@@ -128,10 +128,10 @@ class AsyncEngine:
         self._pump()
         return True
 
-    def abort_all(self, prefix: str) -> int:
-        """End the sequences of all requests whose id begins with ``prefix``, late ones too; see ``api.Engine``."""
-        self._gone.note(prefix)
-        num_ended = sum(self._abort(request_id) for request_id in self._scheduler.requests_with(prefix))
+    def abort_all(self, suffix: str) -> int:
+        """End the sequences of all requests whose id ends with ``suffix``, late ones too; see ``api.Engine``."""
+        self._gone.note(suffix)
+        num_ended = sum(self._abort(request_id) for request_id in self._scheduler.requests_with(suffix))
         if num_ended:
             self._pump()
         return num_ended
@@ -163,9 +163,9 @@ class AsyncEngine:
         """The leases granted for the request that have not ended; see ``api.Engine``."""
         return self._scheduler.leases_of(request_id)
 
-    def leases_with(self, prefix: str) -> list[str]:
-        """The same for all requests whose id begins with ``prefix``."""
-        return self._scheduler.leases_with(prefix)
+    def leases_with(self, suffix: str) -> list[str]:
+        """The same for all requests whose id ends with ``suffix``."""
+        return self._scheduler.leases_with(suffix)
 
     def load(self) -> WorkerLoad:
         """How busy it is now."""

@@ -1,4 +1,4 @@
-"""Prefixes of request ids of which nothing is taken for a while: what was under way when their sender was given up."""
+"""Suffixes of request ids of which nothing is taken for a while: what was under way when their sender was given up."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: So many at once; the oldest is forgotten first.
-MAX_PREFIXES = 256
+MAX_SUFFIXES = 256
 
 
-class GonePrefixes:
+class GoneSuffixes:
     """``clock`` gives seconds and never goes back."""
 
     def __init__(self, clock: Callable[[], float], keep_s: float = REFUSE_GONE_S) -> None:
@@ -24,20 +24,20 @@ class GonePrefixes:
     def __len__(self) -> int:
         return len(self._until)
 
-    def note(self, prefix: str) -> None:
+    def note(self, suffix: str) -> None:
         """Its sender is gone as of now."""
-        self._until.pop(prefix, None)
+        self._until.pop(suffix, None)
         self._forget()
-        if len(self._until) >= MAX_PREFIXES:
+        if len(self._until) >= MAX_SUFFIXES:
             del self._until[next(iter(self._until))]
-        self._until[prefix] = self._clock() + self._keep_s
+        self._until[suffix] = self._clock() + self._keep_s
 
     def covers(self, request_id: str) -> bool:
         """A request of that id comes too late."""
         if not self._until:
             return False
         self._forget()
-        return any(request_id.startswith(prefix) for prefix in self._until)
+        return any(request_id.endswith(suffix) for suffix in self._until)
 
     def _forget(self) -> None:
         """Those whose time is over; they are in order."""

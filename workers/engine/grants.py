@@ -49,12 +49,12 @@ class Grants:
         """The leases of one request, oldest first."""
         return list(self._by_request.get(request_id, ()))
 
-    def starting_with(self, prefix: str) -> list[str]:
-        """The leases of all requests whose id begins with ``prefix``. O(requests with leases)."""
+    def ending_with(self, suffix: str) -> list[str]:
+        """The leases of all requests whose id ends with ``suffix``. O(requests with leases)."""
         return [
             lease_id
             for request_id, lease_ids in self._by_request.items()
-            if request_id.startswith(prefix)
+            if request_id.endswith(suffix)
             for lease_id in lease_ids
         ]
 

@@ -128,9 +128,9 @@ class Scheduler:
         else:
             self.board.leave(seq, Event.ABORT)
 
-    def requests_with(self, prefix: str) -> list[str]:
-        """The request ids that begin with ``prefix`` and that ``abort`` would find. O(sequences)."""
-        return [request_id for request_id in self._roster.by_request if request_id.startswith(prefix)]
+    def requests_with(self, suffix: str) -> list[str]:
+        """The request ids that end with ``suffix`` and that ``abort`` would find. O(sequences)."""
+        return [request_id for request_id in self._roster.by_request if request_id.endswith(suffix)]
 
     # --- steps and reads ----------------------------------------------------------------------------------------
 
@@ -268,9 +268,9 @@ class Scheduler:
         """The leases granted for the request that still hold blocks, oldest first."""
         return self.board.grants.of(request_id)
 
-    def leases_with(self, prefix: str) -> list[str]:
-        """The leases that hold blocks of requests whose id begins with ``prefix``. O(leases)."""
-        return self.board.grants.starting_with(prefix)
+    def leases_with(self, suffix: str) -> list[str]:
+        """The leases that hold blocks of requests whose id ends with ``suffix``. O(leases)."""
+        return self.board.grants.ending_with(suffix)
 
     def drain_read_leases(self) -> list[str]:
         """Leases that ``schedule`` ended since the last call because this engine itself was their reader."""

@@ -54,7 +54,7 @@ def internal_pages(
 
     An abort ends the request's sequence wherever it is, and the leases of what was handed off already: whoever asks
     has not read the answer that names them. ``{"aborted": false}`` when there is nothing (any more).
-    ``gone`` does this for all requests whose id begins with that router id (12 hex digits, or it is a 400): the router
+    ``gone`` does this for all requests whose id ends with that router id (12 hex digits, or it is a 400): the router
     is dead, so nobody reads their answers. ``{"aborted": n, "leases": m}``; it may be repeated.
     ``drain`` begins draining; the process stays until it is told to leave. ``resume`` takes work again; False when the
     process has been told to leave: 409. Both may be repeated. ``peers`` are the remote engines.

@@ -49,8 +49,8 @@ class Leases(Protocol):
     def drop_request(self, request_id: str, but: str = "") -> bool:
         """The same for all that was granted for a request, except ``but``; False if nothing is left of that."""
 
-    def drop_all(self, prefix: str) -> int:
-        """The same for all requests whose id begins with ``prefix``; the number of leases."""
+    def drop_all(self, suffix: str) -> int:
+        """The same for all requests whose id ends with ``suffix``; the number of leases."""
 
 
 class Serving:

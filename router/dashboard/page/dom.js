@@ -23,10 +23,10 @@ export function setLabel(node, text) {
   node.setAttribute("aria-label", text);
 }
 
-// Made-up ids are long and their beginnings differ; an id that somebody chose (or a URL) is shown whole. A request's
-// id begins with its router's, so its end is what tells it from others.
-export const short = (id) => (/^[0-9a-f]{32}$/.test(id) ? id.slice(0, 8) : id);
-export const shortRequest = (id) => (/^[0-9a-f]{32}$/.test(id) ? id.slice(-8) : id);
+// The rule of protocol/ids.py: of every made-up id, a request's too, the first eight characters are shown, and every
+// command takes them. An id that somebody chose (or a URL) is shown whole.
+export const short = (id) => (/^[0-9a-f]{12,}$/.test(id) ? id.slice(0, 8) : id);
+export const shortRequest = short;
 
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";

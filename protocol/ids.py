@@ -1,0 +1,118 @@
+"""Ids of requests, workers, engines and routers as people read and type them. One rule, everywhere: what is shown is
+``short``, and what is taken is the id or any beginning of it, of 4 characters at least, that no other has.
+
+They are random hex from the first digit on, so that eight tell one from all that somebody can see. Of a URL, as workers
+added by URL have for an id, the beginning says nothing: it is shown, and taken, without its scheme. A request may also
+be called as its answer is (``chatcmpl-...``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Characters that are shown of an id.
+SHORT_CHARS = 8
+#: Characters that somebody has to type: with fewer, a slip of the hand too often means another one.
+MIN_CHARS = 4
+#: Ids that are named where a beginning fits several.
+_MAX_NAMED = 8
+#: What the ``id`` of an answer has before the id of its request.
+_ANSWERS = ("chatcmpl-", "cmpl-")
+
+
+class IdError(Exception):
+    """What was typed means no id, or not one. One line for people."""
+
+
+class IdUnknown(IdError):
+    """No id is it or begins with it."""
+
+
+class IdTooShort(IdError):
+    """It is no id, and too little to be taken for the beginning of one."""
+
+
+class IdAmbiguous(IdError):
+    """Several ids begin with it."""
+
+
+def short(full: str) -> str:
+    """What is shown of an id."""
+    return _address(full) or full[:SHORT_CHARS]
+
+
+def shorten(ids: Iterable[str]) -> dict[str, str]:
+    """Each id and what is shown of it in a list of all: ``short``, or more where two begin alike, so that ``resolve``
+    takes it.
+    """
+    every = set(ids)
+    urls = {each for each in every if _address(each)}
+    taken = Counter([*map(_address, urls), *every])
+    shown = {each: _address(each) if taken[_address(each)] == 1 else each for each in urls}
+    known = sorted(every - urls | set(map(_address, urls)))
+    for index, each in enumerate(known):
+        neighbours = known[max(index - 1, 0) : index] + known[index + 1 : index + 2]
+        needed = 1 + max((_common(each, other) for other in neighbours), default=0)
+        if each in every:
+            shown.setdefault(each, each[: max(needed, SHORT_CHARS)])
+    return shown
+
+
+def resolve(given: str, known: Iterable[str], what: str) -> str:
+    """The one known id that is meant. ``what`` they are ids of is for the message. Raises IdError."""
+    ids = list(known)
+    if given in ids:
+        return given
+    addresses = [each for each in ids if given and _address(each) == given]
+    if len(addresses) == 1:
+        return addresses[0]
+    check_length(given, what)
+    return only(given, [each for each in ids if each.startswith(given) or _address(each).startswith(given)], what)
+
+
+def only(given: str, found: Sequence[str], what: str) -> str:
+    """The one id in ``found``, which are all that begin with ``given``. Raises IdError."""
+    if not found:
+        raise IdUnknown(f"no {what} has an id that begins with '{cut(given)}'")
+    if len(found) > 1:
+        named = sorted(shorten(found).values())[:_MAX_NAMED]
+        more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
+        raise IdAmbiguous(
+            f"'{cut(given)}' is the beginning of {len(found)} {what}s' ids: {', '.join(named)}{more}; give more of it"
+        )
+    return found[0]
+
+
+def check_length(given: str, what: str) -> None:
+    """Raises IdTooShort."""
+    if len(given) < MIN_CHARS:
+        raise IdTooShort(f"'{given}' is too short for the id of a {what}: give at least {MIN_CHARS} characters of it")
+
+
+def request_of(given: str) -> str:
+    """The id of a request, or its beginning, out of what may be the id of its answer."""
+    for prefix in _ANSWERS:
+        given = given.removeprefix(prefix)
+    return given
+
+
+def cut(given: str) -> str:
+    """As much of what somebody sent as an error repeats."""
+    return given if len(given) <= 200 else f"{given[:200]}..."
+
+
+def _address(full: str) -> str:
+    """What follows the scheme, if it is a URL."""
+    return full.partition("://")[2]
+
+
+def _common(left: str, right: str) -> int:
+    """Characters that both begin with."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return min(len(left), len(right))

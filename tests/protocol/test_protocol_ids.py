@@ -1,0 +1,63 @@
+"""Ids as people read and type them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.ids import IdAmbiguous, IdTooShort, IdUnknown, request_of, resolve, short, shorten
+from protocol.router import new_request_id, new_router_id, owner_of
+
+_IDS = st.text("ab", min_size=4, max_size=14)
+
+
+def test_requests_of_one_router_differ_in_what_is_shown() -> None:
+    router_id = new_router_id()
+    ids = [new_request_id(router_id) for _ in range(200)]
+    assert len({short(each) for each in ids}) == len(ids)
+    assert all(len(short(each)) == 8 and each.startswith(short(each)) and owner_of(each) == router_id for each in ids)
+
+
+@given(st.sets(_IDS | _IDS.map("x://{}".format) | _IDS.map("y://{}".format), min_size=1))
+def test_what_is_shown_of_an_id_is_understood(ids: set[str]) -> None:
+    for full, shown in shorten(ids).items():
+        assert resolve(shown, ids, "request") == full
+
+
+def test_a_url_is_told_by_its_address() -> None:
+    urls = ["http://127.0.0.1:80", "http://127.0.0.1:8000", "https://d.example.org/base"]
+    assert (
+        sorted(shorten(urls).values())
+        == sorted(map(short, urls))
+        == [
+            "127.0.0.1:80",
+            "127.0.0.1:8000",
+            "d.example.org/base",
+        ]
+    )
+    assert resolve("127.0.0.1:80", urls, "worker") == urls[0]
+    assert resolve("d.ex", urls, "worker") == urls[2]
+
+
+def test_who_is_not_meant() -> None:
+    many = [f"abcd{number:04}ffff" for number in range(20)]
+    with pytest.raises(IdTooShort, match="'abc' is too short for the id of a worker: give at least 4"):
+        resolve("abc", ["abcd"], "worker")
+    with pytest.raises(IdTooShort):
+        resolve("", ["only"], "worker")
+    with pytest.raises(IdUnknown, match="no worker has an id that begins with 'bcde'"):
+        resolve("bcde", ["abcde"], "worker")
+    with pytest.raises(
+        IdAmbiguous, match=r"beginning of 20 workers' ids: abcd0000, .*, abcd0007 and 12 more; give more"
+    ):
+        resolve("abcd", many, "worker")
+    with pytest.raises(IdUnknown) as refused:
+        resolve("x" * 10**6, many, "worker")
+    assert len(str(refused.value)) < 300
+    assert resolve("abc", ["abc", "abcd"], "worker") == "abc", "a whole id of any length is one"
+
+
+@pytest.mark.parametrize("called", ["chatcmpl-ab12cd34", "cmpl-ab12cd34", "ab12cd34"])
+def test_a_request_may_be_called_as_its_answer_is(called: str) -> None:
+    assert request_of(called) == "ab12cd34"
