@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until the thread goes on after a bug: well below the usual duration of a lease.
 RESTART_S = 0.5
+#: Engines whose leases cannot be renewed that are complained about; more would only fill the log.
+MAX_COMPLAINTS = 100
 
 
 class LeaseSettings(Protocol):
@@ -71,6 +73,8 @@ class LeaseClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
         self._silent = False
+        #: Engines whose leases the store refuses to renew although it answers.
+        self._refused: set[str] = set()
         #: Every key exists from the start and is changed by one thread only, so that reading needs no lock.
         self._counts = {f"answered_{state}": 0 for state in LeaseState} | {
             "tracked": 0,
@@ -193,14 +197,16 @@ class LeaseClient:
             try:
                 self._ask(work)
             except LeaseStoreUnreachableError as error:
-                self._note_failure(works[index:], error)
+                self._note_silence(error)
+                self._put_off(works[index:])
                 return
             except LeaseStoreError as error:  # this engine's keys are broken, another's may not be
-                self._note_failure([work], error)
-            except Exception as error:
+                self._note_refusal(work.engine_id, error)
+                self._put_off([work])
+            except Exception:
                 logger.exception("the leases of engine %s met a bug; they are tried again", work.engine_id)
                 self._counts["bug"] += 1
-                self._note_failure([work], error)
+                self._put_off([work])
 
     def _ask(self, work: EngineWork) -> None:
         if work.release:
@@ -217,16 +223,26 @@ class LeaseClient:
                 over = self._book.answered(work.engine_id, answers, sent_ms, self._clock())
             self._tell(over)
         self._silent = False
+        self._refused.discard(work.engine_id)
 
-    def _note_failure(self, works: list[EngineWork], error: Exception) -> None:
+    def _put_off(self, works: list[EngineWork]) -> None:
         with self._changed:
             now_ms = self._clock()
             over = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]
         self._tell(over)
         self._counts["store_error"] += 1
+
+    def _note_silence(self, error: LeaseStoreError) -> None:
+        """One line until it answers again."""
         if not self._silent:
             logger.warning("the lease store does not answer, leases cannot be renewed: %s", error)
         self._silent = True
+
+    def _note_refusal(self, engine_id: str, error: LeaseStoreError) -> None:
+        """One line until the leases of this engine can be renewed again, whatever becomes of the others' meanwhile."""
+        if engine_id not in self._refused and len(self._refused) < MAX_COMPLAINTS:
+            self._refused.add(engine_id)
+            logger.warning("the leases of engine %s cannot be renewed: %s", engine_id, error)
 
     def _tell(self, over: list[Over]) -> None:
         assert self._loop is not None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from leases.store import LeaseState, LeaseStoreError
+from leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 from protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from leases.store import LeaseStatus, LeaseStore
+
+logger = logging.getLogger(__name__)
 
 
 class LeaseView(BaseModel):
@@ -26,6 +30,14 @@ class LeaseView(BaseModel):
     request_id: str | None = Field(description="Which keeps it; null: it is over, or its router did not answer.")
 
 
+@dataclass(frozen=True)
+class Listed:
+    """The leases of some engines, and the engines whose leases could not be read."""
+
+    leases: list[LeaseView] = field(default_factory=list)
+    unreadable_engines: list[str] = field(default_factory=list)
+
+
 class LeaseListing:
     """Reads a lease store from threads, since its methods block."""
 
@@ -33,25 +45,36 @@ class LeaseListing:
         self._store = store
 
     async def held(self, engine_id: str) -> list[LeaseStatus]:
-        """See ``LeaseStore.held``; raises UnavailableError when the store does not answer."""
+        """See ``LeaseStore.held``. Raises UnavailableError when the store does not answer, LeaseStoreError when what it
+        has of this engine cannot be read: somebody else has written under the engine's key.
+        """
         try:
             return await asyncio.to_thread(self._store.held, engine_id)
-        except LeaseStoreError as error:
+        except LeaseStoreUnreachableError as error:
             raise UnavailableError(f"The lease store does not answer: {error}", code="lease_store") from None
         except ValueError:
             return []
 
 
-async def view_leases(keepers: Mapping[str, str], listing: LeaseListing, engine_ids: Sequence[str]) -> list[LeaseView]:
-    """All leases of these engines. ``keepers``: request ids by lease id."""
-    return [
-        LeaseView(
-            lease_id=lease.lease_id,
-            engine_id=engine_id,
-            state=lease.state,
-            remaining_ms=lease.remaining_ms,
-            request_id=keepers.get(lease.lease_id),
-        )
-        for engine_id in engine_ids
-        for lease in await listing.held(engine_id)
-    ]
+async def view_leases(keepers: Mapping[str, str], listing: LeaseListing, engine_ids: Sequence[str]) -> Listed:
+    """All leases of these engines. ``keepers``: request ids by lease id. Raises UnavailableError."""
+    listed = Listed()
+    for engine_id in engine_ids:
+        try:
+            held = await listing.held(engine_id)
+        except LeaseStoreError as error:
+            logger.warning("the leases of engine %s cannot be listed: %s", engine_id, error)
+            listed.unreadable_engines.append(engine_id)
+        else:
+            listed.leases.extend(_view(engine_id, lease, keepers) for lease in held)
+    return listed
+
+
+def _view(engine_id: str, lease: LeaseStatus, keepers: Mapping[str, str]) -> LeaseView:
+    return LeaseView(
+        lease_id=lease.lease_id,
+        engine_id=engine_id,
+        state=lease.state,
+        remaining_ms=lease.remaining_ms,
+        request_id=keepers.get(lease.lease_id),
+    )

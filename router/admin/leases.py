@@ -20,6 +20,9 @@ class LeaseList(OfAll):
     """Leases."""
 
     leases: list[LeaseView]
+    unreadable_engines: list[str] = Field(
+        description="Ids of the engines whose leases are missing: Redis holds something else under their keys."
+    )
 
 
 def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
@@ -34,6 +37,11 @@ def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
         keepers: dict[str, str] = {}
         for answer in (own_keepers(services), *heard.answers):
             keepers |= answer.keepers
-        return LeaseList(leases=await view_leases(keepers, listing, engines), unreachable_routers=heard.unreachable)
+        listed = await view_leases(keepers, listing, engines)
+        return LeaseList(
+            leases=listed.leases,
+            unreadable_engines=listed.unreadable_engines,
+            unreachable_routers=heard.unreachable,
+        )
 
     return api
