@@ -1,7 +1,17 @@
-"""``python -m baton``."""
+"""``python -m baton``, and the command ``baton``."""
 
 import sys
 
-from baton.cli import main
+from baton.safe_path import forget_current_directory
 
-sys.exit(main())
+
+def main() -> int:
+    """The command line; returns the exit code."""
+    forget_current_directory()
+    from baton import cli
+
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

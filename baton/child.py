@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any
 import msgspec
 
 from baton.parent_death import die_with_parent
+from protocol.interpreter import python, with_import_path
 from protocol.status import Failed, Progress, Ready, Status, decode
 
-#: Runs this same interpreter and package, whatever is first on PATH.
-COMMAND = (sys.executable, "-m", "baton")
+#: Runs this same interpreter and package, whatever is first on PATH and in the current directory.
+COMMAND = python("baton")
 #: How much of the end of a log is searched for its last line.
 LOG_TAIL_BYTES = 8192
 #: Pipe and process end together, in any order. This bounds how long the one is waited for after the other: a pipe
@@ -160,7 +160,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=dict(self._spec.environ),
+                env=with_import_path(self._spec.environ),
                 pass_fds=(status_fd,),
                 start_new_session=True,
                 preexec_fn=die_with_parent(),

@@ -8,5 +8,6 @@
 ``status``     what a process tells the one that started it
 ``settings``   what every process can be told (``addresses`` checks some of it)
 ``log``        what a line of any process's log looks like
+``interpreter`` how one of our processes starts another
 ``steps``      what the scheduler tells its ranks, and what they answer
 """

@@ -1,4 +1,4 @@
-"""Fixtures that several areas share: a real Redis of our own, and free ports."""
+"""Fixtures that several areas share: a real Redis, free ports, a folder that nobody should import from."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from baton.embedded_redis import EmbeddedRedis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # How fast examples are made depends on who else uses the machine, not on the code under test.
 settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,3 +48,28 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A folder with files that are called as modules of ours and of others are. When one is executed, that is named in
+    ``SPRUNG`` in the same folder.
+    """
+    folder = tmp_path / "trap"
+    names = [
+        "protocol",
+        "leases",
+        "registry",
+        "router",
+        "demo",
+        "click",
+        "pathlib",
+        "redis",
+        "uvicorn",
+        "torch",
+        "nixl",
+    ]
+    for path in (*(f"{name}.py" for name in names), "workers/__init__.py"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(f"open({str(folder / 'SPRUNG')!r}, 'a').write({path!r} + chr(10))\n")
+    return folder

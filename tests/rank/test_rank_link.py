@@ -32,6 +32,7 @@ from protocol.steps import (
 )
 from workers.rank import frames
 from workers.rank.errors import FrameError, RankDeadError, RankStartError
+from workers.rank.launch import launch
 from workers.rank.link import RankLink
 from workers.rank.spec import RankSpec
 
@@ -94,6 +95,32 @@ async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path
     await link.stop()
     assert gone(link.pid)
     assert not listener.death.done(), "a stopped rank did not die"
+
+
+async def test_nothing_in_the_current_directory_is_run(
+    folder_of: Callable[[str], Path], trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trap / "model").symlink_to(folder_of("llama"))
+    monkeypatch.chdir(trap)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
+    link = await Listener().start(spec_of("model"))
+    link.kill()
+    await link.stop()
+    assert not (trap / "SPRUNG").exists()
+
+
+async def test_ucx_finds_no_settings_in_the_current_directory(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trap)
+    process, (_, writer) = await launch(spec_of("/nowhere"), ENVIRON)
+    writer.close()
+    here = current_directory(process.pid)
+    process.kill()
+    await process.wait()
+    assert here == Path("/")
+
+
+def current_directory(pid: int) -> Path:
+    return Path(f"/proc/{pid}/cwd").readlink()
 
 
 @pytest.mark.parametrize("how", ["step", "kill"])

@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from protocol.interpreter import python, with_import_path
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -18,36 +19,48 @@ if TYPE_CHECKING:
 
     from workers.rank.spec import RankSpec
 
-_ROOT = str(Path(__file__).parents[2])
+#: Where models from the hub are kept: may be relative to our current directory, which is not the rank's.
+_CACHES = ("HF_HOME", "HF_HUB_CACHE")
 
 
 async def launch(
     spec: RankSpec, environ: Mapping[str, str]
 ) -> tuple[Process, tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """The process and our end of its connection. ``environ`` is added to our own."""
-    # Found again however we were: from a checkout, an archive or an installed package.
-    path = os.pathsep.join(filter(None, [_ROOT, environ.get("PYTHONPATH", os.environ.get("PYTHONPATH"))]))
     ours, theirs = socket.socketpair()
     with theirs:
         streams = await _connect(ours)
-        arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
+        arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(_anywhere(spec)).decode()]
         try:
             # Last: there is nothing to await, and so nothing to be cancelled in, once there is a process.
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "workers.rank.main", *arguments),
+                *python("workers.rank.main"),
+                *arguments,
+                # UCX would read a ``ucx.conf`` in the current directory, which may name libraries to load.
+                cwd=os.sep,
                 stdin=asyncio.subprocess.DEVNULL,
                 # Libraries print; our own standard output may be read by somebody.
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 # Ctrl-C reaches the whole process group, also while Python is still starting there.
                 preexec_fn=_ignore_interrupts,
-                env={**os.environ, **environ, "PYTHONPATH": path},
+                env=with_import_path(_absolute_caches({**os.environ, **environ})),
             )
         except BaseException:
             streams[1].close()
             raise
     return process, streams
+
+
+def _anywhere(spec: RankSpec) -> RankSpec:
+    """The same model, whatever the current directory is."""
+    folder = Path(spec.model).expanduser()
+    return msgspec.structs.replace(spec, model=str(folder.absolute())) if folder.exists() else spec
+
+
+def _absolute_caches(environ: Mapping[str, str]) -> dict[str, str]:
+    caches = {key: str(Path(environ[key]).expanduser().absolute()) for key in _CACHES if environ.get(key)}
+    return {**environ, **caches}
 
 
 def _ignore_interrupts() -> None:

@@ -1,0 +1,22 @@
+"""Keeps ``baton`` itself from executing files of the current directory, as ``protocol/interpreter.py`` does for what it
+starts.
+
+``python -m baton`` has that directory first in ``sys.path``, and so has any Python where ``PYTHONPATH`` has an empty
+entry. Nothing is imported here but what Python has imported before: even ``pathlib`` might be a file of the user's.
+"""
+
+# ruff: noqa: PTH109, PTH120
+
+import os
+import sys
+
+
+def forget_current_directory() -> None:
+    """Import nothing from there any more, unless it holds this package or ``PYTHONPATH`` names it in full."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        here = ""
+    package = os.path.dirname(os.path.dirname(__file__))
+    if here != package and (not here or here not in os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]

@@ -1,0 +1,65 @@
+"""Nothing that lies in the current directory is executed, neither by ``baton`` nor by what it starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from baton.child import COMMAND, Child, ChildSpec
+from protocol.interpreter import ROOT, with_import_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def sprung(trap: Path) -> str:
+    path = trap / "SPRUNG"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize("entries", ["", ":", "/nowhere:"])
+def test_python_m_baton(trap: Path, entries: str) -> None:
+    environ = {**os.environ, "PYTHONPATH": entries}
+    command = (sys.executable, "-m", "baton", "worker", "--help")
+    done = subprocess.run(command, cwd=trap, env=environ, capture_output=True, text=True, check=False)
+    assert sprung(trap) == ""
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_a_child(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trap)
+    child = Child(
+        ChildSpec("it", (*COMMAND, "router"), {**os.environ, "PYTHONPATH": ":workers", "BATON_ROUTER_PORT": "no"}),
+        trap / "log",
+        lambda *_: None,
+    )
+    await child.start()
+    assert (await child.ended()).startswith("it: ended with exit code 2: baton: BATON_ROUTER_PORT: ")
+    await child.stop(0)
+    assert sprung(trap) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (None, str(ROOT)),
+        ("", str(ROOT)),
+        (":", str(ROOT)),
+        (":/x:y:./z:", f"{ROOT}:/x"),
+        (f"/x:{ROOT}", f"{ROOT}:/x"),
+    ],
+)
+def test_what_children_import_from(given: str | None, passed_on: str) -> None:
+    environ = {"A": "1"} if given is None else {"A": "1", "PYTHONPATH": given}
+    assert with_import_path(environ) == {"A": "1", "PYTHONPATH": passed_on}
+
+
+def test_where_pip_installed_us_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocol.interpreter.ROOT", ROOT / "site-packages")
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(ROOT / "site-packages")])
+    assert with_import_path({"PYTHONPATH": ":"}) == {}
+    assert with_import_path({"PYTHONPATH": "/x:"}) == {"PYTHONPATH": "/x"}
