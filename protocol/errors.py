@@ -5,6 +5,7 @@ ApiError
 ├── AuthenticationError      401 invalid_request_error
 ├── PermissionDeniedError    403 permission_error
 ├── NotFoundError            404 invalid_request_error     unknown model, unknown request id
+├── ConflictError            409 invalid_request_error     not possible with what is there now
 ├── BodyTimeoutError         408 timeout_error             the client was too slow to send its request
 ├── PayloadTooLargeError     413 invalid_request_error
 ├── RateLimitError           429 rate_limit_error          too much at once; ``Retry-After`` says when
@@ -92,6 +93,13 @@ class BodyTimeoutError(ApiError):
     status = 408
     type = "timeout_error"
     code = "request_body_timeout"
+
+
+class ConflictError(ApiError):
+    """It cannot be done with what is there now, or it is not clear with what of it."""
+
+    status = 409
+    type = "invalid_request_error"
 
 
 class PayloadTooLargeError(ApiError):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 
 from protocol.errors import NotFoundError
+from router.admin.ids import OwnIds, own_ids
 from router.admin.own import (
     AbortFilter,
     OwnAborted,
@@ -38,6 +39,11 @@ def internal_routes(services: Services) -> APIRouter:
     async def requests() -> OwnRequests:
         """See ``GET /admin/requests``."""
         return own_requests(services)
+
+    @api.get("/requests/ids")
+    async def request_ids(beginning: str) -> OwnIds:
+        """For the other routers: which request somebody means who types the beginning of an id."""
+        return own_ids(services, beginning)
 
     @api.get("/keepers")
     async def keepers() -> OwnKeepers:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
+from router.admin.ids import known_or_given
 from router.admin.others import OfAll, hear
 from router.admin.own import OwnKeepers, own_keepers
 from router.lease_view import LeaseView, view_leases
@@ -30,9 +31,13 @@ def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
     api = APIRouter()
 
     @api.get("/leases")
-    async def leases(engine: Annotated[str | None, Field(description="Only of this engine.")] = None) -> LeaseList:
+    async def leases(
+        engine: Annotated[str | None, Field(description="Only of this engine: its id or the beginning of it.")] = None,
+    ) -> LeaseList:
         """Every lease of the known engines, and which request of which router keeps it."""
-        engines = [engine] if engine else sorted({worker.engine_id for worker in services.pool if worker.engine_id})
+        engines = sorted({worker.engine_id for worker in services.pool if worker.engine_id})
+        if engine:
+            engines = [known_or_given(engines, engine, "engine")]
         heard = await hear(services.peers, OwnKeepers, "GET", "/internal/keepers")
         keepers: dict[str, str] = {}
         for answer in (own_keepers(services), *heard.answers):

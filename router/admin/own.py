@@ -52,7 +52,7 @@ class AbortFilter(Body):
     """Which requests to abort: those that match every field given. ``{"all": true}`` for all of them."""
 
     state: State | None = None
-    worker: Text | None = Field(None, description="Id of the prefill or decode worker.")
+    worker: Text | None = Field(None, description="Id of the prefill or decode worker, or its beginning.")
     model: Text | None = None
     user: Text | None = None
     older_than_s: float | None = Field(None, ge=0, description="Age above which a request matches, seconds.")

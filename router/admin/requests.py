@@ -9,6 +9,7 @@ from fastapi import APIRouter
 
 from protocol.errors import BadRequestError, NotFoundError, UpstreamError
 from protocol.router import owner_of
+from router.admin.ids import known_or_given, one_request
 from router.admin.others import OfAll, hear
 from router.admin.own import (
     AbortFilter,
@@ -45,7 +46,10 @@ def request_routes(services: Services) -> APIRouter:
 
     @api.post("/requests/{request_id}/abort")
     async def abort(request_id: str) -> OwnAborted:
-        """End one request now, in whatever state it is and whichever router has it."""
+        """End one request now, in whatever state it is and whichever router has it: by its id, the beginning of it, or
+        the id of its answer.
+        """
+        request_id = await one_request(services, request_id)
         owner = owner_of(request_id)
         is_own = owner == services.router_id
         if not (abort_own(services, request_id) if is_own else await _abort_there(services, owner, request_id)):
@@ -57,6 +61,8 @@ def request_routes(services: Services) -> APIRouter:
         """End every request that matches."""
         if wanted == AbortFilter():
             raise BadRequestError('An empty filter must be explicit: {"all": true}.', code="empty_filter")
+        if wanted.worker is not None:
+            wanted.worker = known_or_given((each.worker_id for each in services.pool), wanted.worker, "worker")
         own = abort_own_matching(services, wanted)
         heard = await hear(services.peers, OwnAborted, "POST", "/internal/abort", wanted.model_dump_json().encode())
         aborted = [request_id for answer in (own, *heard.answers) for request_id in answer.aborted]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from protocol.errors import ApiError, NotFoundError
+from protocol.errors import ConflictError
+from router.admin.ids import one_worker
 from router.admin.others import OfAll
 from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, has_url, tell_others
 from router.admin.worker_view import WorkerView, view_worker
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
 
 #: Ids of static workers are their URLs, so they may contain slashes.
 _ONE = "/workers/{worker_id:path}"
-
-
-class ConflictError(ApiError):
-    """The worker is not one with which that can be done."""
-
-    status = 409
-    type = "invalid_request_error"
 
 
 class WorkerList(BaseModel):
@@ -61,20 +55,24 @@ def worker_routes(services: Services) -> APIRouter:
     @api.post(f"{_ONE}/drain")
     async def drain(worker_id: str) -> DrainAnswer:
         """Nothing new is sent to it; what it has is finished. Left out here at once, also if it cannot be told: 502."""
-        worker = _known(services, worker_id)
+        worker = one_worker(pool, worker_id)
         pool.leave_out(worker)
         told = await tell_worker(services, worker, "drain")
         if told:
             pool.drain_told(worker)
-        return DrainAnswer(id=worker_id, draining=True, told=told, unreachable_routers=await others(worker, told))
+        return DrainAnswer(
+            id=worker.worker_id, draining=True, told=told, unreachable_routers=await others(worker, told)
+        )
 
     @api.post(f"{_ONE}/resume")
     async def resume(worker_id: str) -> DrainAnswer:
         """It is sent work again. One that cannot be told (502) or has to leave (409) stays as it is."""
-        worker = _known(services, worker_id)
+        worker = one_worker(pool, worker_id)
         told = await tell_worker(services, worker, "resume")
         pool.take_back(worker)
-        return DrainAnswer(id=worker_id, draining=False, told=told, unreachable_routers=await others(worker, told))
+        return DrainAnswer(
+            id=worker.worker_id, draining=False, told=told, unreachable_routers=await others(worker, told)
+        )
 
     @api.post("/workers", status_code=201)
     async def add(new: NewWorker) -> ChangedWorker:
@@ -87,14 +85,14 @@ def worker_routes(services: Services) -> APIRouter:
     @api.delete(_ONE)
     async def delete(worker_id: str) -> ChangedWorker:
         """Forget a worker that was added by URL. All routers send it nothing new; what runs on it is finished."""
-        worker = _known(services, worker_id)
+        worker = one_worker(pool, worker_id)
         if not pool.is_static(worker):
             raise ConflictError(
                 "The worker announces itself in the registry, so it would come back: drain it, or stop its process.",
                 code="worker_announced",
             )
         pool.remove_static(worker)
-        unreachable = await tell_others(services, "forget", Forgotten(id=worker_id))
+        unreachable = await tell_others(services, "forget", Forgotten(id=worker.worker_id))
         return ChangedWorker(**view_worker(worker).model_dump(), unreachable_routers=unreachable)
 
     async def others(worker: Worker, told: bool) -> list[str]:
@@ -103,10 +101,3 @@ def worker_routes(services: Services) -> APIRouter:
         return [] if told else await tell_others(services, "leave-out", wanted)
 
     return api
-
-
-def _known(services: Services, worker_id: str) -> Worker:
-    worker = services.pool.get(worker_id)
-    if worker is None:
-        raise NotFoundError("No worker has that id.", code="worker_not_found")
-    return worker

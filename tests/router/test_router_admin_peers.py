@@ -14,6 +14,7 @@ from router_cluster import chat, eventually
 from router_stubs import Hang
 from test_router_process import Announced, RouterProcess, until_workers
 
+from protocol.ids import short
 from protocol.router import new_request_id, owner_of
 
 if TYPE_CHECKING:
@@ -105,12 +106,18 @@ async def test_requests_and_leases_of_all_routers(redis_url: str, workers: Annou
         assert {lease["request_id"] for lease in leases["leases"]} == {row["id"] for row in rows}
         assert leases["unreachable_routers"] == []
         # The last one's, aborted through the first.
-        aborted = await routers.clients[0].post(f"/admin/requests/{rows[2]['id']}/abort")
+        aborted = await routers.clients[0].post(f"/admin/requests/{short(rows[2]['id'])}/abort")
         assert (aborted.status_code, aborted.json()) == (200, {"aborted": [rows[2]["id"]]})
         assert (await tasks[2]).status_code == 499
         again = await routers.clients[0].post(f"/admin/requests/{rows[2]['id']}/abort")
         assert (again.status_code, again.json()["error"]["code"]) == (404, "request_not_found")
-        for unknown in (new_request_id(routers.ids[1]), "0" * 32, "x%2F..%2Fy", routers.ids[1] + "%2F..%2F..%2Fabort"):
+        for unknown in (
+            new_request_id(routers.ids[1]),
+            "0" * 32,
+            short(rows[2]["id"]),
+            "x%2F..%2Fy",
+            routers.ids[1] + "%2F..%2F..%2Fabort",
+        ):
             answer = await routers.clients[0].post(f"/admin/requests/{unknown}/abort")
             assert answer.status_code == 404, unknown
         # All that are left, through a router that has none.

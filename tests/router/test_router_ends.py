@@ -216,7 +216,7 @@ async def test_abort_by_filter(cluster: Cluster, wanted: dict[str, Any], hit: bo
 
 
 async def test_aborting_nobody(cluster: Cluster) -> None:
-    response = await cluster.client.post("/admin/requests/abc/abort")
+    response = await cluster.client.post("/admin/requests/abcd/abort")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "request_not_found")
 
 

@@ -1,0 +1,101 @@
+"""Which request or worker somebody means by an id or the beginning of one: ``protocol/ids.py`` in errors of the API."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from protocol.errors import ApiError, BadRequestError, ConflictError, NotFoundError, UpstreamError
+from protocol.ids import (
+    SHORT_CHARS,
+    IdAmbiguous,
+    IdError,
+    IdTooShort,
+    IdUnknown,
+    check_length,
+    only,
+    request_of,
+    resolve,
+)
+from protocol.router import is_request_id
+from router.admin.others import hear
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from router.services import Services
+    from router.workers import Worker, WorkerPool
+
+#: What the id of a request can begin with. Other routers are asked for nothing else.
+_BEGINNING = re.compile("[0-9a-f]{1,31}")
+
+
+class OwnIds(BaseModel):
+    """The ids of live requests of one router that begin as asked."""
+
+    ids: list[str]
+
+
+def own_ids(services: Services, beginning: str) -> OwnIds:
+    """This router's."""
+    return OwnIds(ids=[x.request_id for x in services.active if x.request_id.startswith(beginning)])
+
+
+async def one_request(services: Services, given: str) -> str:
+    """The id of the request that is meant; of a whole id it is not asked whether there is one. Raises ApiError."""
+    wanted = request_of(given)
+    if is_request_id(wanted):
+        return wanted
+    try:
+        check_length(wanted, "request")
+        if _BEGINNING.fullmatch(wanted) is None:
+            return only(wanted, [], "live request")
+        return only(wanted, await _ids_of_all(services, wanted), "live request")
+    except IdError as error:
+        raise _refusal(error, "request") from None
+
+
+async def _ids_of_all(services: Services, beginning: str) -> list[str]:
+    """Raises UpstreamError when a router does not answer and may well have the one that is meant, or one more."""
+    heard = await hear(services.peers, OwnIds, "GET", f"/internal/requests/ids?beginning={beginning}")
+    found = [each for answer in (own_ids(services, beginning), *heard.answers) for each in answer.ids]
+    is_enough = found and len(beginning) >= SHORT_CHARS
+    if heard.unreachable and not is_enough:
+        silent = ", ".join(heard.unreachable)
+        raise UpstreamError(
+            f"No answer from router {silent}, which may have a request whose id begins with '{beginning}': "
+            "try again, or give the whole id.",
+            code="router_unreachable",
+        )
+    return found
+
+
+def one_worker(pool: WorkerPool, given: str) -> Worker:
+    """The worker that is meant. Raises ApiError."""
+    workers = {worker.worker_id: worker for worker in pool}
+    try:
+        return workers[resolve(given, workers, "worker")]
+    except IdError as error:
+        raise _refusal(error, "worker") from None
+
+
+def known_or_given(known: Iterable[str], given: str, what: str) -> str:
+    """The id that is meant; as it was given where none is known: a worker may have left. Raises ApiError."""
+    try:
+        return resolve(given, known, what)
+    except IdUnknown:
+        return given
+    except IdError as error:
+        raise _refusal(error, what) from None
+
+
+def _refusal(error: IdError, what: str) -> ApiError:
+    text = str(error)
+    message = f"{text[0].upper()}{text[1:]}."
+    if isinstance(error, IdAmbiguous):
+        return ConflictError(message, code="ambiguous_id")
+    if isinstance(error, IdTooShort):
+        return BadRequestError(message, code="id_too_short")
+    return NotFoundError(message, code=f"{what}_not_found")
