@@ -16,8 +16,9 @@ from router.error_pages import use_our_errors
 from router.lease_view import LeaseListing
 
 if TYPE_CHECKING:
-    from baton.embedded_redis import EmbeddedRedis
     from router_cluster import Cluster
+
+    from baton.embedded_redis import EmbeddedRedis
 
 
 async def listed(cluster: Cluster, store: RedisLeaseStore, path: str = "/leases") -> httpx.Response:
