@@ -73,7 +73,8 @@ class TextSource(EnvSettingsSource):
         return self.env_vars.get(self.origin(field_name)), field_name, False
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        """A file may also have one value in each line."""
+        return [part.strip() for part in re.split(r"[,\n]", value) if part.strip()] if isinstance(value, str) else value
 
 
 class SectionSource(InitSettingsSource):

@@ -29,6 +29,7 @@ from baton.settings import UpSettings
 from baton.sources import read_document, read_secret_files
 from baton.supervisor import StoppedError, StopRequests, Supervisor
 from baton.welcome import Service, first_model, welcome
+from protocol.settings import redis_login
 from router.settings import RouterSettings
 
 EXIT_FAILED = 1
@@ -64,7 +65,10 @@ class _Start:
     router: RouterSettings
 
     def plan(self, redis_url: str) -> Plan:
-        environ = child_environ(self.environ, redis_url, self.internal_token)
+        given = {"redis_url": redis_url, "internal_token": self.internal_token}
+        if self.settings.redis_password is not None:
+            given["redis_password"] = self.settings.redis_password.get_secret_value()
+        environ = child_environ(self.environ, **given)
         return make_plan(self.settings, self.model, self.command, environ, self.document, this_machine(self.environ))
 
 
@@ -80,7 +84,7 @@ def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, 
     check_model(model.place)
     check_port(settings.host, settings.port)
     if settings.redis_url:
-        check_redis(settings.redis_url)
+        check_redis(redis_login(settings.redis_url, settings.redis_password))
     return start
 
 

@@ -54,10 +54,12 @@ def choose_model(settings: UpSettings, environ: Mapping[str, str], document: Doc
     return Model(demo.place) if "served_model_name" in given else demo
 
 
-def child_environ(environ: Mapping[str, str], redis_url: str, internal_token: str) -> dict[str, str]:
-    """Secrets travel in the environment, never on a command line, where ``ps`` shows them to everybody."""
+def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
+    """With these settings in it. Secrets travel in the environment, never on a command line, where ``ps`` shows them to
+    everybody.
+    """
     result = dict(environ)
-    for name, value in (("redis_url", redis_url), ("internal_token", internal_token)):
+    for name, value in secrets.items():
         key = variable("up", name)
         result.pop(key + FILE_SUFFIX, None)
         result[key] = value

@@ -14,7 +14,8 @@ Written by `baton settings > docs/settings.md`; change the models it is generate
 A flag wins over its environment variable, that over the YAML file given with `--config FILE` or `BATON_CONFIG`, that
 over the default. In the file a setting is a key, with underscores, in the section of its process; what has a variable
 without the name of a process may also be in the section `shared`. Unknown keys and variables are refused. A secret may
-be given as a file: `BATON_INTERNAL_TOKEN_FILE` and the like name one. Lists are comma-separated in flags and variables.
+be given as a file: `BATON_INTERNAL_TOKEN_FILE` and the like name one. Lists are comma-separated in flags and
+variables; a file may have one value in each line.
 """
 
 

@@ -49,6 +49,9 @@ class UpSettings(Settings):
         repr=False,
         description="An existing Redis (redis://, rediss:// or unix:// URL). Unset: a private one is started.",
     )
+    redis_password: SecretStr | None = Field(
+        None, description="Password of that Redis, where redis_url does not have it."
+    )
     internal_token: SecretStr | None = Field(
         None, description="Secret between router and workers. Unset: a random one for each start."
     )

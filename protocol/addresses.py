@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit, urlunsplit
 
 #: RFC 1123, and underscores, which container names have.
 _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
@@ -26,6 +26,19 @@ def check_redis_url(url: str) -> str:
         if not re.fullmatch(r"(/\d*)?", parts.path):
             raise ValueError("the path of a Redis URL is the number of a database, such as /0")
     return url
+
+
+def has_password(redis_url: str) -> bool:
+    """Whether a Redis client would take a password from it."""
+    parts = _split(redis_url)
+    return bool(parts.password) or "password" in parse_qs(parts.query)
+
+
+def with_password(redis_url: str, password: str) -> str:
+    """A URL of Redis that has no password yet, with this one in it."""
+    parts = _split(redis_url)
+    user, _, place = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.removesuffix(':')}:{quote(password, safe='')}@{place}"))
 
 
 def worker_url(address: str) -> str:

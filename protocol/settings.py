@@ -21,17 +21,18 @@ A process is started by ``<package>.main.run(settings) -> int`` (the exit code),
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from protocol.addresses import check_redis_url
+from protocol.addresses import check_redis_url, has_password, with_password
 
 #: Settings that mean the same in every process, written once for all of them.
 SHARED = frozenset(
     {
         "redis_url",
+        "redis_password",
         "internal_token",
         "admin_token",
         "api_keys",
@@ -43,7 +44,7 @@ SHARED = frozenset(
     }
 )
 #: Settings whose value is never shown, neither in help nor in errors.
-SECRET = frozenset({"redis_url", "internal_token", "admin_token", "api_keys"})
+SECRET = frozenset({"redis_url", "redis_password", "internal_token", "admin_token", "api_keys"})
 #: Settings that only a parent process uses; not shown in help.
 HIDDEN = frozenset({"status_fd", "group"})
 
@@ -76,6 +77,17 @@ class Settings(BaseSettings):
             return url
         return check_redis_url(url)
 
+    @model_validator(mode="after")
+    def _redis_has_one_password(self) -> Self:
+        url, password = getattr(self, "redis_url", None), getattr(self, "redis_password", None)
+        if password is None:
+            return self
+        if not url:
+            raise ValueError("redis_password needs redis_url")
+        if has_password(url):
+            raise ValueError("redis_url has a password already: leave it out there, or unset redis_password")
+        return self
+
     @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
@@ -93,6 +105,9 @@ class ProcessSettings(Settings):
         "redis://127.0.0.1:6379/0",
         repr=False,
         description="Redis with the leases and the registry: redis://, rediss:// or unix:// URL.",
+    )
+    redis_password: SecretStr | None = Field(
+        None, description="Password of that Redis, where redis_url does not have it."
     )
     internal_token: SecretStr | None = Field(
         None,
@@ -112,6 +127,16 @@ class ProcessSettings(Settings):
         ge=0,
         description="File descriptor for the status lines of protocol/status.py, given by a parent process.",
     )
+
+    @property
+    def redis_login(self) -> str:
+        """``redis_url`` with the password in it, for Redis clients only; empty without Redis."""
+        return redis_login(self.redis_url, self.redis_password)
+
+
+def redis_login(url: str, password: SecretStr | None) -> str:
+    """What a Redis client is given: the URL with the password in it, if there is one."""
+    return url if password is None else with_password(url, password.get_secret_value())
 
 
 def _is_usable(secret: str) -> bool:

@@ -154,9 +154,9 @@ class Stores:
 
 def connect(settings: RouterSettings) -> Stores:
     """Redis, or nothing shared at all. Connections are made when first needed. Raises ValueError for a useless URL."""
-    if not settings.redis_url:
+    url = settings.redis_login
+    if not url:
         return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
-    url = settings.redis_url
     return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS), RedisRegistry(url, ROUTERS))
 
 

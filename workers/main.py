@@ -61,7 +61,7 @@ async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.s
     warn(settings)
     signals = _Signals()
     try:
-        stores = connect(settings.redis_url)
+        stores = connect(settings)
     except ValueError:  # an option in the URL; the message may repeat it
         return "redis_url is not understood by the Redis client"
     worker = Worker(settings, sockets, stores, pipe.tell)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leases.store import LeaseStore
     from protocol.worker import WorkerStatus
     from registry.store import Registry
+    from workers.settings import WorkerSettings
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,12 @@ class Stores:
         self.leases.close()
 
 
-def connect(redis_url: str) -> Stores:
-    """Redis, connected to when first needed; with an empty URL nothing is shared, and no router sees the worker."""
-    if not redis_url:
+def connect(settings: WorkerSettings) -> Stores:
+    """Redis, connected to when first needed; with an empty URL nothing is shared, and no router sees the worker.
+
+    Raises ValueError for a URL that the Redis client does not take.
+    """
+    url = settings.redis_login
+    if not url:
         return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
-    return Stores(RedisLeaseStore(redis_url), RedisRegistry(redis_url, WORKERS))
+    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS))

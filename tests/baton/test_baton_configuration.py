@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from baton.configuration import ConfigurationError, Document, load
 from baton.sources import read_document, read_secret_files
 from protocol.settings import ProcessSettings
+from router.settings import RouterSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,6 +195,14 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, line: str) -> None:
     assert problem.startswith(str(path))
     assert problem.endswith(line)
     assert "sesame" not in problem
+
+
+def test_a_file_with_keys_may_have_one_in_each_line(tmp_path: Path) -> None:
+    keys = tmp_path / "api-keys"
+    keys.write_text("first\nsecond\n\n  third , fourth\n")
+    environ = read_secret_files({"BATON_ROUTER_HOST": "0.0.0.0", "BATON_API_KEYS_FILE": str(keys)})
+    settings = load(RouterSettings, {}, environ, Document())
+    assert [key.get_secret_value() for key in settings.api_keys] == ["first", "second", "third", "fourth"]
 
 
 def test_a_merged_section_may_be_overridden(tmp_path: Path) -> None:

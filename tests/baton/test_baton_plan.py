@@ -22,7 +22,7 @@ def plan(
     **settings: Any,
 ) -> Plan:
     document = Document("baton.yaml", {"worker": worker or {}})
-    environ = child_environ(environ or {}, "redis://somewhere", "token")
+    environ = child_environ(environ or {}, redis_url="redis://somewhere", internal_token="token")
     return make_plan(UpSettings(**settings), Model("/models/m"), ("baton",), environ, document, machine)
 
 

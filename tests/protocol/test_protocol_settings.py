@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from redis.connection import parse_url
 
 from baton.configuration import ConfigurationError, Document, load
 from baton.settings import UpSettings
@@ -67,6 +68,43 @@ def test_no_redis_urls(url: str) -> None:
         with pytest.raises(ValidationError, match="redis_url") as caught:
             model.model_validate({"redis_url": url})
         assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "user"),
+    [
+        ("redis://h", None),
+        ("redis://h:1/3", None),
+        ("redis://baton@h:1/3", "baton"),
+        ("rediss://h?ssl_cert_reqs=none", None),
+        ("redis://[::1]:6379/", None),
+        ("unix:///run/redis.sock?db=1", None),
+    ],
+)
+@pytest.mark.parametrize("password", ["sesame", ":@/?#%25", "p,w"])
+def test_the_password_of_redis_may_be_beside_its_url(url: str, user: str | None, password: str) -> None:
+    for model in (RouterSettings(redis_url=url, redis_password=password), ProcessSettings(redis_url=url)):
+        expected = dict(parse_url(url))
+        if model.redis_password is not None:
+            expected["password"] = password
+        assert (dict(parse_url(model.redis_login)), expected.get("username")) == (expected, user)
+        assert password not in repr(model)
+
+
+@pytest.mark.parametrize("url", ["redis://:sesame@h", "redis://u:sesame@h", "redis://h/0?password=sesame"])
+@pytest.mark.parametrize("model", [RouterSettings, UpSettings])
+def test_redis_has_one_password(model: type[Settings], url: str) -> None:
+    with pytest.raises(ValidationError, match="redis_url has a password already") as caught:
+        model.model_validate({"redis_url": url, "redis_password": "open"})
+    assert "sesame" not in str(caught.value) and "open" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "others"), [(UpSettings, {}), (RouterSettings, {"redis_url": "", "prefill": ["h:1"], "decode": ["h:2"]})]
+)
+def test_a_password_without_a_redis_is_refused(model: type[Settings], others: Any) -> None:
+    with pytest.raises(ValidationError, match="redis_password needs redis_url"):
+        model.model_validate({**others, "redis_password": "open"})
 
 
 def test_only_processes_that_can_do_without_redis_take_an_empty_url() -> None:

@@ -1,0 +1,65 @@
+"""A Redis that asks for a password: given in a file of its own, it reaches every client and nothing that is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.connection import parse_url
+
+from baton.configuration import Document, load
+from baton.embedded_redis import EmbeddedRedis
+from baton.plan import Model, child_environ, make_plan
+from baton.settings import UpSettings
+from baton.shares import Machine
+from baton.sources import read_secret_files
+from leases.store import LeaseStoreError
+from router.main import connect as connect_router
+from router.settings import RouterSettings
+from workers.settings import WorkerSettings
+from workers.stores import connect as connect_worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def environ(tmp_path: Path, free_port: int) -> dict[str, str]:
+    """What a container is told; the file is for the test to write."""
+    return {
+        "BATON_REDIS_URL": f"redis://127.0.0.1:{free_port}/0",
+        "BATON_REDIS_PASSWORD_FILE": str(tmp_path / "redis-password"),
+    }
+
+
+async def test_router_and_worker_log_in_with_the_password_of_a_file(
+    environ: dict[str, str], free_port: int, tmp_path: Path
+) -> None:
+    with EmbeddedRedis(port=free_port) as server:
+        password = parse_url(server.url)["password"]
+        (tmp_path / "redis-password").write_text(f"{password}\n")
+        given = read_secret_files(environ)
+        stores = connect_router(load(RouterSettings, {}, given, Document()))
+        worker_stores = connect_worker(load(WorkerSettings, {"model": "m"}, given, Document()))
+        assert stores.leases.held("e") == worker_stores.leases.held("e") == []
+        assert await stores.registry.snapshot() == await worker_stores.registry.snapshot() == []
+        without = connect_worker(WorkerSettings(model="m", redis_url=environ["BATON_REDIS_URL"]))
+        with pytest.raises(LeaseStoreError, match="Authentication required"):
+            without.leases.held("e")
+        for each in (worker_stores, without):
+            await each.close()
+        await stores.registry.close()
+        stores.leases.close()
+
+
+def test_baton_up_passes_the_password_on_in_the_environment_only() -> None:
+    environ = child_environ(
+        {"BATON_REDIS_PASSWORD_FILE": "/run/redis"}, redis_url="redis://h", internal_token="t", redis_password="sesame"
+    )
+    assert "BATON_REDIS_PASSWORD_FILE" not in environ
+    settings = UpSettings(redis_url="redis://h", redis_password="sesame")
+    made = make_plan(settings, Model("/models/m"), ("baton",), environ, Document(), Machine(num_cpus=2))
+    for spec in (made.router, *made.prefill, *made.decode):
+        assert spec.environ["BATON_REDIS_PASSWORD"] == "sesame"
+        assert not any("sesame" in argument for argument in spec.argv)
+        assert "sesame" not in repr(spec)
