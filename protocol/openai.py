@@ -1,17 +1,16 @@
 """What clients may send to ``/v1/chat/completions`` and ``/v1/completions``, validated.
 
-Every parameter OpenAI documents either works or is refused by name; none is accepted and ignored. Router and worker
-validate with the same models: the router so that bad input never reaches a worker, the worker because it does not
-trust what reaches it.
+Every parameter OpenAI documents either works or is refused by name; none is accepted and ignored. A value that asks for
+what is done anyway is taken. Router and worker validate with the same models: the router so that bad input never
+reaches a worker, the worker because it does not trust what reaches it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import orjson
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     StrictBool,
@@ -19,11 +18,11 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
-    model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from protocol.errors import BadRequestError
+from protocol.messages import Message, plain_messages
+from protocol.objects import UNSUPPORTED, CountedObject, Unsupported
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -39,32 +38,30 @@ MAX_STOP_CHARS = 4096
 COMPLETION_MAX_TOKENS = 16
 #: Ours: priorities are from its negative to it.
 MAX_PRIORITY = 1000
-#: Keys in one object: more than any has fields, few enough that one complaint for each is nothing.
-MAX_KEYS = 64
-
-#: Documented by OpenAI, refused here unless the value is the one that changes nothing.
+#: Documented by OpenAI, refused here unless the value is one that changes nothing. In the order of who is blamed: what
+#: comes with tools is not what a client has to leave out first.
 _REFUSED: dict[str, tuple[Any, ...]] = {
+    "tools": (None, []),
+    "functions": (None, []),
     "audio": (None,),
     "best_of": (None, 1),
     "echo": (None, False),
-    "function_call": (None, "none"),
-    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
     "metadata": (None, {}),
     "modalities": (None, ["text"]),
     "moderation": (None,),
     "n": (None, 1),
-    "parallel_tool_calls": (None,),
+    "parallel_tool_calls": (None, True, False),
     "prediction": (None,),
     "prompt_cache_key": (None,),
-    "prompt_cache_retention": (None,),
+    "prompt_cache_retention": (None, "in_memory"),
     "reasoning_effort": (None,),
     "response_format": (None, {"type": "text"}),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
     "suffix": (None, ""),
-    "tool_choice": (None, "none"),
-    "tools": (None, []),
-    "verbosity": (None,),
+    "tool_choice": (None, "none", "auto"),
+    "verbosity": (None, "medium"),
     "web_search_options": (None,),
 }
 
@@ -75,46 +72,18 @@ Number = StrictFloat | StrictInt
 Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 
 
-class _Strict(BaseModel):
-    """An object without unknown keys.
+class _Strict(CountedObject):
+    """An object without unknown keys."""
 
-    pydantic collects a complaint, with a copy of the path, for everything that is wrong: a few MB of it would take
-    seconds and gigabytes. So every list of clients' values fails fast, and the keys of every object are counted first.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _count_keys(cls, value: Any) -> Any:
-        if isinstance(value, dict) and len(value) > MAX_KEYS:
-            raise PydanticCustomError("too_many_keys", "Object has too many keys")
-        return value
+    model_config = ConfigDict(extra="forbid")
 
 
 class StreamOptions(_Strict):
-    """``stream_options``."""
+    """``stream_options``. Neither do events hide their length, nor does each of them tell the usage so far."""
 
     include_usage: StrictBool = False
-
-
-class TextPart(_Strict):
-    """One part of a message's content; only text is served."""
-
-    type: Literal["text"]
-    text: StrictStr
-
-
-class Message(_Strict):
-    """One message of a chat."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: StrictStr | Annotated[list[TextPart], Field(fail_fast=True)]
-    name: StrictStr | None = None
-
-    def text(self) -> str:
-        """The content as one string."""
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+    include_obfuscation: Unsupported = False
+    continuous_usage_stats: Unsupported = False
 
 
 class _Request(_Strict):
@@ -224,7 +193,7 @@ class ChatRequest(_Request):
 
     def _complain(self) -> None:
         super()._complain()
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise BadRequestError(
                 "'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs", code="invalid_value"
             )
@@ -262,7 +231,7 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
     for name, harmless in _REFUSED.items():
         # By type too: ``True == 1``, and 0 is not false.
         if name in body and not any(type(body[name]) is type(value) and body[name] == value for value in harmless):
-            raise BadRequestError(f"'{name}' is not supported here.", param=name, code="unsupported_parameter")
+            raise _refuse(name, harmless)
     biases = body.get("logit_bias")
     if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before each of them may be complained about
         raise BadRequestError(
@@ -271,19 +240,46 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
             code="object_above_max_properties",
         )
     if kind is CompletionRequest:
-        prompt = body.get("prompt")
-        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-            raise BadRequestError(
-                "A list of prompts is not supported; send one request each.",
-                param="prompt",
-                code="unsupported_parameter",
-            )
+        body = _of_one_prompt(body)
     try:
         request = kind.model_validate({k: v for k, v in body.items() if k not in _REFUSED and v is not None})
     except ValidationError as error:
         raise _blame(error, body) from None
     request._complain()
     return request
+
+
+def simplify(request: Request, body: dict[str, Any]) -> None:
+    """Rewrite ``body``, of which ``request`` was made, with the same meaning as any engine understands it."""
+    if isinstance(request, ChatRequest):
+        body["messages"] = plain_messages(request.messages, body["messages"])
+        return
+    body["prompt"] = request.prompt
+    if request.logprobs is None:
+        body.pop("logprobs", None)
+
+
+def _of_one_prompt(body: dict[str, Any]) -> dict[str, Any]:
+    """A list of one prompt is a prompt, and ``logprobs: false`` asks for none. Raises BadRequestError for several."""
+    if body.get("logprobs") is False:
+        body = {**body, "logprobs": None}
+    prompt = body.get("prompt")
+    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
+        return body
+    if len(prompt) > 1:
+        raise BadRequestError(
+            f"Only one prompt in a request is supported here, got {len(prompt)}; send one request each.",
+            param="prompt",
+            code="unsupported_parameter",
+        )
+    return {**body, "prompt": prompt[0]}
+
+
+def _refuse(name: str, harmless: tuple[Any, ...]) -> BadRequestError:
+    """With the values that are taken, but for those that are as good as none."""
+    taken = " or ".join(orjson.dumps(value).decode() for value in harmless if value not in (None, "", [], {}))
+    message = f"Only {name}={taken} is supported here." if taken else f"'{name}' is not supported here."
+    return BadRequestError(message, param=name, code="unsupported_parameter")
 
 
 #: What pydantic calls a wrong type, in JSON's words.
@@ -334,6 +330,8 @@ def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
         )
     if kind == "extra_forbidden":
         return BadRequestError(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")
+    if kind == UNSUPPORTED:
+        return BadRequestError(f"'{param}' is not supported here.", param=param, code="unsupported_parameter")
     value = first["input"]
     if kind in _EXPECTED:
         wanted = " or ".join(

@@ -21,7 +21,7 @@ from protocol.errors import (
     InternalError,
     UnavailableError,
 )
-from protocol.openai import ChatRequest, CompletionRequest, parse_json, validate
+from protocol.openai import ChatRequest, CompletionRequest, parse_json, simplify, validate
 from protocol.router import new_request_id
 from router.admission import check_queue, check_requests, make_room
 from router.ask import Ask
@@ -206,11 +206,12 @@ class Front:
 
 
 def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> Ask:
+    """What is asked; ``body`` is then what workers are sent. Raises BadRequestError."""
     # Clients' own are stripped, not refused: some pass on what another router answered.
     body.pop("kv_transfer_params", None)
-    if kind is ChatRequest:
-        return Ask.of(validate(ChatRequest, body))
-    return Ask.of(validate(CompletionRequest, body))
+    request = validate(ChatRequest, body) if kind is ChatRequest else validate(CompletionRequest, body)
+    simplify(request, body)
+    return Ask.of(request)
 
 
 async def _watch(x: Exchange, receive: Receive) -> None:

@@ -40,6 +40,15 @@ async def test_the_demo_model_answers_what_it_was_taught(client: AsyncOpenAI) ->
     assert answers == [fact.answer for fact in FACTS]
 
 
+async def test_a_conversation_goes_on_with_the_answers_as_they_came(client: AsyncOpenAI) -> None:
+    messages: list[object] = [{"role": "user", "content": FACTS[0].ask[0]}]
+    for fact in FACTS[1:]:
+        answer = await client.chat.completions.create(model=MODEL, messages=messages, temperature=0)  # type: ignore[arg-type]
+        messages += [answer.choices[0].message, {"role": "user", "content": fact.ask[0]}]
+    answer = await client.chat.completions.create(model=MODEL, messages=messages, temperature=0)  # type: ignore[arg-type]
+    assert answer.choices[0].message.content
+
+
 async def test_a_streamed_chat_is_the_same_chat(client: AsyncOpenAI) -> None:
     fact = FACTS[0]
     stream = await client.chat.completions.create(

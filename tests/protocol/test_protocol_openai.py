@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from protocol.errors import BadRequestError
-from protocol.openai import MAX_KEYS, MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
+from protocol.objects import MAX_KEYS
+from protocol.openai import MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
 
 MANY = 10_000
 #: A union complains once for each of its branches.

@@ -92,6 +92,8 @@ class StubWorker:
         #: P: with the first token the context is full, so no blocks are kept.
         self.is_full = False
         self.first_text = word(0)
+        #: In the message of an unstreamed chat, besides role and content.
+        self.message_fields: dict[str, Any] = {}
         self.script: deque[Any] = deque()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -201,7 +203,8 @@ class StubWorker:
         return {"id": f"{'chat' if chat else ''}cmpl-x", "object": kind, "created": 5, "model": self.model}
 
     def _whole(self, chat: bool, text: str, num_tokens: int, finish: str) -> dict[str, Any]:
-        content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        message = {"role": "assistant", "content": text, **self.message_fields}
+        content = {"message": message} if chat else {"text": text}
         return {
             **self._head(chat, "chat.completion" if chat else "text_completion"),
             "choices": [{"index": 0, **content, "logprobs": None, "finish_reason": finish}],

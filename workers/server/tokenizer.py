@@ -17,7 +17,7 @@ from workers.server.pieces import byte_level_bytes, sentencepiece_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from protocol.openai import Message
+    from protocol.messages import Message
 
 logger = logging.getLogger(__name__)
 
@@ -159,8 +159,11 @@ def load(model: str, revision: str | None = None) -> Tokenizer:
     fast.no_truncation()
     fast.no_padding()
 
+    knows_developer = "developer" in str(loaded.chat_template)
+
     def render(conversation: list[dict[str, str]]) -> str:
-        text: str = loaded.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+        told = conversation if knows_developer else _by_the_system(conversation)
+        text: str = loaded.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
         return text
 
     return Tokenizer(
@@ -170,6 +173,11 @@ def load(model: str, revision: str | None = None) -> Tokenizer:
         special_ids=frozenset(loaded.all_special_ids) | _special_added(fast),
         has_chat_template=loaded.chat_template is not None,
     )
+
+
+def _by_the_system(conversation: list[dict[str, str]]) -> list[dict[str, str]]:
+    """``developer`` is OpenAI's newer name for ``system``; a template that does not know it may leave it out unseen."""
+    return [{**said, "role": "system"} if said["role"] == "developer" else said for said in conversation]
 
 
 def _special_added(fast: Any) -> frozenset[int]:

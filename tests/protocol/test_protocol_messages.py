@@ -1,0 +1,113 @@
+"""Messages as clients send them back: which fields are taken, which are dropped, and which are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.errors import BadRequestError
+from protocol.openai import ChatRequest, CompletionRequest, simplify, validate
+
+USER = {"role": "user", "content": "hi"}
+#: Every field of an answer of OpenAI's.
+ANSWER = {
+    "role": "assistant",
+    "content": "yes",
+    "refusal": None,
+    "annotations": [],
+    "audio": None,
+    "function_call": None,
+    "tool_calls": None,
+}
+
+
+def plain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """What workers are sent; as JSON that came in, it is valid once more."""
+    body: dict[str, Any] = {"model": "m", "messages": list(messages)}
+    simplify(validate(ChatRequest, body), body)
+    validate(ChatRequest, body)
+    sent: list[dict[str, Any]] = body["messages"]
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("message", "sent"),
+    [
+        (USER, USER),
+        (ANSWER, {"role": "assistant", "content": "yes"}),
+        ({**ANSWER, "name": "b"}, {"role": "assistant", "content": "yes", "name": "b"}),
+        ({**ANSWER, "name": None, "tool_calls": []}, {"role": "assistant", "content": "yes"}),
+        ({**ANSWER, "content": None}, {"role": "assistant", "content": ""}),
+        ({"role": "assistant"}, {"role": "assistant", "content": ""}),
+        ({**ANSWER, "content": None, "refusal": "no"}, {"role": "assistant", "content": "no"}),
+        ({**ANSWER, "reasoning_content": "hm", "reasoning": {"a": 1}}, {"role": "assistant", "content": "yes"}),
+        ({"role": "developer", "content": "be brief"}, {"role": "developer", "content": "be brief"}),
+        ({**USER, "cache_control": {"type": "ephemeral"}}, USER),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]},
+            {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        ),
+        (
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}], "refusal": "at all"},
+            {"role": "assistant", "content": [{"type": "text", "text": "no"}, {"type": "text", "text": "at all"}]},
+        ),
+    ],
+)
+def test_what_is_taken(message: dict[str, Any], sent: dict[str, Any]) -> None:
+    assert plain(message) == [sent]
+
+
+@pytest.mark.parametrize(
+    ("message", "param", "code"),
+    [
+        ({**ANSWER, "tool_calls": [{"id": "1"}]}, "messages[1].tool_calls", "unsupported_parameter"),
+        ({**ANSWER, "function_call": {"name": "f"}}, "messages[1].function_call", "unsupported_parameter"),
+        ({**ANSWER, "audio": {"id": "1"}}, "messages[1].audio", "unsupported_parameter"),
+        ({**ANSWER, "refusal": 5}, "messages[1].refusal", "invalid_type"),
+        ({"role": "tool", "content": "4", "tool_call_id": "1"}, "messages[1].role", "invalid_value"),
+        ({"role": "user", "content": None}, "messages[1].content", "missing_required_parameter"),
+        ({"role": "user"}, "messages[1].content", "missing_required_parameter"),
+        ({"content": None}, "messages[1].role", "missing_required_parameter"),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]},
+            "messages[1].content[0].type",
+            "invalid_value",
+        ),
+        (
+            {"role": "assistant", "content": [{"type": "refusal"}]},
+            "messages[1].content[0].type",
+            "invalid_value",
+        ),
+    ],
+)
+def test_what_is_refused_by_name(message: dict[str, Any], param: str, code: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        plain(USER, message)
+    assert (caught.value.param, caught.value.code) == (param, code)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "means"),
+    [("hi", "hi"), (["hi"], "hi"), ([[1, 2]], [1, 2]), ([1, 2], [1, 2]), ([""], "")],
+)
+def test_a_list_of_one_prompt_is_a_prompt(prompt: Any, means: Any) -> None:
+    body = {"model": "m", "prompt": prompt, "logprobs": False}
+    request = validate(CompletionRequest, body)
+    assert (request.prompt, request.num_logprobs) == (means, None)
+    simplify(request, body)
+    assert body == {"model": "m", "prompt": means}
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], ["a", 1]])
+def test_two_prompts_are_refused(prompt: Any) -> None:
+    with pytest.raises(BadRequestError, match="Only one prompt in a request is supported here, got 2") as caught:
+        validate(CompletionRequest, {"model": "m", "prompt": prompt})
+    assert (caught.value.param, caught.value.code) == ("prompt", "unsupported_parameter")
+
+
+@pytest.mark.parametrize("prompt", [[["a"]], [[[1]]], [None], [{}], [[]]])
+def test_what_is_in_a_list_of_one_has_to_be_a_prompt(prompt: Any) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        validate(CompletionRequest, {"model": "m", "prompt": prompt})
+    assert (caught.value.param or "").startswith("prompt")
