@@ -22,6 +22,7 @@ WORKDIR /src
 COPY deploy/constraints.txt deploy/constraints.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
+COPY net net
 COPY leases leases
 COPY registry registry
 COPY router router

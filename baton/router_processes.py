@@ -38,7 +38,7 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
     if settings.processes == 1:
         return int(importlib.import_module("router.main").run(settings))
     set_up_logging(settings.log_level, settings.log_format, ())
-    from router.server import reserve
+    from net.sockets import reserve
 
     try:
         sock = reserve(settings.host, settings.port)

@@ -9,6 +9,7 @@ ApiError
 ├── BodyTimeoutError         408 timeout_error             the client was too slow to send its request
 ├── PayloadTooLargeError     413 invalid_request_error
 ├── RateLimitError           429 rate_limit_error          too much at once; ``Retry-After`` says when
+├── HeadTooLargeError        431 invalid_request_error     the request line and the headers are over the limit
 ├── CancelledByAdminError    499 request_cancelled         aborted through the admin REST
 ├── InternalError            500 server_error
 ├── UpstreamError            502 server_error              a worker failed and no other could take over
@@ -116,6 +117,14 @@ class RateLimitError(ApiError):
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+
+
+class HeadTooLargeError(ApiError):
+    """The request line and the headers are over the limit."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "request_head_too_large"
 
 
 class CancelledByAdminError(ApiError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from net.connection import DROP
 from protocol.errors import (
     ApiError,
     BadRequestError,
@@ -30,7 +31,7 @@ from router.exchange import Exchange
 from router.exit import ClientGone, settle
 from router.legs import LegBodies
 from router.priorities import HEADER
-from router.reply import DROP, Reply
+from router.reply import Reply
 from router.tracing.setup import set_up
 from router.tracing.upstream import CURRENT, TracedUpstream
 

@@ -13,6 +13,7 @@ import uvloop
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
+from net.sockets import listen
 from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
@@ -33,7 +34,7 @@ from router.lease_view import LeaseListing
 from router.peers.app import internal_app
 from router.peers.group_metrics import metrics_state_routes
 from router.peers.membership import Membership
-from router.server import RouterServer, listen
+from router.server import RouterServer
 
 if TYPE_CHECKING:
     import socket

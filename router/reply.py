@@ -23,8 +23,6 @@ _EVENT_STREAM = (
     (b"x-accel-buffering", b"no"),
 )
 
-#: Where a request's ``scope["state"]`` has what closes its connection at once.
-DROP = "drop"
 #: How long the last words may wait for a client that does not read, seconds.
 LAST_WRITE_S = 1.0
 

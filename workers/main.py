@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from net.sockets import bind
 from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Ready
 from workers.rank.errors import RankError, one_line
-from workers.server.listener import ListenError, bind
 from workers.server.status_pipe import StatusPipe
 from workers.server.tokenizer import TokenizerError
 from workers.stores import connect
@@ -46,11 +46,11 @@ def run(settings: WorkerSettings) -> int:
         public = bind(settings.host, settings.port)
         try:
             internal = bind(settings.bound_internal_host, settings.internal_port)
-        except ListenError:
+        except OSError:
             public.close()
             raise
-    except ListenError as error:
-        return _give_up(pipe, str(error))
+    except OSError as error:
+        return _give_up(pipe, str(error.strerror))
     with public, internal:
         why = uvloop.run(serve(settings, (public, internal), pipe))
     return 0 if why is None else _give_up(pipe, why)

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from leases.ids import new_id
+from net.port import HttpPort, PortConfig
+from net.sockets import base_url, port_of
 from protocol.status import Progress as ProgressStatus
 from protocol.steps import Progress
 from protocol.worker import WorkerLoad, WorkerRecord
@@ -37,7 +39,6 @@ from workers.server import tokenizer as tokenizers
 from workers.server.access import Access
 from workers.server.announcer import Announcer
 from workers.server.identity import Identity
-from workers.server.listener import HttpPort, base_url, port_of
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
 from workers.traffic import RankTraffic
@@ -60,6 +61,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that requests get to hear of the end when the ports close.
 PORT_GRACE_S = 2.0
+#: Seconds an idle connection stays open: longer than any client keeps one in its pool, so that none of them ever
+#: sends a request into a connection that is just being closed.
+KEEP_ALIVE_S = 300
 
 
 class Worker:
@@ -249,7 +253,8 @@ class Worker:
             peers=self._pool.states,
             routers=[self._handshakes(readies)],
         )
-        return HttpPort(public, self._bound), HttpPort(internal, self._internal_bound)
+        config = PortConfig(keep_alive_s=KEEP_ALIVE_S)
+        return HttpPort(public, self._bound, config), HttpPort(internal, self._internal_bound, config)
 
     def _tell_load(self) -> WorkerLoad:
         """How busy the engine is, and how it stands with others."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
+from net.connection import DROP
 from router.dashboard.others import Others
 from router.dashboard.part import take_part
 from router.dashboard.snapshot import columns, merge
-from router.reply import DROP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

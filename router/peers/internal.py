@@ -6,12 +6,10 @@ It is a server of its own. It answers while the public port drains, and closes l
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-import uvicorn
-
+from net.port import HttpPort, PortConfig
 from protocol.errors import ApiError
 from router.auth import BearerKeys
 from router.body import BodyReader, replay
@@ -20,7 +18,6 @@ from router.peers.link import ALIVE_PATH
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Generator
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -31,7 +28,7 @@ log = logging.getLogger("baton.router")
 #: Longer than any other router keeps a connection in its pool.
 _KEEP_ALIVE_S = 300
 #: Seconds that calls in progress get when the port closes.
-_CLOSE_S = 1
+CLOSE_S = 1.0
 
 
 class InternalFront:
@@ -86,79 +83,12 @@ class InternalFront:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class InternalPort:
+class InternalPort(HttpPort):
     """Serves the internal port on one socket. ``start`` returns once it answers."""
 
     def __init__(self, front: InternalFront, sock: socket.socket) -> None:
-        self._sock = sock
-        self._server = _Server(front)
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Accept connections. Raises what uvicorn raises."""
-        self._task = asyncio.create_task(self._server.serve([self._sock]), name="internal-port")
-        up = asyncio.create_task(self._server.up.wait())
-        await asyncio.wait({self._task, up}, return_when=asyncio.FIRST_COMPLETED)
-        up.cancel()
-        if self._task.done():
-            await self._task
-
-    async def stop(self) -> None:
-        """Refuse connections, then end the links: whoever sees its link end and asks again must be refused."""
-        if self._task is not None:
-            self._server.leave()
-            await self._task
-
-
-class _Server(uvicorn.Server):
-    """Tells when it is up, and leaves signals to the public port."""
-
-    def __init__(self, front: InternalFront) -> None:
-        super().__init__(
-            uvicorn.Config(
-                front,
-                loop="none",
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                interface="asgi3",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                date_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_CLOSE_S,
-            )
-        )
-        self._front = front
-        self.up = asyncio.Event()
-        self._leaving = asyncio.Event()
-
-    def leave(self) -> None:
-        """Shut down now."""
-        self.should_exit = True
-        self._leaving.set()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
-
-    async def main_loop(self) -> None:
-        """uvicorn's looks ten times a second whether it should stop, and makes a date that nobody wants."""
-        await self._leaving.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
-        for sock in sockets or ():
-            sock.close()
-        self._front.close()
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
+        # Whoever sees its link end and asks again must be refused: links end once nobody can connect.
+        super().__init__(front, sock, PortConfig(keep_alive_s=_KEEP_ALIVE_S), on_refusing=front.close)
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -10,7 +10,7 @@ from registry.task_end import end_task
 from router.discovery import discover
 from router.http_client import HttpUpstream
 from router.peers.calls import CALL_TIMEOUT_S, PeerCalls
-from router.peers.internal import InternalFront, InternalPort
+from router.peers.internal import CLOSE_S, InternalFront, InternalPort
 from router.peers.links import LinkedPeers
 from router.peers.presence import presence, record_of
 
@@ -63,7 +63,7 @@ class Membership:
         if self._watch is not None:
             await end_task(self._watch)
         if self._port is not None:
-            await self._port.stop()
+            await self._port.stop(CLOSE_S)
         await self.peers.close()
         await self._upstream.close()
         await self._registry.close()

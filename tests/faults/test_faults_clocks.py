@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from baton.torture.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol", "leases", "registry", "router", "workers")
+PACKAGES = ("protocol", "net", "leases", "registry", "router", "workers")
 HOUR_S = 3600
 SHAPE = Shape(prefill=2, decode=2, routers=2, worker_flags=WORKER_FLAGS)
 #: Where a clock of the day is read, and what it is good for: it is shown to people, never compared.

@@ -10,12 +10,13 @@ import httpx
 from router_stubs import StubWorker
 
 from leases.memory_store import MemoryLeaseStore
+from net.sockets import listen
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.app import create_app
 from router.build import build_services
 from router.health import HealthProbes
 from router.lease_view import LeaseListing
-from router.server import RouterServer, listen
+from router.server import RouterServer
 from router.settings import RouterSettings
 
 if TYPE_CHECKING:

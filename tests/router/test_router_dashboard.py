@@ -12,6 +12,7 @@ import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
+from net.connection import DROP
 from protocol.worker import WorkerLoad
 from router.dashboard import schema
 from router.dashboard.history import STEP_S
@@ -20,7 +21,6 @@ from router.dashboard.part import MAX_LISTED, MAX_TEXT
 from router.dashboard.recorder import Recorder, read_totals
 from router.dashboard.routes import FILES
 from router.dashboard.schema import LiveRequest, Snapshot
-from router.reply import DROP
 from router.request import LIVE
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import pytest
 from fastapi import FastAPI
 from router_cluster import eventually, make_settings
 
+from net.sockets import listen
 from protocol.router import RouterRecord
 from router.http_client import HttpUpstream
 from router.peers import links
 from router.peers.calls import PeerCalls
-from router.peers.internal import InternalFront, InternalPort
+from router.peers.internal import CLOSE_S, InternalFront, InternalPort
 from router.peers.links import LinkedPeers
-from router.server import listen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ class OtherRouter:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._port.stop()
+        await self._port.stop(CLOSE_S)
 
 
 class Mute:

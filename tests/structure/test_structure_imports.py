@@ -14,12 +14,13 @@ ROOT = Path(__file__).parents[2]
 #: Package to the packages it may import.
 MAY_IMPORT: dict[str, set[str]] = {
     "protocol": set(),
+    "net": {"protocol"},
     "leases": set(),
     "demo": set(),
     "registry": {"protocol"},
-    "router": {"protocol", "leases", "registry"},
-    "workers": {"protocol", "leases", "registry"},
-    "baton": {"protocol", "leases", "registry", "router", "workers", "demo"},
+    "router": {"protocol", "net", "leases", "registry"},
+    "workers": {"protocol", "net", "leases", "registry"},
+    "baton": {"protocol", "net", "leases", "registry", "router", "workers", "demo"},
 }
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.

@@ -17,6 +17,8 @@ import httpx
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from net.port import HttpPort, PortConfig
+from net.sockets import bind, port_of
 from protocol.worker import WorkerLoad
 from workers.app import create_internal_app, create_public_app
 from workers.engine.api import (
@@ -33,7 +35,6 @@ from workers.engine.ledger import PoolStats
 from workers.engine.token_stream import QueuedTokens
 from workers.server.access import Access
 from workers.server.identity import Identity
-from workers.server.listener import HttpPort, bind, port_of
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
 from workers.server.tokenizer import Tokenizer
@@ -305,7 +306,8 @@ async def front(
         resume=engine.resume,
         load=engine.load,
     )
-    ports = [HttpPort(public, bound), HttpPort(internal, internal_bound)]
+    config = PortConfig(keep_alive_s=300)
+    ports = [HttpPort(public, bound, config), HttpPort(internal, internal_bound, config)]
     for port in ports:
         await port.start()
     url, internal_url = (f"http://127.0.0.1:{port_of(one)}" for one in (bound, internal_bound))

@@ -1,0 +1,1 @@
+"""HTTP for both sides: the ports that routers and workers listen on, and what strangers may do there."""

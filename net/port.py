@@ -1,0 +1,128 @@
+"""uvicorn as both sides run it: a server of one application on one bound socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from net.connection import Connection, HeadLimits
+from net.sockets import BACKLOG
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Generator
+
+    from starlette.types import ASGIApp
+
+
+@dataclass(frozen=True)
+class PortConfig:
+    """How a port treats those who connect to it."""
+
+    #: Seconds that a connection may wait for its next request.
+    keep_alive_s: float
+    head: HeadLimits = field(default_factory=HeadLimits)
+
+
+class PortServer(uvicorn.Server):
+    """Tells when it is up, and leaves signals to the process.
+
+    ``on_refusing`` is called when it stops, once nobody can connect any more and before requests are waited for.
+    """
+
+    def __init__(
+        self, app: ASGIApp, config: PortConfig, grace_s: float, on_refusing: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=config.keep_alive_s,  # type: ignore[arg-type]
+                timeout_graceful_shutdown=max(1, round(grace_s)),
+            )
+        )
+        self._port_config = config
+        self._on_refusing = on_refusing
+        self._leaving = asyncio.Event()
+        self.up = asyncio.Event()
+        self.servers: list[asyncio.Server] = []
+
+    def leave(self) -> None:
+        """Shut down now."""
+        self.should_exit = True
+        self._leaving.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on ``sockets``."""
+        loop = asyncio.get_running_loop()
+        for sock in sockets or ():
+            self.servers.append(await loop.create_server(self._connection, sock=sock, backlog=BACKLOG))
+        self.started = True
+        self.up.set()
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self._port_config.head)
+
+    async def main_loop(self) -> None:
+        """uvicorn's looks ten times a second whether it should stop, and makes a date that nobody wants."""
+        await self._leaving.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, after ``on_refusing``."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or ():
+            sock.close()
+        self._on_refusing()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """None: they are the process's."""
+        yield
+
+
+class HttpPort:
+    """Serves one application on one bound socket. ``start`` returns once connections are accepted."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        bound: socket.socket,
+        config: PortConfig,
+        on_refusing: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._bound = bound
+        self._server = PortServer(app, config, 1.0, on_refusing)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Accept connections. Raises what uvicorn raises."""
+        self._task = asyncio.create_task(self._server.serve([self._bound]), name="http-port")
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait({self._task, up}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._task.done():
+            await self._task
+
+    async def stop(self, grace_s: float) -> None:
+        """Close the port; requests in progress get ``grace_s`` seconds, then they are cancelled. Safe to call twice."""
+        if self._task is None:
+            self._bound.close()
+            return
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+        self._server.leave()
+        await self._task

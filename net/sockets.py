@@ -1,0 +1,89 @@
+"""Sockets that ports are served on. All of these raise OSError with one clear line when the address cannot be had."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Connections that may wait to be accepted: asyncio's 100 drops some when hundreds of clients come at once.
+BACKLOG = 4096
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket that does not listen yet, so that nobody is kept waiting; port 0 lets the system choose.
+
+    ``shared``: others that say so too listen on the same port, and the system deals connections out to all of them.
+    """
+    with _clear_errors(host, port):
+        sock, address = _tcp_socket(host, port)
+        try:
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind(address)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """As ``bind``, and connections wait from now on."""
+    sock = bind(host, port, shared=shared)
+    with _clear_errors(host, port):
+        try:
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A bound socket that never listens: the port stays ours for those that listen on it ``shared``.
+
+    Raises OSError as ``listen``, also when somebody listens there ``shared`` already.
+    """
+    with _clear_errors(host, port):
+        sock, address = _tcp_socket(host, port)
+        try:
+            sock.bind(address)
+            # Only now: set before, it would have let us in beside strangers. Whoever binds from here on has to share.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+def port_of(bound: socket.socket) -> int:
+    """The port it got."""
+    port: int = bound.getsockname()[1]
+    return port
+
+
+def base_url(host: str, port: int) -> str:
+    """For clients; IPv6 addresses get their brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _tcp_socket(host: str, port: int) -> tuple[socket.socket, tuple[object, ...]]:
+    """With the address to bind it to. Of a name's addresses an IPv4 one, if it has any."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, proto, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    sock = socket.socket(family, kind, proto)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock, address
+
+
+@contextlib.contextmanager
+def _clear_errors(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None

@@ -1,0 +1,125 @@
+"""A port with a small application behind it, and a client that writes bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from net.port import HttpPort, PortConfig
+from net.sockets import bind, port_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import Receive, Scope, Send
+
+HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
+GET = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class App:
+    """Answers how many bytes it was sent; ``/early`` without reading them, ``/held`` when ``go_on`` is set."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
+        self.go_on = asyncio.Event()
+        self.num_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        if scope["path"] != "/early":
+            await self._read(receive)
+        if scope["path"] == "/held":
+            await self.go_on.wait()
+        body = b"%d" % self.num_bytes
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _read(self, receive: Receive) -> None:
+        more = True
+        while more:
+            message = await receive()
+            self.num_bytes += len(message.get("body", b""))
+            more = message.get("more_body", False)
+
+
+@dataclass
+class Answer:
+    """One answer as it came."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        """Of an error in our shape."""
+        code: str = json.loads(self.body)["error"]["code"]
+        return code
+
+
+class Caller:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        """Raises ConnectionError once nobody reads any more."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> Answer:
+        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+        body = await self.reader.readexactly(int(headers["content-length"]))
+        return Answer(int(lines[0].split()[1]), headers, body)
+
+    async def closed(self) -> None:
+        """Until the other side has closed; fails if it says anything more."""
+        with contextlib.suppress(ConnectionError):
+            assert await self.reader.read() == b""
+
+
+@dataclass
+class Served:
+    """A port and its application."""
+
+    app: App
+    port: HttpPort
+    number: int
+    callers: list[Caller] = field(default_factory=list)
+
+    async def connect(self) -> Caller:
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self.number))
+        self.callers.append(caller)
+        return caller
+
+    async def ask(self, data: bytes) -> tuple[Caller, Answer]:
+        """On a connection of its own."""
+        caller = await self.connect()
+        await caller.send(data)
+        return caller, await caller.answer()
+
+
+@contextlib.asynccontextmanager
+async def serving(config: PortConfig | None = None, **more: Any) -> AsyncIterator[Served]:
+    """A port on loopback; bounded in time, so that a test that waits for nothing fails."""
+    app = App()
+    bound = bind("127.0.0.1", 0)
+    port = HttpPort(app, bound, config or PortConfig(keep_alive_s=60), **more)
+    await port.start()
+    served = Served(app, port, port_of(bound))
+    try:
+        async with asyncio.timeout(20):
+            yield served
+    finally:
+        for caller in served.callers:
+            caller.writer.close()
+        app.go_on.set()
+        await port.stop(1.0)

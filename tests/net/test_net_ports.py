@@ -1,0 +1,89 @@
+"""All four ports, public and internal, of routers and workers, treat strangers the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from net_kit import Caller
+from router_cluster import Cluster, make_settings
+from worker_server_kit import front
+
+from net.sockets import listen, port_of
+from router.peers.internal import CLOSE_S, InternalFront, InternalPort
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PORTS = ("router", "router, internal", "worker", "worker, internal")
+TOKEN = "sesame"
+
+
+@contextlib.asynccontextmanager
+async def router() -> AsyncIterator[int]:
+    cluster = Cluster(make_settings(api_keys=(TOKEN,), admin_token=TOKEN))
+    await cluster.start()
+    try:
+        yield int(cluster.url.rpartition(":")[2])
+    finally:
+        await cluster.close()
+
+
+@contextlib.asynccontextmanager
+async def router_internal() -> AsyncIterator[int]:
+    async def app(*_: object) -> None:
+        raise AssertionError("a stranger got through")
+
+    sock = listen("127.0.0.1", 0)
+    port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), "a" * 12, app), sock)
+    await port.start()
+    try:
+        yield port_of(sock)
+    finally:
+        await port.stop(CLOSE_S)
+
+
+@contextlib.asynccontextmanager
+async def worker() -> AsyncIterator[int]:
+    async with front(token=TOKEN) as made:
+        yield made.port
+
+
+@contextlib.asynccontextmanager
+async def worker_internal() -> AsyncIterator[int]:
+    async with front(token=TOKEN) as made:
+        yield made.internal.base_url.port or 0
+
+
+SERVERS = dict(zip(PORTS, (router, router_internal, worker, worker_internal), strict=True))
+
+
+@pytest.fixture(params=PORTS)
+async def port(request: pytest.FixtureRequest) -> AsyncIterator[int]:
+    async with SERVERS[request.param]() as number, asyncio.timeout(20):
+        yield number
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Caller]:
+    caller = Caller(*await asyncio.open_connection("127.0.0.1", port))
+    try:
+        yield caller
+    finally:
+        caller.writer.close()
+
+
+async def test_a_head_without_end_is_refused_and_the_connection_closes(port: int) -> None:
+    async with connected(port) as caller:
+        caller.writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\na: " + b"x" * (64 << 10))
+        assert (await caller.answer()).status == 431
+        await caller.closed()
+
+
+async def test_many_lines_are_refused(port: int) -> None:
+    async with connected(port) as caller:
+        caller.writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"a:\r\n" * 1000)
+        assert (await caller.answer()).status == 431
+        await caller.closed()
