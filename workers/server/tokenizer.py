@@ -150,7 +150,7 @@ def load(model: str, revision: str | None = None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        loaded = AutoTokenizer.from_pretrained(model, revision=revision)
+        loaded = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise TokenizerError(f"cannot load a tokenizer from {model}: {_first_line(error)}") from error
     fast = getattr(loaded, "backend_tokenizer", None)
