@@ -131,7 +131,10 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
 
 
 class RankReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """The rank has loaded and serves. ``num_blocks`` is the size of its cache."""
+    """The rank has loaded and serves. ``num_blocks`` is the size of its cache.
+
+    ``load_s`` and ``fingerprint_s``: seconds that reading the weights took, and hashing them afterwards.
+    """
 
     rank: int
     num_blocks: int
@@ -140,6 +143,8 @@ class RankReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     vocab_size: int
     compatibility: Compatibility
     metadata: RankMetadata
+    load_s: float = 0.0
+    fingerprint_s: float = 0.0
 
 
 class Sampled(msgspec.Struct, frozen=True, array_like=True):

@@ -1,9 +1,12 @@
-"""From settings to the ranks' start parameters and an engine's sizes."""
+"""From settings to the ranks' start parameters; from what the ranks say to an engine's sizes and its name."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from workers.engine.config import EngineConfig
 from workers.rank.spec import MAX_DEFAULT_THREADS, RankSpec
@@ -47,6 +50,17 @@ def threads_per_rank(settings: WorkerSettings, environ: Mapping[str, str], num_c
     if settings.tp == 1 or "OMP_NUM_THREADS" in environ:
         return None
     return max(1, min(MAX_DEFAULT_THREADS, num_cpus // settings.tp))
+
+
+def identify(ready: RankReady, text_fingerprint: str) -> RankReady:
+    """What a rank says, its model being weights *and* tokenizer.
+
+    The blocks do not depend on the tokenizer, but the answer does: a worker with another one would make other text of
+    the tokens that it is handed, and other tokens of a prompt when it goes on for a worker that died.
+    """
+    both = f"{ready.compatibility.weights_fingerprint} {text_fingerprint}".encode()
+    model = hashlib.sha256(both).hexdigest()[:32]
+    return replace(ready, compatibility=replace(ready.compatibility, weights_fingerprint=model))
 
 
 def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:

@@ -30,7 +30,7 @@ from protocol.worker import WorkerLoad, WorkerRecord
 from workers.app import create_internal_app, create_public_app
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
-from workers.engine_setup import engine_config, rank_spec
+from workers.engine_setup import engine_config, identify, rank_spec
 from workers.kept_leases import KeptLeases
 from workers.lease_keeper import LeaseKeeper
 from workers.rank.errors import RankStartError
@@ -114,8 +114,11 @@ class Worker:
     async def start(self) -> None:
         """Serve. Raises RankStartError, TokenizerError; ``stop`` then cleans up."""
         ranks, tokenizer = await self._load()
-        engine = self._build_engine(ranks)
-        public, internal = self._build_ports(engine, ranks.readies, tokenizer)
+        weights = ranks.readies[0].compatibility.weights_fingerprint
+        logger.info("fingerprint of the weights %s, of the tokenizer %s", weights, tokenizer.fingerprint)
+        readies = [identify(ready, tokenizer.fingerprint) for ready in ranks.readies]
+        engine = self._build_engine(ranks, readies[0])
+        public, internal = self._build_ports(engine, readies, tokenizer)
         # What is pushed last is stopped first.
         self._parts.push_async_callback(_stop_ports, public, internal)
         self._parts.push_async_callback(engine.close)
@@ -180,9 +183,8 @@ class Worker:
             ranks.kill()
         await ranks.stop()
 
-    def _build_engine(self, ranks: RankGroup) -> AsyncEngine:
+    def _build_engine(self, ranks: RankGroup, ready: RankReady) -> AsyncEngine:
         settings, token = self._settings, self._settings.internal_token
-        ready = ranks.readies[0]
         self._pool = pool = HandshakePool(
             ranks.send,
             local=ranks.metadata,
@@ -201,7 +203,8 @@ class Worker:
             duration_ms=settings.lease_duration_ms,
             redis_grace_ms=settings.redis_grace_ms,
         )
-        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict, pool.stats)
+        load_seconds = {"weights": ready.load_s, "fingerprint": ready.fingerprint_s}
+        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict, pool.stats, load_seconds)
         hooks = EngineHooks(
             on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
             on_pressure=self._make_room,

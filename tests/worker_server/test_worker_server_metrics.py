@@ -8,10 +8,12 @@ from workers.engine.ledger import PoolStats
 from workers.server.metrics import WorkerMetrics
 from workers.transfer.handshake_view import HandshakeStats
 
+POOL = PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0)
+EMPTY = EngineStats(Counters(), POOL, WorkerLoad())
+
 
 def page(handshakes: HandshakeStats, counters: Counters | None = None) -> list[str]:
-    pool = PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0)
-    stats = EngineStats(counters or Counters(), pool, WorkerLoad())
+    stats = EngineStats(counters or Counters(), POOL, WorkerLoad())
     return WorkerMetrics(lambda: stats, dict, lambda: handshakes).render().decode().splitlines()
 
 
@@ -42,3 +44,11 @@ def test_reads() -> None:
     lines = page(HandshakeStats(), Counters(read_descriptors=7, reads_timed_out=1))
     assert starting(lines, "read_descriptors") == ["baton_worker_read_descriptors_total 7.0"]
     assert starting(lines, "reads_timed_out") == ["baton_worker_reads_timed_out_total 1.0"]
+
+
+def test_what_loading_took() -> None:
+    metrics = WorkerMetrics(lambda: EMPTY, dict, load_seconds={"weights": 2.5, "fingerprint": 0.25})
+    assert starting(metrics.render().decode().splitlines(), "load_seconds") == [
+        'baton_worker_load_seconds{part="weights"} 2.5',
+        'baton_worker_load_seconds{part="fingerprint"} 0.25',
+    ]

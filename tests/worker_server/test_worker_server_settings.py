@@ -9,7 +9,7 @@ import pytest
 from protocol.handshake import Compatibility, RankMetadata, Shard
 from protocol.steps import RankReady
 from router.settings import RouterSettings
-from workers.engine_setup import engine_config, rank_spec, threads_per_rank
+from workers.engine_setup import engine_config, identify, rank_spec, threads_per_rank
 from workers.limits import MAX_RANKS
 from workers.main import warn
 from workers.settings import WorkerSettings
@@ -115,3 +115,11 @@ def test_a_read_and_a_step_get_some_time(name: str, timeout_s: float) -> None:
 def test_the_engine_is_told_when_to_give_up_a_read_and_a_step() -> None:
     config = engine_config(WorkerSettings(model="m", read_timeout_s=2.5, step_timeout_s=7.5), READY)
     assert (config.read_timeout_s, config.step_timeout_s) == (2.5, 7.5)
+
+
+def test_engines_pair_when_both_weights_and_tokenizer_are_the_same() -> None:
+    same, others = identify(READY, "t"), [identify(READY, "u"), identify(identify(READY, "t"), "t")]
+    assert identify(READY, "t").compatibility == same.compatibility
+    for other in others:
+        assert other.compatibility.hash != same.compatibility.hash
+        assert other.compatibility.weights_fingerprint != same.compatibility.weights_fingerprint

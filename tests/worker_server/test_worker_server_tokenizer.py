@@ -1,8 +1,9 @@
-"""The tokenizer of a folder: no code of the folder's runs."""
+"""The tokenizer of a folder: what its fingerprint tells apart, and that no code of the folder's runs."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,42 @@ def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of one file in the folder."""
+
+    file: str
+    old: str
+    new: str
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("tokenizer.json", '"add_prefix_space": false', '"add_prefix_space": true'),
+        Change("tokenizer.json", '"unk_token": null', '"unk_token": "a"'),
+        Change("chat_template.jinja", "[assistant]", "[the assistant]"),
+        Change("config.json", "1", "[1, 7]"),
+        Change("tokenizer_config.json", tiny_models.EOS, tiny_models.BOS),
+    ],
+    ids=lambda change: change.file,
+)
+def test_whatever_changes_text_or_tokens_changes_the_fingerprint(change: Change, tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    original = load(str(folder)).fingerprint
+    assert load(str(folder)).fingerprint == original
+    edit(folder / change.file, change.old, change.new)
+    assert load(str(folder)).fingerprint != original
+
+
+def test_how_the_file_is_written_does_not_matter(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    original = load(str(folder)).fingerprint
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()), indent=1))
+    assert load(str(folder)).fingerprint == original
 
 
 def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,20 @@ def least(number: int, device: torch.device) -> int:
     return int(tensor)
 
 
+def position() -> tuple[int, int]:
+    """This rank's number, and how many there are."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def merge(own: bytearray, device: torch.device) -> bytes:
+    """Bytes of which every rank knows some and has zeros in the places of the others: all of them, to every rank."""
+    if not dist.is_initialized():
+        return bytes(own)
+    tensor = torch.frombuffer(own, dtype=torch.uint8).to(device)
+    dist.all_reduce(tensor, dist.ReduceOp.SUM)
+    return tensor.cpu().numpy().tobytes()
+
+
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of which every rank may hold a part, gathered: all ranks have to ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.distributed import whole
+from workers.rank import distributed
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from transformers import PreTrainedModel
 
 #: Config fields that say where a checkpoint comes from or how it is run, not what it computes.
@@ -25,28 +29,84 @@ _IRRELEVANT = {
     "transformers_version",
     "use_cache",
 }
-#: Numbers taken from each tensor, evenly spread. Training changes nearly all numbers of nearly all tensors, so a few
-#: of each tell two checkpoints apart without reading gigabytes.
-SAMPLES_PER_TENSOR = 64
+#: What one thread hashes at a time.
+CHUNK_BYTES = 16 << 20
+#: Chunks that wait for a thread, which bounds the memory of tensors that were gathered from several ranks.
+_MAX_WAITING = 64
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-def fingerprint(model: PreTrainedModel) -> str:
-    """32 hex digits over the config and over name, shape, dtype and ``SAMPLES_PER_TENSOR`` numbers of each tensor.
+def fingerprint(model: PreTrainedModel, chunk_bytes: int = CHUNK_BYTES) -> str:
+    """32 hex digits over the config and over name, shape, dtype and every byte of each tensor.
 
-    It tells apart what is different by accident (another fine-tune, another revision, another dtype); somebody who
-    changes single numbers on purpose can get past it. However many ranks the model is split over, the outcome is the
-    same; they all have to call this at the same time.
+    What is hashed is what the model computes with, as it lies in memory after loading: however a checkpoint is filed,
+    and however many ranks it is split over, the outcome is the same, and no file that changes meanwhile can deceive.
+    All ranks have to call this at the same time. Each hashes its share of the chunks with as many threads as torch has.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    config = {name: value for name, value in model.config.to_dict().items() if name not in _IRRELEVANT}
-    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(_sample(tensor))
-    return digest.hexdigest()
+    tensors = sorted(model.state_dict().items())
+    with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="fingerprint") as threads:
+        chunks = _Chunks(threads, chunk_bytes)
+        ranges = [chunks.add(tensor.detach()) for _, tensor in tensors]
+        digests = distributed.merge(chunks.digests(), model.device)
+    headings = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in tensors]
+    root = hashlib.sha256(json.dumps([_config(model), headings], sort_keys=True, default=str).encode())
+    for chunk in ranges:
+        root.update(digests[chunk.start * _DIGEST_BYTES : chunk.stop * _DIGEST_BYTES])
+    return root.hexdigest()[:32]
 
 
-def _sample(tensor: torch.Tensor) -> bytes:
-    flat = whole(tensor.detach()).reshape(-1)
-    stride = max(1, flat.numel() // SAMPLES_PER_TENSOR)
-    return flat[::stride][:SAMPLES_PER_TENSOR].contiguous().view(torch.uint8).cpu().numpy().tobytes()
+def _config(model: PreTrainedModel) -> dict[str, object]:
+    return {name: value for name, value in model.config.to_dict().items() if name not in _IRRELEVANT}
+
+
+class _Chunks:
+    """Hashes pieces of tensors in threads, which works because hashing gives up the interpreter lock.
+
+    Chunks are numbered through all tensors; a rank of ``n`` hashes every ``n``-th of them.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor, chunk_bytes: int) -> None:
+        self._threads = threads
+        self._chunk_bytes = chunk_bytes
+        self._rank, self._num_ranks = distributed.position()
+        self._num_chunks = 0
+        self._waiting: deque[tuple[int, Future[bytes]]] = deque()
+        self._done: dict[int, bytes] = {}
+        #: By where a tensor lies: tied weights have several names.
+        self._known: dict[tuple[object, ...], range] = {}
+
+    def add(self, tensor: torch.Tensor) -> range:
+        """Hash all of a tensor of which every rank may hold a part; the numbers of its chunks."""
+        own = distributed.own_part(tensor)
+        place = (own.data_ptr(), own.shape, own.stride(), own.dtype)
+        if place not in self._known:
+            first = self._num_chunks
+            self._submit(distributed.whole(tensor))
+            self._known[place] = range(first, self._num_chunks)
+        return self._known[place]
+
+    def digests(self) -> bytearray:
+        """Those of this rank's chunks; zeros in the places of the others."""
+        self._wait_until(0)
+        joined = bytearray(self._num_chunks * _DIGEST_BYTES)
+        for number, digest in self._done.items():
+            joined[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES] = digest
+        return joined
+
+    def _submit(self, tensor: torch.Tensor) -> None:
+        flat = tensor.reshape(-1).view(torch.uint8)
+        for start in range(0, len(flat), self._chunk_bytes):
+            chunk = flat[start : start + self._chunk_bytes]
+            if self._num_chunks % self._num_ranks == self._rank:
+                self._waiting.append((self._num_chunks, self._threads.submit(_digest, chunk)))
+            self._num_chunks += 1
+            self._wait_until(_MAX_WAITING)
+
+    def _wait_until(self, num_waiting: int) -> None:
+        while len(self._waiting) > num_waiting:
+            number, future = self._waiting.popleft()
+            self._done[number] = future.result()
+
+
+def _digest(chunk: torch.Tensor) -> bytes:
+    return hashlib.sha256(chunk.cpu().numpy().data).digest()

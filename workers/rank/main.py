@@ -120,6 +120,8 @@ def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> Rank:
         vocab_size=model.vocab_size,
         compatibility=_compatibility(spec, model),
         metadata=transfer.metadata(),
+        load_s=model.load_s,
+        fingerprint_s=model.fingerprint_s,
     )
     return Rank(Runner(model, cache, versions, with_logprobs=spec.rank == 0), transfer, ready)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from workers.rank.kv_cache import CacheShape, KVCache
     from workers.rank.spec import RankSpec
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Model:
@@ -39,6 +42,9 @@ class Model:
     vocab_size: int
     weights_fingerprint: str
     selects_logits: bool
+    #: Seconds that reading the weights took, and hashing them afterwards.
+    load_s: float
+    fingerprint_s: float
 
     @property
     def device(self) -> torch.device:
@@ -72,21 +78,33 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> Model:
         distributed.join(spec, placement)
     register()
     progress(f"loading {spec.model}")
-    module = _load_weights(spec, placement.device).eval()
+    module, load_s = _timed(lambda: _load_weights(spec, placement.device).eval())
     shape = probe_layers(module, spec.block_size, spec.num_ranks)
     prove_equal(module, shape)
     num_bytes = sum(distributed.own_part(tensor).nbytes for tensor in module.state_dict().values())
     dtype = str(module.dtype).removeprefix("torch.")
-    progress(f"loaded {num_bytes / 1e6:.0f} MB of weights on {placement.device} as {dtype}")
+    weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
+    progress(
+        f"loaded {num_bytes / 1e6:.0f} MB of weights on {placement.device} as {dtype} in {load_s:.2f} s, "
+        f"fingerprint of every byte in {fingerprint_s:.2f} s"
+    )
     return Model(
         module=module,
         placement=placement,
         cache_shape=shape,
         max_model_len=max_model_len,
         vocab_size=config.vocab_size,
-        weights_fingerprint=fingerprint(module),
+        weights_fingerprint=weights_fingerprint,
         selects_logits="logits_to_keep" in inspect.signature(module.forward).parameters,
+        load_s=load_s,
+        fingerprint_s=fingerprint_s,
     )
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """What ``work`` returns, and the seconds that it took."""
+    began_s = time.monotonic()
+    return work(), time.monotonic() - began_s
 
 
 def _choose_dtype(spec: RankSpec, device: torch.device) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
@@ -38,12 +38,25 @@ class WorkerMetrics:
     """One worker's registry. The engine calls ``on_step`` and ``on_read``, the front ``observe``.
 
     ``lease_counts`` are the keeper's: by outcome, and those of ``_LEASE_COUNTS``. ``handshakes`` are the pool's.
+    ``load_seconds`` are those that loading the model took, by its parts.
     """
 
     def __init__(
-        self, engine_stats: EngineLook, lease_counts: LeaseLook, handshakes: HandshakeLook = HandshakeStats
+        self,
+        engine_stats: EngineLook,
+        lease_counts: LeaseLook,
+        handshakes: HandshakeLook = HandshakeStats,
+        load_seconds: Mapping[str, float] | None = None,
     ) -> None:
         self._registry = CollectorRegistry()
+        loading = Gauge(
+            f"{PREFIX}_load_seconds",
+            "Seconds that loading the model took: reading the weights, then hashing every byte of them.",
+            ["part"],
+            registry=self._registry,
+        )
+        for part, seconds in (load_seconds or {}).items():
+            loading.labels(part).set(seconds)
         self._registry.register(_EngineCollector(engine_stats, lease_counts, handshakes))
         self._requests = Counter(
             f"{PREFIX}_requests", "Requests answered, by why they ended.", ["finish_reason"], registry=self._registry

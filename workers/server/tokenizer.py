@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,7 @@ class Tokenizer:
         eos_token_ids: frozenset[int],
         special_ids: frozenset[int],
         has_chat_template: bool = True,
+        fingerprint: str = "",
     ) -> None:
         self._fast = fast
         self._render = render
@@ -67,6 +69,8 @@ class Tokenizer:
         #: Sampling one of these ends a sequence.
         self.eos_token_ids = eos_token_ids
         self.has_chat_template = has_chat_template
+        #: Equal on two workers that make the same tokens of a prompt and the same text of tokens.
+        self.fingerprint = fingerprint
 
     async def encode_text(self, text: str, max_tokens: int) -> list[int]:
         """A completion's prompt; special tokens as the model wants them in front. Raises TooManyTokensError."""
@@ -166,18 +170,28 @@ def load(model: str, revision: str | None = None) -> Tokenizer:
         text: str = loaded.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
         return text
 
+    eos_token_ids = frozenset(_eos_token_ids(model, revision, loaded))
+    special_ids = frozenset(loaded.all_special_ids) | _special_added(fast)
     return Tokenizer(
         fast,
         render,
-        eos_token_ids=frozenset(_eos_token_ids(model, revision, loaded)),
-        special_ids=frozenset(loaded.all_special_ids) | _special_added(fast),
+        eos_token_ids=eos_token_ids,
+        special_ids=special_ids,
         has_chat_template=loaded.chat_template is not None,
+        fingerprint=_fingerprint(
+            fast.to_str(), loaded.chat_template, loaded.special_tokens_map, sorted(eos_token_ids), sorted(special_ids)
+        ),
     )
 
 
 def _by_the_system(conversation: list[dict[str, str]]) -> list[dict[str, str]]:
     """``developer`` is OpenAI's newer name for ``system``; a template that does not know it may leave it out unseen."""
     return [{**said, "role": "system"} if said["role"] == "developer" else said for said in conversation]
+
+
+def _fingerprint(*parts: object) -> str:
+    """32 hex digits over everything that decides between text and tokens, and where an answer ends."""
+    return hashlib.sha256(orjson.dumps(parts, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
 def _special_added(fast: Any) -> frozenset[int]:
