@@ -7,12 +7,15 @@ awaits nothing, so no cancellation can come between; what takes time goes on in 
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from protocol.errors import ApiError
 from protocol.failpoints import hit
 from protocol.log import FACTS
+from router.ended import ended_request
 from router.request import LIVE, Event, State
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ def settle(x: Exchange, error: ApiError | None) -> None:
     x.services.metrics.ended(x, state, error)
     x.vacate()  # last: it wakes others
     error = error or x.relayed_error
+    x.services.ended.add(asyncio.get_running_loop().time(), ended_request(x, state, error, time.time()))
     if x.services.settings.log_requests or x.progress.state is State.FAILED:
         _log(x, state, error)
     if x.trace is not None:

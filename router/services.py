@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from router.active import ActiveRequests
+from router.ended import EndedRequests
 from router.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Services:
     #: The internal token, where there is one.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)
+    ended: EndedRequests = field(default_factory=EndedRequests)
     metrics: Metrics = field(default_factory=Metrics)
 
     @property

@@ -1,4 +1,5 @@
-"""The admin REST: what runs, abort it, who the workers and routers are, which leases are kept. On a token of its own.
+"""The admin REST: what runs, abort it, why it ended, who the workers and routers are, which leases are kept. On a token
+of its own.
 
 What an operator asks of one router is answered for all of them (``others.py``); ``internal.py`` is each one's share.
 """
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends
 
+from router.admin.ended import ended_routes
 from router.admin.leases import lease_routes
 from router.admin.request_view import RequestView, view_request
 from router.admin.requests import request_routes
@@ -27,7 +29,12 @@ __all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_
 def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> APIRouter:
     """All of ``/admin``."""
     api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
-    parts = request_routes(services), worker_routes(services), lease_routes(services, listing), router_routes(services)
-    for routes in parts:
+    for routes in (
+        request_routes(services),
+        ended_routes(services),
+        worker_routes(services),
+        lease_routes(services, listing),
+        router_routes(services),
+    ):
         api.include_router(routes)
     return api

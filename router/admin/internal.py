@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 
 from protocol.errors import NotFoundError
+from router.admin.ended import OwnEnded, own_ended
 from router.admin.ids import OwnIds, own_ids
 from router.admin.own import (
     AbortFilter,
@@ -44,6 +45,11 @@ def internal_routes(services: Services) -> APIRouter:
     async def request_ids(beginning: str) -> OwnIds:
         """For the other routers: which request somebody means who types the beginning of an id."""
         return own_ids(services, beginning)
+
+    @api.get("/requests/ended")
+    async def ended() -> OwnEnded:
+        """See ``GET /admin/requests/ended``."""
+        return own_ended(services)
 
     @api.get("/keepers")
     async def keepers() -> OwnKeepers:

@@ -56,6 +56,8 @@ class Totals:
     times: Mapping[str, Counts]
     #: Live requests by state, now.
     live: Mapping[str, int]
+    #: Answered with an error before they began.
+    refused: int = 0
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -66,6 +68,7 @@ class Step(msgspec.Struct, frozen=True):
     chunks_per_s: float
     live: dict[str, int]
     times: dict[str, Counts]
+    refused_per_s: float = 0.0
 
     def plus(self, other: Step) -> Step:
         """Both together, of the same two seconds in two routers."""
@@ -75,6 +78,7 @@ class Step(msgspec.Struct, frozen=True):
             self.chunks_per_s + other.chunks_per_s,
             {state: count + other.live.get(state, 0) for state, count in self.live.items()},
             {name: counts.plus(other.times[name]) for name, counts in self.times.items()},
+            self.refused_per_s + other.refused_per_s,
         )
 
 
@@ -144,6 +148,7 @@ def _step(before: Totals, after: Totals, seconds: float) -> Step:
         chunks_per_s=(after.chunks - before.chunks) / seconds,
         live=dict(after.live),
         times={name: counts.since(before.times[name]) for name, counts in after.times.items()},
+        refused_per_s=(after.refused - before.refused) / seconds,
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from router.dashboard.history import Step
 from router.dashboard.merged_history import position
 from router.dashboard.schema import Blocks, Handshakes, LiveRequest, LiveWorker, Queue, Queues
+from router.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest
 from router.request import State
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ T = TypeVar("T")
 
 #: Requests listed one by one: half of them the oldest, half the newest.
 MAX_LISTED = 100
-#: What clients chose is cut to so many characters.
-MAX_TEXT = 100
+#: Requests that are over, listed of each outcome.
+MAX_ENDED = 25
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -40,6 +41,8 @@ class Part(msgspec.Struct, frozen=True):
     #: Of the histograms in ``steps``; steps with other bounds cannot be added.
     bounds_s: dict[str, tuple[float, ...]]
     steps: list[Step]
+    #: Requests that are over, each with the seconds since its end, newest first.
+    ended: list[tuple[float, EndedRequest]] = []
 
 
 def take_part(services: Services, recorder: Recorder, num_steps: int = 0) -> Part:
@@ -59,6 +62,7 @@ def take_part(services: Services, recorder: Recorder, num_steps: int = 0) -> Par
         position=position(history.num_steps, history.age_s(recorder.now_s)),
         bounds_s=dict(history.bounds),
         steps=[summed.step for summed in history][-num_steps:] if num_steps else [],
+        ended=services.ended.newest(recorder.now_s, MAX_ENDED),
     )
 
 
@@ -92,6 +96,18 @@ def _worker(worker: Worker) -> LiveWorker:
         blocks=Blocks(*blocks, total=sum(blocks)) if any(blocks) else None,
         leases=load.leases,
         handshakes=Handshakes(load.peers_connecting, load.peers_connected, load.peers_failed),
+        engine_id=worker.engine_id,
+        url=worker.url,
+        compatibility_hash=worker.compatibility_hash,
+        weights_fingerprint=worker.weights_fingerprint,
+        breaker=str(worker.breaker.state),
+        breaker_failures=worker.breaker.num_failures,
+        in_flight=worker.in_flight,
+        running=load.running,
+        waiting=load.waiting,
+        reading=load.reading,
+        block_size=worker.block_size,
+        peer_errors=load.peer_errors,
     )
 
 
@@ -99,8 +115,8 @@ def _request(services: Services, x: Exchange) -> LiveRequest:
     return LiveRequest(
         id=x.request_id,
         state=str(x.progress.state),
-        model=x.ask.model[:MAX_TEXT],
-        user=x.ask.user[:MAX_TEXT],
+        model=x.ask.model[:MAX_TEXT_CHARS],
+        user=x.ask.user[:MAX_TEXT_CHARS],
         stream=x.ask.stream,
         age_ms=round(x.age_s() * 1e3, 1),
         in_state_ms=_in_state_ms(x),
@@ -110,4 +126,12 @@ def _request(services: Services, x: Exchange) -> LiveRequest:
         lease_remaining_ms=services.leases.remaining_ms(x.engine_id, x.lease_id) if x.lease_id else None,
         num_tokens=x.num_tokens,
         router=services.router_id,
+        endpoint=x.ask.path,
+        priority=x.ask.priority,
+        lease_id=x.lease_id or None,
+        num_prefills=x.num_prefills,
+        num_retries=x.num_retries,
+        num_resumed=x.num_resumed,
+        dead_engines=list(x.dead_engines),
+        last_error=x.last_error.message[:MAX_ERROR_CHARS] if x.last_error else None,
     )

@@ -28,6 +28,7 @@ def read_totals(services: Services) -> Totals:
         chunks=times[ITL].total,
         times=times,
         live={str(state): count for state, count in services.active.count().items()},
+        refused=services.metrics.refused.total(),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from router.ended import EndedRequest
+
 
 class Blocks(msgspec.Struct, frozen=True):
     """A worker's KV blocks by state, as it last reported."""
@@ -39,6 +41,28 @@ class LiveWorker(msgspec.Struct, frozen=True):
     blocks: Blocks | None
     leases: int
     handshakes: Handshakes
+    #: Empty: added by URL.
+    engine_id: str = ""
+    #: Base URL of its public port.
+    url: str = ""
+    #: Of the layout of its blocks: only equal ones are paired. Empty: not told.
+    compatibility_hash: str = ""
+    #: Of its weights: only equal ones go on for each other. Empty: not told.
+    weights_fingerprint: str = ""
+    #: ``closed``, ``open`` or ``half_open``: whether requests that reached it failed.
+    breaker: str = "closed"
+    #: Requests that failed there in a row.
+    breaker_failures: int = 0
+    #: Requests that this router has sent there and that are not over.
+    in_flight: int = 0
+    #: Requests inside the worker, as it last reported.
+    running: int = 0
+    waiting: int = 0
+    reading: int = 0
+    #: Tokens in a block; 0: not told.
+    block_size: int = 0
+    #: Why handshakes failed, by engine id; the newest few.
+    peer_errors: dict[str, str] = {}
 
 
 class LiveRequest(msgspec.Struct, frozen=True):
@@ -60,6 +84,18 @@ class LiveRequest(msgspec.Struct, frozen=True):
     num_tokens: int
     #: Id of the router that has it.
     router: str
+    endpoint: str = ""
+    priority: int = 0
+    lease_id: str | None = None
+    #: Times that a prompt was given to a P, or to a D that needs none.
+    num_prefills: int = 0
+    #: Legs that were tried again, and times that another worker went on with its stream.
+    num_retries: int = 0
+    num_resumed: int = 0
+    #: Engines that died with the request on them.
+    dead_engines: list[str] = []
+    #: Of the last attempt that failed; None: none has.
+    last_error: str | None = None
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -91,6 +127,8 @@ class LiveHistory(msgspec.Struct, frozen=True):
     step_s: float
     requests_per_s: list[float | None]
     failed_per_s: list[float | None]
+    #: Requests that were answered with an error before they began, as 401, 429 or 503.
+    refused_per_s: list[float | None]
     tokens_per_s: list[float | None]
     #: Requests that were live at the end of the step, by state.
     live: dict[str, list[float | None]]
@@ -128,4 +166,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     requests: list[LiveRequest]
     #: Live requests that are not in ``requests``.
     num_hidden: int
+    #: The newest of each outcome, newest first.
+    ended: list[EndedRequest]
     history: LiveHistory

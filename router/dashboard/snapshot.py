@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.dashboard.history import STEP_S, Summed
-from router.dashboard.part import oldest_and_newest
+from router.dashboard.part import MAX_ENDED, oldest_and_newest
 from router.dashboard.recorder import ITL, TTFT
 from router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
 from router.metrics import PHASES
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from router.dashboard.part import Part
+    from router.ended import EndedRequest
 
 
 def merge(
@@ -40,6 +41,7 @@ def merge(
         workers=_workers(parts),
         requests=list(shown),
         num_hidden=num_cut + sum(part.num_hidden for part in parts),
+        ended=_ended(parts),
         history=history,
     )
 
@@ -51,6 +53,17 @@ def _queue(queues: Iterable[Queue]) -> Queue:
         if queue.oldest_ms is not None:
             waits.append(queue.oldest_ms)
     return Queue(length, max(waits, default=None))
+
+
+def _ended(parts: Sequence[Part]) -> list[EndedRequest]:
+    """Newest first, by how long ago each router says that was: the clocks of two routers are never compared."""
+    newest: list[EndedRequest] = []
+    num = Counter[str]()
+    for _, ended in sorted((pair for part in parts for pair in part.ended), key=lambda pair: pair[0]):
+        num[ended.outcome] += 1
+        if num[ended.outcome] <= MAX_ENDED:
+            newest.append(ended)
+    return newest
 
 
 def _workers(parts: Sequence[Part]) -> list[LiveWorker]:
@@ -82,6 +95,7 @@ def columns(steps: Sequence[Summed]) -> LiveHistory:
         step_s=STEP_S,
         requests_per_s=_column([summed.step.ended_per_s for summed in steps]),
         failed_per_s=_column([summed.step.failed_per_s for summed in steps]),
+        refused_per_s=_column([summed.step.refused_per_s for summed in steps]),
         tokens_per_s=_column([summed.step.chunks_per_s for summed in steps]),
         live={str(state): _column([summed.step.live.get(str(state), 0) for summed in steps]) for state in LIVE},
         ttft=lines(TTFT),

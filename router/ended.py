@@ -1,0 +1,123 @@
+"""The requests that ended last, so that an operator can ask why one failed. Pure: the time of day is passed in.
+
+Each outcome has room of its own: a thousand requests that end well do not push out the one that failed. What is kept of
+a request is bounded and holds nothing of its prompt or its answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from router.request import LIVE, State
+
+if TYPE_CHECKING:
+    from protocol.errors import ApiError
+    from router.exchange import Exchange
+
+#: Requests kept of each outcome. What failed is looked for longest.
+ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}
+#: What clients chose is cut to so many characters.
+MAX_TEXT_CHARS = 100
+#: So is what the client was told went wrong.
+MAX_ERROR_CHARS = 200
+
+
+class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that is over."""
+
+    id: str
+    #: ``done``, ``failed`` or ``aborted``.
+    outcome: str
+    #: The state that it was in when it failed or was aborted; None: it is done.
+    ended_in: str | None
+    #: Seconds since 1970, by the clock of its router: for people.
+    ended_at: float
+    #: HTTP status, code and message of the error, as the client was told; None: there was none.
+    status: int | None
+    code: str | None
+    error: str | None
+    model: str
+    user: str
+    endpoint: str
+    stream: bool
+    prefill_worker: str | None
+    decode_worker: str | None
+    total_ms: float
+    #: Arrival to first content; None: not streamed, or there was none.
+    ttft_ms: float | None
+    #: Milliseconds in each state that it was in, summed over repetitions.
+    phases_ms: dict[str, float]
+    #: None: not streamed, and so not counted.
+    num_tokens: int | None
+    #: Legs that were tried again, and times that another worker went on with its stream.
+    num_retries: int
+    num_resumed: int
+    #: Engines that died with the request on them.
+    dead_engines: list[str]
+    trace_id: str | None
+    #: Id of the router that had it.
+    router: str
+
+
+def ended_request(x: Exchange, state: State, error: ApiError | None, ended_at: float) -> EndedRequest:
+    """What is kept of a request that is over; it was in ``state`` just before."""
+    first_s = x.reply.first_content_s if x.ask.stream else None
+    return EndedRequest(
+        id=x.request_id,
+        outcome=str(x.progress.state),
+        ended_in=_ended_in(x, state),
+        ended_at=round(ended_at, 3),
+        status=error.status if error else None,
+        code=(error.code or error.type)[:MAX_TEXT_CHARS] if error else None,
+        error=error.message[:MAX_ERROR_CHARS] if error else None,
+        model=x.ask.model[:MAX_TEXT_CHARS],
+        user=x.ask.user[:MAX_TEXT_CHARS],
+        endpoint=x.ask.path,
+        stream=x.ask.stream,
+        prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
+        decode_worker=x.decode_worker.worker_id if x.decode_worker else None,
+        total_ms=round(x.age_s() * 1e3, 1),
+        ttft_ms=None if first_s is None else round((first_s - x.progress.started_s) * 1e3, 1),
+        phases_ms={str(phase): round(seconds * 1e3, 1) for phase, seconds in x.progress.spent_s.items()},
+        num_tokens=x.num_tokens if x.ask.stream else None,
+        num_retries=x.num_retries,
+        num_resumed=x.num_resumed,
+        dead_engines=list(x.dead_engines),
+        trace_id=x.trace.trace_id if x.trace else None,
+        router=x.services.router_id,
+    )
+
+
+def _ended_in(x: Exchange, state: State) -> str | None:
+    if state in LIVE:
+        return str(state)
+    # An error that D put into its stream has been passed on, and noted, before the exit.
+    return None if x.progress.state is State.DONE else str(State.DECODING)
+
+
+class EndedRequests:
+    """The newest of each outcome. ``now_s`` is any monotonic clock: ages are told, so that nobody compares clocks."""
+
+    def __init__(self, room: dict[State, int] = ROOM) -> None:
+        self._by_outcome: dict[str, deque[tuple[float, EndedRequest]]] = {
+            str(outcome): deque(maxlen=num) for outcome, num in room.items()
+        }
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_outcome.values()))
+
+    def add(self, now_s: float, ended: EndedRequest) -> None:
+        """A request is over; the oldest of its outcome is forgotten if there is no room."""
+        self._by_outcome[ended.outcome].append((now_s, ended))
+
+    def newest(self, now_s: float, num_each: int | None = None) -> list[tuple[float, EndedRequest]]:
+        """Each with the seconds since its end, newest first; at most ``num_each`` of an outcome."""
+        kept = [
+            (now_s - ended_s, ended)
+            for some in self._by_outcome.values()
+            for ended_s, ended in list(some)[-num_each if num_each else 0 :]
+        ]
+        return sorted(kept, key=lambda pair: pair[0])
