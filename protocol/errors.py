@@ -46,17 +46,20 @@ class ApiError(Exception):
         if code is not None:
             self.code = code
 
-    def body(self) -> dict[str, Any]:
-        """The error object as OpenAI nests it."""
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+    def body(self, request_id: str = "") -> dict[str, Any]:
+        """The error object as OpenAI nests it. Beside it the id of the request, where it has one: clients print the
+        body, not the headers.
+        """
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": error, "request_id": request_id} if request_id else {"error": error}
 
-    def to_json(self) -> bytes:
+    def to_json(self, request_id: str = "") -> bytes:
         """The response body."""
-        return orjson.dumps(self.body())
+        return orjson.dumps(self.body(request_id))
 
-    def to_sse(self) -> bytes:
+    def to_sse(self, request_id: str = "") -> bytes:
         """The same as one event of an open stream."""
-        return b"data: " + self.to_json() + b"\n\n"
+        return b"data: " + self.to_json(request_id) + b"\n\n"
 
 
 class BadRequestError(ApiError):

@@ -9,7 +9,7 @@ from fastapi import Depends, FastAPI, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from protocol.errors import ApiError, InternalError, NotFoundError
 from protocol.openai import ChatRequest, CompletionRequest
@@ -65,6 +65,7 @@ class ErrorAnswer(BaseModel):
     """Every error, as OpenAI's clients read it."""
 
     error: ErrorObject
+    request_id: str | None = Field(None, description="As in the header x-request-id; of completions only.")
 
 
 #: For the schema: all statuses that an operation does not name, instead of the framework's own 422.

@@ -30,12 +30,23 @@ LAST_WRITE_S = 1.0
 class Reply:
     """One answer. ``first_content_s`` is when its first content left, on the loop's clock; None before."""
 
-    __slots__ = ("_complete", "_drop", "_held_back", "_id_header", "_send", "ended", "first_content_s", "started")
+    __slots__ = (
+        "_complete",
+        "_drop",
+        "_held_back",
+        "_id_header",
+        "_request_id",
+        "_send",
+        "ended",
+        "first_content_s",
+        "started",
+    )
 
     def __init__(self, send: Send, request_id: str, drop: Callable[[], None]) -> None:
         """``drop`` closes the client's connection at once, whatever is still to be sent there."""
         self._send = send
         self._drop = drop
+        self._request_id = request_id
         self._id_header = (b"x-request-id", request_id.encode("ascii"))
         self._held_back = b""
         self.started = False
@@ -103,10 +114,10 @@ class Reply:
 
     async def _tell(self, error: ApiError) -> None:
         if self.started:
-            await self.write(error.to_sse())
+            await self.write(error.to_sse(self._request_id))
             await self.end()
             return
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if error.retry_after_s is not None:
             headers = ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
-        await self.whole(error.status, b"application/json", error.to_json(), headers)
+        await self.whole(error.status, b"application/json", error.to_json(self._request_id), headers)

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from protocol.ids import short
 from router.tracing.spans import PlannedIds, RequestTrace
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _about(x: Exchange) -> dict[str, AttributeValue]:
         "gen_ai.provider.name": "baton",
         "gen_ai.request.model": x.ask.model,
         "baton.request.id": x.request_id,
+        "baton.request.short_id": short(x.request_id),
         "baton.stream": x.ask.stream,
     }
     if x.ask.max_new_tokens is not None:

@@ -103,7 +103,8 @@ async def test_a_refusal_goes_to_the_client_as_it_is(cluster: Cluster, role: str
     error = {"message": "too long", "type": "invalid_request_error", "param": "messages", "code": "context_length"}
     (p if role == "prefill" else d).script.append(Refuse(status, {"error": error}))
     response = await cluster.post(chat())
-    assert (response.status_code, response.json()) == (status, {"error": error})
+    named = {"request_id": response.headers["x-request-id"]}
+    assert (response.status_code, response.json()) == (status, {"error": error} | named)
     assert len(p.bodies) == 1
     cluster.check_idle()
 
@@ -121,6 +122,7 @@ async def test_d_refuses_after_the_first_token(cluster: Cluster) -> None:
     assert response.status_code == 200
     seen = events(response.text)
     assert seen[-1]["error"]["message"] == "broken"
+    assert seen[-1]["request_id"] == response.headers["x-request-id"]
     assert spoken(response.text) == word(0)
     cluster.check_idle()
 

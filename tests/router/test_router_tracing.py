@@ -71,6 +71,7 @@ async def test_a_span_per_phase_that_follow_each_other(cluster: Cluster, exporte
     assert root.resource.attributes["service.name"] == "baton-router"
     found = attributes(root)
     assert found["baton.request.id"] == response.headers["x-request-id"]
+    assert found["baton.request.short_id"] == response.headers["x-request-id"][:8]
     assert found["http.response.status_code"] == 200
     assert (found["gen_ai.operation.name"], found["gen_ai.request.model"]) == ("chat", "m")
     assert found["gen_ai.request.max_tokens"] == 4

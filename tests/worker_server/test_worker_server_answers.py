@@ -212,7 +212,8 @@ async def test_an_error_in_an_open_stream_is_one_event_and_the_end() -> None:
             "type": "service_unavailable_error",
             "param": None,
             "code": "engine_dead",
-        }
+        },
+        "request_id": response.headers["x-request-id"],
     }
     assert all("choices" in chunk for chunk in chunks[:-1]) and len(chunks) > 2
 

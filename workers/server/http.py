@@ -77,6 +77,7 @@ class Client:
     def __init__(self, receive: Receive, send: Send, request_id: str) -> None:
         self._receive = receive
         self._send = send
+        self._request_id = request_id
         self._id_header = (b"x-request-id", request_id.encode())
         self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -129,9 +130,9 @@ class Client:
         if self._answering:
             return
         if self.started:
-            await self.send_last(error.to_sse())
+            await self.send_last(error.to_sse(self._request_id))
         else:
-            await self.send_json(error.status, error.to_json(), *retry_after(error))
+            await self.send_json(error.status, error.to_json(self._request_id), *retry_after(error))
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
