@@ -112,7 +112,7 @@ class _Request(_Strict):
     ignore_eos: StrictBool = False
     #: The choice also carries ``token_ids``, the sampled tokens; not for streams.
     return_token_ids: StrictBool = False
-    #: Which request that waits gets a worker first: higher first, then older.
+    #: Which request that waits gets a worker first: lower first, as with vLLM, then older.
     priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     #: Between router and workers only; the router strips what clients send.
     kv_transfer_params: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
 """Who is let in, who is refused, and who makes room for somebody more urgent.
 
 What waits is bounded in number (``max_queue_length``) and in bytes of bodies (``max_queued_bytes``). At a bound a
-request takes the place of the least urgent one, of these the youngest, that has a lower priority and has not been
+request takes the place of the least urgent one, of these the youngest, that is less urgent than itself and has not been
 answered in part; of several, if it needs that. If they are too few it is refused.
 """
 
@@ -30,17 +30,17 @@ def check_requests(services: Services, num_bodies: int) -> None:
 
 def check_queue(services: Services, priority: int | None) -> None:
     """Raise RateLimitError if nothing that a body may say will help. ``priority`` None: the body says it."""
-    at_most = MAX_PRIORITY if priority is None else priority
-    if is_full(services, 0) and next(below(services, at_most), None) is None:
+    most_urgent = -MAX_PRIORITY if priority is None else priority
+    if is_full(services, 0) and next(less_urgent(services, most_urgent), None) is None:
         raise RateLimitError("Too many requests are waiting.", retry_after_s=retry_after_s(services))
 
 
 def make_room(services: Services, model: str, priority: int, num_bytes: int) -> None:
     """Let a request in, at the cost of others if need be. Raises RateLimitError, or UnavailableError if none serves."""
     displaced: list[Waiter] = []
-    less_urgent, freed_bytes = below(services, priority), 0
+    waiters, freed_bytes = less_urgent(services, priority), 0
     while is_full(services, num_bytes, len(displaced), freed_bytes):
-        waiter = next(less_urgent, None)
+        waiter = next(waiters, None)
         if waiter is None:  # nobody has been refused yet: it would have been for nothing
             raise _refusal(services, model)
         displaced.append(waiter)
@@ -64,9 +64,11 @@ def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes:
     return bool(waiting) and waiting + num_bytes > settings.max_queued_bytes
 
 
-def below(services: Services, priority: int) -> Iterator[Waiter]:
+def less_urgent(services: Services, priority: int) -> Iterator[Waiter]:
     """Who makes room for a request of this priority, the least urgent first."""
-    return heapq.merge(services.prefill_queue.below(priority), services.held_queue.below(priority), reverse=True)
+    return heapq.merge(
+        services.prefill_queue.less_urgent(priority), services.held_queue.less_urgent(priority), reverse=True
+    )
 
 
 def retry_after_s(services: Services) -> float:

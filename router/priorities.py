@@ -1,4 +1,4 @@
-"""Priority classes: names for numbers. Pure."""
+"""Priority classes: names for numbers, of which a lower one is more urgent. Pure."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class PriorityClasses:
             self._numbers[name] = int(number)
         if not 0 < len(self._numbers) <= MAX_CLASSES:
             raise ValueError(f"there are 1 to {MAX_CLASSES} priority classes")
-        self._down = sorted(((number, name) for name, number in self._numbers.items()), reverse=True)
+        self._by_urgency = sorted((number, name) for name, number in self._numbers.items())
 
     @property
     def names(self) -> list[str]:
         """Most urgent first."""
-        return [name for _, name in self._down]
+        return [name for _, name in self._by_urgency]
 
     def number_of(self, header: bytes) -> int:
         """The priority that a header names. Raises BadRequestError for a class that does not exist."""
@@ -49,5 +49,5 @@ class PriorityClasses:
         return number
 
     def name_of(self, priority: int) -> str:
-        """The most urgent class that the priority reaches; the lowest for what is below all."""
-        return next((name for number, name in self._down if priority >= number), self._down[-1][1])
+        """The most urgent class that the priority reaches; the least urgent one for what reaches none."""
+        return next((name for number, name in self._by_urgency if priority <= number), self._by_urgency[-1][1])

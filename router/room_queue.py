@@ -1,4 +1,4 @@
-"""Requests that wait for a worker with room: highest priority first, then oldest. Woken by events, never polling.
+"""Requests that wait for a worker with room: lowest ``priority`` first, then oldest. Woken by events, never polling.
 
 The same queue serves those waiting for P and those held for D. A request is only ever handed a place that was reserved
 for it, so nothing is promised twice. One that found no room is not passed by those behind it on a worker it waits for,
@@ -55,8 +55,8 @@ class Waiter:
 
     @property
     def priority(self) -> int:
-        """Higher is more urgent."""
-        return -self._order[0]
+        """Lower is more urgent."""
+        return self._order[0]
 
     def __lt__(self, other: Waiter) -> bool:
         return self._order < other._order
@@ -120,7 +120,7 @@ class RoomQueue:
         need: Need | None = None,
     ) -> Waiter:
         """Wait for a place. ``number`` is the request's own, growing: its age. ``need``: what ``pick`` looks for."""
-        waiter = Waiter(self, pick, (-priority, number), group, num_bytes, need)
+        waiter = Waiter(self, pick, (priority, number), group, num_bytes, need)
         insort(self._waiters, waiter)
         self.num_bytes += num_bytes
         self.wake()
@@ -155,10 +155,10 @@ class RoomQueue:
             self._waiters.remove(waiter)
             self.num_bytes -= waiter.num_bytes
 
-    def below(self, priority: int) -> Iterator[Waiter]:
-        """Those that have a lower priority and may be refused, the last in order first."""
+    def less_urgent(self, priority: int) -> Iterator[Waiter]:
+        """Those that are less urgent and may be refused, the last in order first."""
         for waiter in reversed(self._waiters):
-            if waiter.priority >= priority:
+            if waiter.priority <= priority:
                 break
             if not waiter.future.done() and waiter.may_be_refused():
                 yield waiter

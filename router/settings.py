@@ -123,10 +123,10 @@ class RouterSettings(ProcessSettings):
         description="Bodies of requests that wait for a worker with room, bytes; the next one is answered 429.",
     )
     priority_classes: tuple[str, ...] = Field(
-        ("high=10", "normal=0", "low=-10"),
+        ("high=-10", "normal=0", "low=10"),
         description=(
-            "Names for priorities, each name=number from -1000 to 1000: what the header x-baton-priority may say, and "
-            "how the metrics group those who wait."
+            "Names for priorities, each name=number from -1000 to 1000, lower is more urgent: what the header "
+            "x-baton-priority may say, and how the metrics group those who wait."
         ),
     )
     max_requests: int = Field(16384, ge=1, description="Requests in any state; the next one is answered 429.")

@@ -169,7 +169,7 @@ def test_a_lease_of_other_tokens_is_not_taken_over() -> None:
 
 def test_it_is_preempted_like_any_other() -> None:
     bench = Bench(num_blocks=5)
-    first = bench.add(request("a", PROMPT, 8, priority=1))
+    first = bench.add(request("a", PROMPT, 8, priority=-1))
     second = bench.add(resumed("b", 2, 8))
     bench.run()
     assert bench.scheduler.counters.preemptions > 0

@@ -134,9 +134,9 @@ def test_one_step_at_a_time() -> None:
     assert len(rows(bench.step())) == 2
 
 
-def test_higher_priority_then_older_runs_first() -> None:
+def test_lower_priority_then_older_runs_first() -> None:
     bench = Bench(max_num_seqs=1)
-    names = [bench.add("a", [1], 1), bench.add("b", [2], 1, priority=1), bench.add("c", [3], 1, priority=1)]
+    names = [bench.add("a", [1], 1), bench.add("b", [2], 1, priority=-1), bench.add("c", [3], 1, priority=-1)]
     order = [rows(bench.step())[0][0] for _ in names]
     assert order == [names[1], names[2], names[0]]
 
@@ -153,10 +153,10 @@ def test_who_waits_for_room_is_not_overtaken() -> None:
     assert bench.tokens(big)
 
 
-def test_the_youngest_of_the_lowest_priority_is_preempted() -> None:
+def test_the_youngest_of_the_least_urgent_is_preempted() -> None:
     bench = Bench(num_blocks=3, prefix_cache=False)
-    low = bench.add("low", [1, 2, 3, 4], 6, priority=0)
-    high = bench.add("high", [5, 6, 7, 8], 6, priority=1)
+    low = bench.add("low", [1, 2, 3, 4], 6, priority=1)
+    high = bench.add("high", [5, 6, 7, 8], 6, priority=0)
     assert len(rows(bench.step())) == 2
     # Both need a second block, one is left.
     step = bench.step()
@@ -173,7 +173,7 @@ def test_who_preempts_itself_makes_room_at_once() -> None:
     bench.hand_off("p", [7] * 8)
     low = bench.add("low", [1] * 8)
     bench.step()
-    high = bench.add("high", [2] * 8, 1, priority=1)
+    high = bench.add("high", [2] * 8, 1, priority=-1)
     assert rows(bench.step()) == [(high, 0, 8, True)]
     bench.scheduler.end_lease("lease-0")
     bench.run()
@@ -744,7 +744,7 @@ def test_leases_that_fill_the_cache_do_not_lock_out_their_own_readers() -> None:
     prompts = [[number] * 8 for number in range(1, 5)]
     hand_offs = [bench.hand_off(f"p{prompt}", prompt) for prompt in prompts]
     assert bench.scheduler.pool.stats().leased == 8
-    waiting = bench.add("waiting", [9] * 8, 1, hand_off=True, priority=1)
+    waiting = bench.add("waiting", [9] * 8, 1, hand_off=True, priority=-1)
     seqs = [bench.add_own(f"d{prompt}", prompt, held) for prompt, held in zip(prompts, hand_offs, strict=True)]
     bench.run()
     for seq, prompt in zip(seqs, prompts, strict=True):
@@ -871,7 +871,7 @@ def test_a_request_id_is_free_again_after_an_abort() -> None:
 def test_who_is_asked_for_again_is_aborted_wherever_it_is(state: str) -> None:
     blocks = {"num_blocks": 5} if state == "preempted" else {}
     bench = Bench(**blocks)
-    urgent = bench.add("b", PROMPT, 9, priority=1) if state == "preempted" else 0
+    urgent = bench.add("b", PROMPT, 9, priority=-1) if state == "preempted" else 0
     first = bench.add("a", PROMPT[:4], 9)
     if state in ("running", "preempted"):
         bench.step()

@@ -59,7 +59,7 @@ def test_every_state_but_the_first_ones_is_reached_by_an_event() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=20))
-def test_the_queue_gives_higher_priority_then_older(entries: list[tuple[int, bool]]) -> None:
+def test_the_queue_gives_lower_priority_then_older(entries: list[tuple[int, bool]]) -> None:
     queue, stay = WaitQueue(), []
     seqs = [sequence(number, priority=priority) for number, (priority, _) in enumerate(entries)]
     for seq in seqs:
@@ -75,7 +75,7 @@ def test_the_queue_gives_higher_priority_then_older(entries: list[tuple[int, boo
     while (head := queue.peek()) is not None:
         popped.append(queue.pop())
         assert popped[-1] is head
-    assert [seq.id for seq in popped] == [seq.id for seq in sorted(stay, key=lambda s: (-s.request.priority, s.id))]
+    assert [seq.id for seq in popped] == [seq.id for seq in sorted(stay, key=lambda s: (s.request.priority, s.id))]
 
 
 def test_the_queue_takes_back_who_was_popped() -> None:

@@ -46,11 +46,11 @@ def test_an_estimate_has_bounds(departures: list[float], num_waiting: int) -> No
 
 
 def test_classes_are_names_for_numbers() -> None:
-    classes = PriorityClasses(["low=-5", "high = 7", "normal=0"])
+    classes = PriorityClasses(["low=5", "high = -7", "normal=0"])
     assert classes.names == ["high", "normal", "low"]
-    assert classes.number_of(b" High ") == 7
-    names = {priority: classes.name_of(priority) for priority in (1000, 7, 6, 0, -1, -5, -6)}
-    assert names == {1000: "high", 7: "high", 6: "normal", 0: "normal", -1: "low", -5: "low", -6: "low"}
+    assert classes.number_of(b" High ") == -7
+    names = {priority: classes.name_of(priority) for priority in (-1000, -7, -6, 0, 1, 5, 6)}
+    assert names == {-1000: "high", -7: "high", -6: "normal", 0: "normal", 1: "low", 5: "low", 6: "low"}
     with pytest.raises(BadRequestError, match="high, normal, low") as caught:
         classes.number_of(b"\xff\r\nx: y")
     assert caught.value.param == "x-baton-priority"
@@ -88,7 +88,10 @@ async def wait(cluster: Cluster, held: int, header: str = "", **body: Any) -> as
 
 async def test_the_header_names_a_class_and_wins_over_the_body(cluster: Cluster) -> None:
     hang, running = await busy(cluster)
-    asked = [await wait(cluster, 1, "low", user="low", priority=1000), await wait(cluster, 2, user="body", priority=5)]
+    asked = [
+        await wait(cluster, 1, "low", user="low", priority=-1000),
+        await wait(cluster, 2, user="body", priority=-5),
+    ]
     asked.append(await wait(cluster, 3, "high", user="high"))
     asked.append(await wait(cluster, 4, user="none"))
     text = (await cluster.client.get("/metrics")).text
@@ -130,7 +133,7 @@ class TestFullQueue:
         same = await cluster.post(chat(user="same"))
         assert (same.status_code, same.json()["error"]["type"]) == (429, "rate_limit_error")
         assert 1 <= int(same.headers["retry-after"]) <= 60
-        high = asyncio.create_task(cluster.post(chat(user="high", priority=1)))
+        high = asyncio.create_task(cluster.post(chat(user="high", priority=-1)))
         refused = await young
         assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 60) == (429, True)
         assert "more urgent" in refused.json()["error"]["message"]
@@ -147,7 +150,7 @@ class TestFullQueue:
         hang, running = await busy(cluster)
         writers = [await cluster.open(chat(stream=True)) for _ in range(2)]
         await cluster.until_state("held", 2)
-        assert (await cluster.post(chat(priority=9))).status_code == 429
+        assert (await cluster.post(chat(priority=-9))).status_code == 429
         for writer in writers:
             writer.close()
         hang.release.set()
@@ -187,7 +190,7 @@ class TestBytes:
         assert (await cluster.post(of_size(201))).status_code == 429
         second = asyncio.create_task(cluster.post(of_size(200)))
         await eventually(lambda: len(cluster.services.held_queue) == 2)
-        third = asyncio.create_task(cluster.post(of_size(400, priority=1)))
+        third = asyncio.create_task(cluster.post(of_size(400, priority=-1)))
         assert [(await one).status_code for one in (first, second)] == [429, 429], "both, to make room for one"
         hang.release.set()
         assert [(await one).status_code for one in (running, third)] == [200, 200]
@@ -196,11 +199,11 @@ class TestBytes:
 
     async def test_nobody_is_refused_for_one_that_does_not_fit_all_the_same(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
-        asked = [asyncio.create_task(cluster.post(of_size(250, priority=2)))]
+        asked = [asyncio.create_task(cluster.post(of_size(250, priority=-2)))]
         await eventually(lambda: len(cluster.services.held_queue) == 1)
         asked.append(asyncio.create_task(cluster.post(of_size(250))))
         await eventually(lambda: len(cluster.services.held_queue) == 2)
-        assert (await cluster.post(of_size(300, priority=1))).status_code == 429
+        assert (await cluster.post(of_size(300, priority=-1))).status_code == 429
         assert cluster.services.metrics.num_displaced == 0
         hang.release.set()
         assert [(await one).status_code for one in (running, *asked)] == [200] * 3

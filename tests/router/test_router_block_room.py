@@ -110,12 +110,12 @@ async def test_small_requests_do_not_pass_a_large_one_that_waits() -> None:
     assert (large.future.done(), small.future.done(), other.future.done()) == (True, True, False)
 
 
-async def test_a_higher_priority_goes_ahead_of_a_large_one() -> None:
+async def test_a_more_urgent_one_goes_ahead_of_a_large_one() -> None:
     pool, one = WorkerPool(4), with_blocks("a", free=10)
     queue = RoomQueue(pool.leave)
     pool.enter(one, 3)
     large = queue.enter(picker([one], of_blocks(9), pool), 0, 1, "g")
-    urgent = queue.enter(picker([one], of_blocks(1), pool), 1, 2, "g")
+    urgent = queue.enter(picker([one], of_blocks(1), pool), -1, 2, "g")
     assert (large.future.done(), urgent.future.done()) == (False, True)
 
 
@@ -166,8 +166,8 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
         served = [number for number, waiter in waiting.items() if waiter.future.done()]
         running += [await waiting.pop(number).place() for number in served]
         assert all(one.held_blocks <= 10 and one.in_flight <= 4 for one in workers)
-        still = [(-requests[number][1], number) for number in waiting]
-        assert all((-requests[number][1], number) < min(still, default=(9, 0)) for number in served)
+        still = [(requests[number][1], number) for number in waiting]
+        assert all((requests[number][1], number) < min(still, default=(9, 0)) for number in served)
         assert running or not waiting, "nobody waits for a worker where nothing runs"
 
 

@@ -276,7 +276,7 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
     one.healthy = True
     queue.wake()
     staying = [i for i, (_, leaves) in enumerate(requests) if not leaves]
-    expected = sorted(staying, key=lambda i: (-requests[i][0], i))
+    expected = sorted(staying, key=lambda i: (requests[i][0], i))
     served = [i for i in staying if waiters[i].future.done()]
     assert sorted(served) == sorted(expected[:places])
     assert one.in_flight == len(served) == min(places, len(staying))

@@ -196,7 +196,7 @@ async def test_held_requests_go_by_priority_then_age(cluster: Cluster) -> None:
     d.script.append(hang)
     writers = [await cluster.open(chat(user="running"))]
     await cluster.until_state("reading")
-    for i, (user, priority) in enumerate([("low", -1), ("old", 0), ("young", 0), ("high", 9)], 1):
+    for i, (user, priority) in enumerate([("low", 1), ("old", 0), ("young", 0), ("high", -9)], 1):
         writers.append(await cluster.open(chat(user=user, priority=priority)))
         await cluster.until_state("held", i)
     hang.release.set()

@@ -119,9 +119,9 @@ async def test_a_busy_model_does_not_hold_up_another(cluster: Cluster) -> None:
     (_, d), b = await pair(cluster, "a", "x", limit=1), await pair(cluster, "b", "y")
     hang = Hang()
     d.script.append(hang)
-    asked = [asyncio.create_task(cluster.post(chat(model="a", priority=9))) for _ in range(3)]
+    asked = [asyncio.create_task(cluster.post(chat(model="a", priority=-9))) for _ in range(3)]
     await cluster.until_state("held", 2)
-    assert (await cluster.post(chat(model="b", priority=-9))).status_code == 200
+    assert (await cluster.post(chat(model="b", priority=9))).status_code == 200
     assert num_asked(*b) == [1, 1]
     hang.release.set()
     assert [(await one).status_code for one in asked] == [200] * 3

@@ -45,7 +45,7 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     max_tokens: int
     #: Sampling one of these ends the sequence (empty with ``ignore_eos``). The token is reported, not dropped.
     stop_token_ids: frozenset[int] = frozenset()
-    #: Higher runs first; then older.
+    #: Lower runs first, as with vLLM; then older.
     priority: int = 0
     #: P: after the first token pin the blocks under a lease and report a ``HandOff``.
     hand_off: bool = False

@@ -43,8 +43,8 @@ class Sequence:
         remote = request.remote
         self.id = seq_id
         self.request = request
-        #: Order among sequences: higher priority first, then older.
-        self.key = (-request.priority, seq_id)
+        #: Order among sequences: lower ``priority`` first, then older.
+        self.key = (request.priority, seq_id)
         self.state = State.WAITING
         if remote is not None:
             self.state = State.PARKED if remote.remote_engine_id == own_engine_id else State.CONNECTING
