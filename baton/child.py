@@ -44,6 +44,10 @@ class ChildDiedError(Exception):
     """A child ended, or gave up, without being told to. The message is one line with the reason."""
 
 
+class PutOffError(ChildDiedError):
+    """It died before it ever served. Others may serve without it, and it is started again."""
+
+
 class Child:
     """Runs one ``ChildSpec`` in a session of its own, so that Ctrl-C in the terminal does not reach it.
 
@@ -61,12 +65,17 @@ class Child:
         self._watcher: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Child {self.name} pid {self.pid} {'stopped' if self._is_over() else 'running'}>"
+        return f"<Child {self.name} pid {self.pid} {'running' if self.runs else 'stopped'}>"
 
     @property
     def name(self) -> str:
         """Name in messages and of the log file."""
         return self._spec.name
+
+    @property
+    def runs(self) -> bool:
+        """The process lives."""
+        return self._process is not None and self._process.returncode is None
 
     @property
     def pid(self) -> int | None:
@@ -147,9 +156,6 @@ class Child:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _is_over(self) -> bool:
-        return self._process is None or self._process.returncode is not None
 
     async def _spawn(self, status_fd: int) -> asyncio.subprocess.Process:
         with contextlib.nullcontext() if self.log_path is None else self.log_path.open("ab") as log:

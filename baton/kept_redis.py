@@ -26,9 +26,9 @@ async def keep_redis(redis: EmbeddedRedis, on_news: Callable[[str], None]) -> st
             await process_end(redis.pid)
         pause_s = restarts.died(time.monotonic())
         redis.kill()  # reaps it
-        if pause_s is None:
+        if restarts.is_hopeless:
             return reason
-        on_news(f"{reason}; starting it again in {pause_s:g} s")
+        on_news(f"{reason}; starting it again in {pause_s:.1f} s")
         await asyncio.sleep(pause_s)
         try:
             redis.start()

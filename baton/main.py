@@ -7,22 +7,23 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from baton.child import COMMAND, ChildDiedError
+from baton.child import COMMAND, ChildDiedError, ChildSpec
 from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
 from baton.control_socket import ControlSocketError, control_socket, private_folder, socket_path
+from baton.crew import Crew
 from baton.display import Display, make_display
 from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from baton.kept_child import Keeping, KeptChild
 from baton.kept_redis import keep_redis
 from baton.machine import this_machine
 from baton.output import say
-from baton.plan import Model, Plan, child_environ, choose_model, make_plan, with_known_port
+from baton.plan import DECODE_STAGE, PREFILL_STAGE, Model, Plan, child_environ, choose_model, make_plan, with_known_port
 from baton.preflight import PreflightError, check_model, check_port, check_redis
 from baton.scaling import Scaler
 from baton.settings import UpSettings
@@ -107,15 +108,27 @@ async def _serve(start: _Start) -> int:
             finally:
                 for child in supervisor.children:  # also those whose turn to stop comes later
                     child.keep_no_more()
-                await supervisor.stop(start.settings.stop_timeout_s)
+                await supervisor.stop(start.settings.stop_timeout_s, _tell_who_runs)
     return 0
 
 
 def _children(settings: UpSettings, plan: Plan, display: Display, log_dir: Path) -> list[list[KeptChild]]:
-    """By stages. Workers choose a new port whenever they start; the router's is known to clients."""
+    """By stages, each of which is a crew. Workers choose a new port whenever they start; the router's is known to
+    clients.
+    """
     workers = Keeping(display.show, _tell_news, settings.start_timeout_s, log_dir)
     router = replace(workers, next_spec=with_known_port)
-    return [[KeptChild(spec, router if spec is plan.router else workers) for spec in stage] for stage in plan.stages]
+    return [_crew(stage, router if plan.router in stage else workers) for stage in plan.stages]
+
+
+def _crew(specs: Sequence[ChildSpec], keeping: Keeping) -> list[KeptChild]:
+    crew = Crew()
+    return [KeptChild(spec, keeping, crew) for spec in specs]
+
+
+def _tell_who_runs(names: Sequence[str]) -> None:
+    if names:
+        say(f"waiting for {', '.join(names)}; Ctrl-C once more kills what is left", sys.stdout)
 
 
 def _tell_news(line: str) -> None:
@@ -124,17 +137,24 @@ def _tell_news(line: str) -> None:
 
 async def _run(start: _Start, supervisor: Supervisor[KeptChild], display: Display, log_dir: Path) -> None:
     try:
-        answers = await supervisor.start(start.settings.start_timeout_s)
+        answers = await supervisor.start()
         url = answers["router"].url
         model = await supervisor.unless_over(first_model(url, start.router))
     except StoppedError:
+        display.close()
+        say("stopping", sys.stdout)
         return
     display.close()
-    settings = start.settings
     async with _commands(start, supervisor, url, log_dir):
-        say(welcome(Service(url, model, settings.prefill, settings.decode, log_dir, start.router)), sys.stdout)
+        missing = tuple(child.trouble for child in supervisor.children if child.trouble)
+        numbers = (_num_serving(supervisor, PREFILL_STAGE), _num_serving(supervisor, DECODE_STAGE))
+        say(welcome(Service(url, model, *numbers, log_dir, start.router, missing)), sys.stdout)
         await supervisor.wait()
         say("stopping", sys.stdout)
+
+
+def _num_serving(supervisor: Supervisor[KeptChild], stage: int) -> int:
+    return sum(not child.trouble for child in supervisor.stage(stage))
 
 
 @asynccontextmanager

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
 #: The first pause; each further one is twice as long, up to the longest.
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
-#: Who has served this long dies as if for the first time.
+#: A child that has served this long dies as if for the first time.
 STEADY_S = 60.0
-#: Starts in a row that never got as far as serving; then nobody tries again.
+#: Starts in a row that never got as far as serving; then there is little hope that the next one does.
 MAX_VAIN_STARTS = 5
+#: Pauses where there is little hope. Loading a model again and again would only be in the way of those that serve.
+FIRST_RARE_PAUSE_S = 5.0
+LONGEST_RARE_PAUSE_S = 600.0
+#: Pauses are stretched by up to this part of themselves, so that children that died together do not load together.
+JITTER = 0.2
+
+
+def _jitter() -> float:
+    return 1 + JITTER * random.random()
 
 
 class Restarts:
-    """The patience with one child. Who never served has none: starting it again would not help, a person must."""
+    """The patience with one child. Each pause is multiplied by what ``stretch`` returns."""
 
-    def __init__(self) -> None:
+    def __init__(self, stretch: Callable[[], float] = _jitter) -> None:
+        self._stretch = stretch
         self._pause_s = FIRST_PAUSE_S
         self._serves_since_s: float | None = None
         self._has_served = False
@@ -25,20 +38,26 @@ class Restarts:
         """It was ready at least once."""
         return self._has_served
 
+    @property
+    def is_hopeless(self) -> bool:
+        """It died before it ever served, or too often since: starting it again will hardly help, a person must."""
+        return self._vain_starts >= (MAX_VAIN_STARTS if self._has_served else 1)
+
     def serves(self, now_s: float) -> None:
         """It has become ready."""
+        if self.is_hopeless:
+            self._pause_s = FIRST_PAUSE_S
         self._has_served = True
         self._vain_starts = 0
         self._serves_since_s = now_s
 
-    def died(self, now_s: float) -> float | None:
-        """Seconds to wait before the next start; None: give it up."""
+    def died(self, now_s: float) -> float:
+        """Seconds to wait before the next start."""
         since_s, self._serves_since_s = self._serves_since_s, None
         if since_s is None:
             self._vain_starts += 1
         elif now_s - since_s >= STEADY_S:
             self._pause_s = FIRST_PAUSE_S
-        if not self._has_served or self._vain_starts >= MAX_VAIN_STARTS:
-            return None
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
-        return pause_s
+        pause_s = max(self._pause_s, FIRST_RARE_PAUSE_S) if self.is_hopeless else self._pause_s
+        self._pause_s = min(2 * pause_s, LONGEST_RARE_PAUSE_S if self.is_hopeless else LONGEST_PAUSE_S)
+        return pause_s * self._stretch()

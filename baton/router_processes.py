@@ -69,7 +69,7 @@ async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec]) -> None:
     supervisor = Supervisor([children], stops, hurry=lambda child: child.terminate())
     async with stops.from_signals():
         try:
-            answers = await supervisor.start(START_TIMEOUT_S)
+            answers = await supervisor.start()
             url = answers[specs[0].name].url
             logger.info("%d processes serve on %s", len(specs), url)
             _tell(settings, Ready(url=url))

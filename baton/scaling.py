@@ -56,9 +56,10 @@ class Scaler:
         specs = [child.spec for child in self._supervisor.children]
         work = []
         for role, wanted in (("prefill", command.prefill), ("decode", command.decode)):
-            crew = self._supervisor.stage(STAGES[role])
             if wanted is None:
                 continue
+            # Those that do not serve leave first.
+            crew = sorted(self._supervisor.stage(STAGES[role]), key=lambda child: bool(child.trouble))
             for _ in range(wanted - len(crew)):
                 spec = one_more(role, specs, self._gpus)
                 specs.append(spec)
@@ -74,7 +75,9 @@ class Scaler:
 
     async def _add(self, stage: int, child: KeptChild) -> None:
         """Raises ChildDiedError; nothing is left of the worker then."""
+        crew = self._supervisor.stage(stage)[0].crew
         await self._supervisor.add(stage, child, self._keeping.start_timeout_s)
+        child.join(crew)
         self._on_news(f"{child.name}: added")
 
     async def _dismiss(self, stage: int, child: KeptChild, tell: Tell) -> None:

@@ -8,11 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from baton.child import ChildDiedError
+from baton.child import ChildDiedError, PutOffError
 from protocol.status import Ready
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Supervised")
+
+#: Told the names of those that are waited for.
+OnWait = Callable[[list[str]], None]
+#: How long a stop may take before it says what it waits for, and how often it does.
+FIRST_WAIT_S, WAIT_S = 1.0, 5.0
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -51,6 +56,9 @@ class Supervised(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def runs(self) -> bool: ...
+
     async def start(self) -> None: ...
 
     async def ready(self) -> Ready: ...
@@ -68,6 +76,13 @@ class Supervised(Protocol):
 
 def _kill(child: Supervised) -> None:
     child.kill()
+
+
+async def _ready_or_put_off(child: Supervised) -> Ready | None:
+    try:
+        return await child.ready()
+    except PutOffError:
+        return None
 
 
 class Supervisor(Generic[C]):
@@ -129,17 +144,13 @@ class Supervisor(Generic[C]):
         await child.stop(0)
         self._stages[index].remove(child)
 
-    async def start(self, timeout_s: float) -> dict[str, Ready]:
-        """Start all at once and wait until every one serves.
+    async def start(self) -> dict[str, Ready]:
+        """Start all at once and wait until every one serves or is put off: those that serve, by name.
 
-        Raises ChildDiedError for the first that fails or is late, StoppedError when a stop was requested.
+        Raises ChildDiedError for the first that is given up, StoppedError when a stop was requested.
         """
         await self.unless_over(self._start_all())
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self.unless_over(self._all_ready())
-        except TimeoutError:
-            raise ChildDiedError(f"not everything was ready after {timeout_s:g} s") from None
+        return await self.unless_over(self._all_ready())
 
     async def wait(self) -> None:
         """Return when a stop is requested. Raises ChildDiedError when something ends by itself before."""
@@ -148,19 +159,21 @@ class Supervisor(Generic[C]):
         except StoppedError:
             return
 
-    async def stop(self, timeout_s: float) -> None:
-        """Stop everything in order; a second stop request hurries what is left.
+    async def stop(self, timeout_s: float, on_wait: OnWait = lambda _: None) -> None:
+        """Stop everything in order; a second stop request hurries what is left. When it takes long ``on_wait`` is told
+        who still runs.
 
         Whatever goes wrong with one child, all others are stopped too; then the first such error is raised.
         """
         hurry = asyncio.create_task(self._hurry_on_second_request())
+        waiting = asyncio.create_task(self._tell_who_runs(on_wait))
         errors: list[BaseException] = []
         try:
             for stage in self._stages:
                 ends = await asyncio.gather(*(child.stop(timeout_s) for child in stage), return_exceptions=True)
                 errors += [end for end in ends if end is not None]
         finally:
-            leftover: list[asyncio.Future[Any]] = [hurry, *self._ends]
+            leftover: list[asyncio.Future[Any]] = [hurry, waiting, *self._ends]
             for future in leftover:
                 future.cancel()
             await asyncio.gather(*leftover, return_exceptions=True)
@@ -201,8 +214,16 @@ class Supervisor(Generic[C]):
             self._watch(child.ended())
 
     async def _all_ready(self) -> dict[str, Ready]:
-        answers = await asyncio.gather(*(child.ready() for child in self.children))
-        return dict(zip((child.name for child in self.children), answers, strict=True))
+        children = self.children
+        answers = await asyncio.gather(*map(_ready_or_put_off, children))
+        return {child.name: ready for child, ready in zip(children, answers, strict=True) if ready is not None}
+
+    async def _tell_who_runs(self, on_wait: OnWait) -> None:
+        pause_s = FIRST_WAIT_S
+        while True:
+            await asyncio.sleep(pause_s)
+            on_wait([child.name for child in self.children if child.runs])
+            pause_s = WAIT_S
 
     async def _hurry_on_second_request(self) -> None:
         await self._stops.second.wait()

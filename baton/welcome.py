@@ -29,6 +29,8 @@ class Service:
     num_decode: int
     log_dir: Path
     router: RouterSettings
+    #: Of each worker that is not up, its name and why.
+    missing: tuple[str, ...] = ()
 
 
 async def first_model(url: str, settings: RouterSettings) -> str:
@@ -58,17 +60,23 @@ def welcome(service: Service) -> str:
             "",
             f"Baton serves {service.model or 'no model yet'} on {url}/v1",
             f"with {_count(service.num_prefill, 'prefill worker')} and {_count(service.num_decode, 'decode worker')}",
+            *(f"not up yet, and tried again from time to time: {line}" for line in service.missing),
             "",
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\",
             f"    -d {shlex.quote(body)}",
             "",
             f"  admin  {admin}",
             f"  logs   {service.log_dir}",
-            f"  scale  baton scale --port {urlsplit(url).port} prefill={service.num_prefill + 1}",
+            f"  scale  baton scale --port {urlsplit(url).port} prefill={_wanted(service) + 1}",
             "  stop   Ctrl-C",
             "",
         ]
     )
+
+
+def _wanted(service: Service) -> int:
+    """Prefill workers, with those that are not up."""
+    return service.num_prefill + sum(line.startswith("prefill-") for line in service.missing)
 
 
 def _count(number: int, what: str) -> str:

@@ -124,7 +124,7 @@ async def test_a_child_that_cannot_be_stopped_does_not_keep_the_others_running(
     last = make_child(f"{READY}; wait()")
     first = Stubborn(last._spec, last.log_path, lambda *_: None)
     supervisor = Supervisor([[first], [last]], StopRequests())
-    await supervisor.start(timeout_s=60)
+    await supervisor.start()
     with pytest.raises(RuntimeError, match="stubborn"):
         await supervisor.stop(timeout_s=30)
     assert await last.ended() == "it: was ended by SIGTERM"

@@ -153,3 +153,13 @@ async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, nothing
     with pytest.raises(ControlSocketError, match="is not a folder of this user alone"):
         async with control_socket(socket_path(folder, 8000), nothing_to_do):
             pass
+
+
+def test_who_does_not_serve_leaves_first(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--decode", "2", XDG_RUNTIME_DIR="", STAND_IN_FAILING="decode-1")
+    up.until_ready()
+    code, said, _ = scale(up, "decode=1")
+    assert (code, said.splitlines()) == (0, ["decode-1: drains", "decode-1: has left", "prefill=1 decode=1"])
+    assert workers(up) == ["decode", "prefill"]
+    up.ctrl_c()
+    assert up.finish() == (0, "")
