@@ -25,6 +25,7 @@ COPY protocol protocol
 COPY net net
 COPY leases leases
 COPY registry registry
+COPY net net
 COPY router router
 COPY workers workers
 COPY baton baton

@@ -85,7 +85,7 @@ class Stream:
 
     def post(self) -> None:
         """Ask."""
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(self._body)}\r\n\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(self._body)}\r\n\r\n"
         self._writer.write(head.encode() + self._body)
         self.posted_s = time.monotonic()
 

@@ -109,7 +109,7 @@ def request_bytes(workload: dict[str, Any]) -> bytes:
         "user": str(workload["pace_us"]),
     }
     raw = orjson.dumps(body)
-    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw
+    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw
 
 
 async def main(port: int, workload: dict[str, Any]) -> None:

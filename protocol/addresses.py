@@ -9,6 +9,8 @@ from urllib.parse import SplitResult, parse_qs, quote, urlsplit, urlunsplit
 #: RFC 1123, and underscores, which container names have.
 _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
 _MAX_NAME_CHARS = 253
+#: Those that browsers leave out.
+_PORTS = {"http": 80, "https": 443}
 #: Of a worker's URL as it is kept and passed on, which is also the id of a worker that was added by it.
 MAX_URL_CHARS = 512
 
@@ -52,6 +54,26 @@ def worker_url(address: str) -> str:
     if len(base_url) > MAX_URL_CHARS:
         raise ValueError(f"a worker address has at most {MAX_URL_CHARS} characters")
     return base_url
+
+
+def own_host(name: str) -> str:
+    """A name or an address that a request may call us by, or ``*``. Raises ValueError."""
+    plain = name.removeprefix("[").removesuffix("]").lower()
+    if plain != "*" and not is_host(plain):
+        raise ValueError("a host is a name or an address without scheme and port, or * for every name")
+    return plain
+
+
+def page_origin(url: str) -> str:
+    """Scheme, host and port of pages as browsers write them in ``Origin``, or ``*``. Raises ValueError."""
+    if url == "*":
+        return url
+    parts = _split(url.removesuffix("/"))
+    if parts.path or parts.query or parts.fragment or "@" in parts.netloc or not (parts.scheme and parts.netloc):
+        raise ValueError("an origin is scheme://host or scheme://host:port, or * for every one")
+    _check_place(parts)
+    standard = _PORTS.get(parts.scheme) == parts.port
+    return f"{parts.scheme}://{parts.netloc.removesuffix(f':{parts.port}') if standard else parts.netloc}".lower()
 
 
 def _split(url: str) -> SplitResult:

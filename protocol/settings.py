@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from protocol.addresses import check_redis_url, has_password, with_password
+from protocol.addresses import check_redis_url, has_password, own_host, with_password
 
 #: Settings that mean the same in every process, written once for all of them.
 SHARED = frozenset(
@@ -36,6 +36,7 @@ SHARED = frozenset(
         "internal_token",
         "admin_token",
         "api_keys",
+        "allowed_hosts",
         "lease_duration_ms",
         "redis_grace_ms",
         "max_body_bytes",
@@ -113,6 +114,11 @@ class ProcessSettings(Settings):
         None,
         description="Secret between router and workers. Without it everything binds to loopback only.",
     )
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="Names (or addresses) that requests may ask under where no token guards a path, beside those of "
+        "this machine: what a proxy in front is called. They are what the Host header says; *: any.",
+    )
     lease_duration_ms: int = Field(
         6000, ge=100, le=3_600_000, description="Milliseconds that a grant or a renewal holds P's blocks."
     )
@@ -127,6 +133,11 @@ class ProcessSettings(Settings):
         ge=0,
         description="File descriptor for the status lines of protocol/status.py, given by a parent process.",
     )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(own_host(name) for name in names)
 
     @property
     def redis_login(self) -> str:

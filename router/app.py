@@ -84,7 +84,15 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
     # No pages of the framework's: they would load their scripts from elsewhere.
-    app = FastAPI(title="Baton router", version="1", docs_url=None, redoc_url=None, openapi_url=None, responses=_ERRORS)
+    app = FastAPI(
+        title="Baton router",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        responses=_ERRORS,
+    )
     use_our_errors(app)
     _add_public(app, services, keys)
     _document_hot_routes(app)

@@ -61,11 +61,3 @@ class AdminKeys(BearerKeys):
         if not self._reachable:
             raise PermissionDeniedError("The admin API needs an admin token here.", code="admin_disabled")
         super().check(authorization)
-
-    def check_site(self, site: bytes | None) -> None:
-        """Raise PermissionDeniedError for what a page of another site had a browser send: ``Sec-Fetch-Site``.
-
-        Where there is no token, the browser of somebody on this machine would open the door to any page it shows.
-        """
-        if site in {b"cross-site", b"same-site"}:
-            raise PermissionDeniedError("The admin API does not answer pages of other sites.", code="other_site")

@@ -35,7 +35,7 @@ def use_our_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404:
-            return _answer(NotFoundError(f"Unknown path: {request.method} {request.url.path}", code="unknown_url"))
+            return _answer(NotFoundError(f"Unknown path: {request.method} {request.scope['path']}", code="unknown_url"))
         failure = WorkerError(error.status_code, {"message": str(error.detail), "type": "invalid_request_error"})
         failure.code = "method_not_allowed" if error.status_code == 405 else None
         return _answer(failure, dict(error.headers or {}))
@@ -43,7 +43,7 @@ def use_our_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def bug(request: Request, _: Exception) -> Response:
         # Starlette raises the exception again once this is sent, and whoever called logs it.
-        return _answer(InternalError(f"The router failed on {request.method} {request.url.path}."))
+        return _answer(InternalError(f"The router failed on {request.method} {request.scope['path']}."))
 
 
 def _answer(error: ApiError, headers: dict[str, str] | None = None) -> Response:

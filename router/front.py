@@ -20,6 +20,7 @@ from protocol.errors import (
     BadRequestError,
     BodyTimeoutError,
     InternalError,
+    PermissionDeniedError,
     UnavailableError,
 )
 from protocol.openai import ChatRequest, CompletionRequest, parse_json, simplify, validate
@@ -27,6 +28,8 @@ from protocol.router import new_request_id
 from router.admission import check_queue, check_requests, make_room
 from router.ask import Ask
 from router.body import BodyReader, replay
+from router.cors import answer_preflight, is_preflight
+from router.doors import Doors, is_api
 from router.exchange import Exchange
 from router.exit import ClientGone, settle
 from router.legs import LegBodies
@@ -62,6 +65,7 @@ class Front:
         self._keys = keys
         self._admin_keys = admin_keys
         self._app = app
+        self._doors = Doors(services.settings)
         self._bodies = BodyReader(services.settings.max_body_bytes)
         self.closing = False
         self._tracing: Tracing | None = None
@@ -83,25 +87,35 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        kind = KINDS.get(scope["path"]) if scope["method"] == "POST" else None
-        if kind is None:
-            await self._pass_on(scope, receive, send)
+        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if self._doors.cors and is_api(path):
+            send = self._doors.cors.opened(send, headers.get(b"origin"))
+        try:
+            self._doors.check(method, path, headers)
+        except PermissionDeniedError as error:
+            await self._refuse(self._reply(scope, send), error)
+            return
+        kind = KINDS.get(path) if method == "POST" else None
+        if kind is not None:
+            await self._serve(kind, scope, headers, receive, send)
+        elif self._doors.cors and is_api(path) and is_preflight(method, headers):
+            await answer_preflight(send, self._doors.cors.preflight(headers))
         else:
-            await self._serve(kind, scope, receive, send)
+            await self._pass_on(scope, headers, receive, send)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _reply(self, scope: Scope, send: Send) -> Reply:
+        return Reply(send, new_request_id(self._services.router_id), scope["state"][DROP])
+
+    async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         """To the framework, which reads a body whole before it looks at anything: so who it is comes first, here."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             if scope["path"].startswith("/admin"):
-                self._admin_keys.check_site(headers.get(b"sec-fetch-site"))
                 self._admin_keys.check(headers.get(b"authorization"))
             body = b""
             if scope["method"] not in _WITHOUT_BODY:
                 body = await self._bodies.read(headers, receive, self._services.settings.body_timeout_s)
         except ApiError as error:
-            request_id = new_request_id(self._services.router_id)
-            await self._refuse(Reply(send, request_id, scope["state"][DROP]), error)
+            await self._refuse(self._reply(scope, send), error)
             return
         try:
             await self._app(scope, replay(body, receive), send)
@@ -109,13 +123,17 @@ class Front:
             log.exception("%s %r met a bug", scope["method"], scope["path"])
 
     async def _serve(
-        self, kind: type[ChatRequest] | type[CompletionRequest], scope: Scope, receive: Receive, send: Send
+        self,
+        kind: type[ChatRequest] | type[CompletionRequest],
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
     ) -> None:
         came_s = asyncio.get_running_loop().time()
         request_id = new_request_id(self._services.router_id)
         reply = Reply(send, request_id, scope["state"][DROP])
         try:
-            headers: dict[bytes, bytes] = dict(scope["headers"])
             self._keys.check(headers.get(b"authorization"))
             timeout_s = self._timeout_s(headers)
             priority = self._priority(headers)

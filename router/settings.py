@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from protocol.addresses import worker_url
+from protocol.addresses import page_origin, worker_url
 from protocol.settings import LOOPBACK, ProcessSettings
 from router.events import MAX_EVENT_BYTES
 from router.priorities import PriorityClasses
@@ -66,6 +66,12 @@ class RouterSettings(ProcessSettings):
     api_keys: tuple[SecretStr, ...] = Field((), description="Keys that clients may use; empty: no key is asked for.")
     allow_anonymous: bool = Field(
         False, description="Serve clients without API keys even though the host is not a loopback address."
+    )
+
+    cors_origins: tuple[str, ...] = Field(
+        (),
+        description="Origins (scheme://host:port) of other sites' pages that may use /v1 in a browser; empty: none. "
+        "*: all, which needs api_keys.",
     )
 
     lease_renew_interval_ms: int = Field(
@@ -224,12 +230,19 @@ class RouterSettings(ProcessSettings):
     def _urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(worker_url(url) for url in urls)
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(page_origin(url) for url in urls)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.host not in LOOPBACK and not self.api_keys and not self.allow_anonymous:
             raise ValueError(
                 f"host {self.host} is not a loopback address: set api_keys, or allow_anonymous to serve everybody"
             )
+        if "*" in self.cors_origins and not self.api_keys:
+            raise ValueError("cors_origins * needs api_keys: else every page that somebody here looks at may use /v1")
         if not self.redis_url and not (self.prefill and self.decode):
             raise ValueError("without redis_url both prefill and decode need a URL")
         if not self.redis_url and self.processes > 1:

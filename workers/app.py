@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.routing import Route
 
+from net.hosts import hosts_of
+from net.unguarded import Unguarded
 from protocol.openai import ChatRequest, CompletionRequest
 from workers.limits import with_hand_off
 from workers.server.endpoint import GenerateEndpoint
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fastapi import APIRouter
+    from starlette.types import ASGIApp
 
     from protocol.worker import WorkerLoad
     from workers.server.access import Access
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from workers.server.serving import Leases
     from workers.server.state import FrontEngine
     from workers.server.tokenizer import Tokenizer
+    from workers.settings import WorkerSettings
 
 
 def create_public_app(
@@ -51,7 +55,7 @@ def create_public_app(
     ``on_change`` is called whenever a request begins or ends.
     ``max_body_bytes`` is a client's; a router adds to that.
     """
-    app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     use_our_errors(app)
     app.include_router(pages(identity, health, load, metrics))
     jobs = Jobs(identity, tokenizer, max_messages)
@@ -77,9 +81,21 @@ def create_internal_app(
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
     """What routers and other workers talk to. ``peers``: the remote engines. ``routers``: more pages: the handshake."""
-    app = FastAPI(title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+    )
     use_our_errors(app)
     app.include_router(internal_pages(engine, leases, access, health, drain, resume, load, peers))
     for router in routers:
         app.include_router(router)
     return app
+
+
+def with_door(app: ASGIApp, settings: WorkerSettings, bound: str) -> ASGIApp:
+    """``app`` on a port bound to ``bound``: without a token it matters under which name, and for which page, one asks.
+
+    With one, what the public port tells everybody is meant for probes and scrapers under any name.
+    """
+    if settings.internal_token is not None:
+        return app
+    return Unguarded(app, hosts_of(bound, settings.advertised(bound), settings.allowed_hosts))

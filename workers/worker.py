@@ -27,7 +27,7 @@ from net.sockets import base_url, port_of
 from protocol.status import Progress as ProgressStatus
 from protocol.steps import Progress
 from protocol.worker import WorkerLoad, WorkerRecord
-from workers.app import create_internal_app, create_public_app
+from workers.app import create_internal_app, create_public_app, with_door
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, identify, rank_spec
@@ -257,7 +257,10 @@ class Worker:
             routers=[self._handshakes(readies)],
         )
         config = PortConfig(keep_alive_s=KEEP_ALIVE_S)
-        return HttpPort(public, self._bound, config), HttpPort(internal, self._internal_bound, config)
+        return (
+            HttpPort(with_door(public, settings, settings.host), self._bound, config),
+            HttpPort(with_door(internal, settings, settings.bound_internal_host), self._internal_bound, config),
+        )
 
     def _tell_load(self) -> WorkerLoad:
         """How busy the engine is, and how it stands with others."""

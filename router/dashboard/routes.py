@@ -52,6 +52,12 @@ def dashboard_router(services: Services, recorder: Recorder, keys: AdminKeys, cl
 
     for path, name in FILES.items():
         _add_file(api, path, name)
+
+    @api.get("/dashboard/", include_in_schema=False)
+    async def slash() -> Response:
+        """Relative: whatever the browser calls us, and whatever path a proxy adds, stays."""
+        return Response(status_code=308, headers={"location": "../dashboard"})
+
     return api
 
 

@@ -24,7 +24,9 @@ class Health(BaseModel):
 
 def internal_app(services: Services, *more: APIRouter) -> FastAPI:
     """The application behind the internal port; ``more`` are routes of other parts, under ``/internal``."""
-    app = FastAPI(title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+    )
     use_our_errors(app)
 
     @app.get("/health")

@@ -9,7 +9,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from net.hosts import hosts_of
 from net.port import HttpPort, PortConfig
+from net.unguarded import check_local
 from protocol.errors import ApiError
 from router.auth import BearerKeys
 from router.body import BodyReader, replay
@@ -38,6 +40,10 @@ class InternalFront:
         self._alive_path = ALIVE_PATH + router_id
         token = settings.internal_token
         self._keys = BearerKeys(() if token is None else (token,))
+        bound = settings.bound_internal_host
+        names = hosts_of(bound, settings.advertised(bound), settings.allowed_hosts)
+        #: None: the token guards everything that says more than that the process lives.
+        self._local_names = names if token is None else None
         self._bodies = BodyReader(settings.max_body_bytes)
         self._body_timeout_s = settings.body_timeout_s
         self._app = app
@@ -52,6 +58,8 @@ class InternalFront:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
+            if self._local_names is not None:
+                check_local(self._local_names, headers)
             if scope["path"] != "/health":
                 self._keys.check(headers.get(b"authorization"))
             body = b""

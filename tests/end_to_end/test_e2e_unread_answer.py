@@ -25,9 +25,8 @@ async def send_prefill(stack: Stack, request_id: str, prompt: list[int]) -> tupl
     host, port = stack.workers["prefill-0"].url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     body = json.dumps({"model": MODEL, "prompt": prompt, "temperature": 0, "ignore_eos": True, **ASK}).encode()
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nhost: p\r\nx-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nx-request-id: {request_id}\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     return reader, writer
 

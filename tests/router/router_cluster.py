@@ -167,9 +167,8 @@ class Cluster:
         """Send a request on a connection of its own and do not read; closing the writer is the client leaving."""
         reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
         raw = json.dumps(body).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
-        )
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(raw)}\r\n\r\n"
         writer.write(head.encode() + raw)
         await writer.drain()
         self._readers = [*getattr(self, "_readers", []), reader]

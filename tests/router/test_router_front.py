@@ -37,7 +37,13 @@ class Caller:
 
 async def call(cluster: Cluster, path: str, length: int, *headers: str, sent: bytes = b"") -> Caller:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
-    head = [f"POST {path} HTTP/1.1", "host: x", "content-type: application/json", f"content-length: {length}", *headers]
+    head = [
+        f"POST {path} HTTP/1.1",
+        "host: localhost",
+        "content-type: application/json",
+        f"content-length: {length}",
+        *headers,
+    ]
     writer.write("\r\n".join([*head, "", ""]).encode() + sent)
     return Caller(reader, writer)
 

@@ -203,7 +203,9 @@ class TestStalledReader:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.connect(("127.0.0.1", int(cluster.url.rpartition(":")[2])))
         body = json.dumps(chat(stream=True)).encode()
-        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        sock.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )
         await eventually(lambda: cluster.services.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
         await eventually(lambda: not cluster.server.server_state.tasks, "nobody waits for it any more")
         await eventually(lambda: not cluster.server.server_state.connections, "its connection is dropped")

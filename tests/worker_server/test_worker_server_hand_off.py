@@ -273,7 +273,7 @@ async def test_a_prefill_is_not_streamed() -> None:
 
 def raw_request(body: dict[str, Any]) -> bytes:
     raw = json.dumps(body).encode()
-    return b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw
+    return b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw
 
 
 async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -414,7 +414,7 @@ async def test_an_abort_drops_the_lease_of_an_answer_that_nobody_has_read() -> N
     """The connection is closed after half of the answer; only the abort tells P that the rest is not coming."""
     async with front() as worker:
         reader, writer = await connect(worker.port)
-        raw = raw_request(completion(**ASK)).replace(b"host: x", b"host: x\r\nx-request-id: " + ID.encode())
+        raw = raw_request(completion(**ASK)).replace(b"host: localhost", b"host: x\r\nx-request-id: " + ID.encode())
         writer.write(raw)
         await reader.readuntil(b'"kv_transfer_params"')
         await hang_up(writer, reset=True)

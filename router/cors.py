@@ -1,0 +1,85 @@
+"""Which pages of other sites may use ``/v1``, by the rules of browsers (CORS). Off where no origin is named.
+
+``/admin`` is never opened: a page that may abort and drain should come from the router itself. No cookie or the like
+is ever meant, so "credentials" are never allowed; a key is what the page itself sends.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from starlette.types import Message, Send
+
+ANY = "*"
+#: Headers of answers that scripts may read, beside those that they always may.
+EXPOSED = b"x-request-id, retry-after"
+#: Seconds that a browser need not ask again; Chromium's own limit is two hours.
+MAX_AGE_S = 7200
+#: Names of headers, as a browser lists them.
+_NAMES = re.compile(rb"[0-9A-Za-z!#$%&'*+.^_`|~-]+(?:\s*,\s*[0-9A-Za-z!#$%&'*+.^_`|~-]+)*")
+_MAX_NAMES_BYTES = 2048
+
+
+class Cors:
+    """The origins that were named; ``*`` is all of them."""
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self._any = ANY.encode() in self._origins
+
+    def __bool__(self) -> bool:
+        return bool(self._origins)
+
+    def allows(self, origin: bytes | None) -> bool:
+        """Whether pages of that origin may use ``/v1``."""
+        return origin is not None and (self._any or origin.lower() in self._origins)
+
+    def opened(self, send: Send, origin: bytes | None) -> Send:
+        """``send`` with what lets the page read the answer, whatever that is."""
+        more = self._headers(origin)
+
+        async def send_opened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        return send_opened
+
+    def preflight(self, asked: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        """What an allowed page may send, beside the headers of ``opened``."""
+        headers = [
+            (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
+            (b"access-control-max-age", b"%d" % MAX_AGE_S),
+            (b"vary", b"access-control-request-headers"),
+        ]
+        names = asked.get(b"access-control-request-headers", b"").strip()
+        if len(names) <= _MAX_NAMES_BYTES and _NAMES.fullmatch(names):
+            headers.append((b"access-control-allow-headers", names))
+        if asked.get(b"access-control-request-private-network") == b"true":
+            headers.append((b"access-control-allow-private-network", b"true"))
+        return headers
+
+    def _headers(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
+        vary = [] if self._any else [(b"vary", b"origin")]
+        if origin is None or not self.allows(origin):
+            return vary
+        return [
+            (b"access-control-allow-origin", ANY.encode() if self._any else origin),
+            (b"access-control-expose-headers", EXPOSED),
+            *vary,
+        ]
+
+
+def is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    """The question that a browser asks before it sends what a page of another site wants to send."""
+    return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
+
+
+async def answer_preflight(send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+    """Without a body."""
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

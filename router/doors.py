@@ -1,0 +1,60 @@
+"""What a request may be refused for before anybody looks at keys: the name it asks under, and the page it comes from.
+
+A path that a token guards is guarded by that: whoever has one may come from anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from net.hosts import hosts_of
+from net.sites import is_from_other_site
+from protocol.errors import PermissionDeniedError
+from router.cors import Cors, is_preflight
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from router.settings import RouterSettings
+
+#: What API keys guard, and what the admin token does: the page of ``/dashboard`` shows nothing without it.
+_WITH_KEYS = ("/v1/", "/openapi.json", "/docs")
+_WITH_ADMIN_TOKEN = ("/admin", "/dashboard")
+
+_OTHER_SITE = (
+    "Pages of other sites may not use this API: add the page's origin to the setting cors_origins "
+    "(BATON_ROUTER_CORS_ORIGINS)."
+)
+_NO_ADMIN = "The admin API does not answer pages of other sites."
+
+
+class Doors:
+    """The public port's, as it is configured."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self.cors = Cors(settings.cors_origins)
+        self._hosts = hosts_of(settings.host, settings.advertised(settings.host), settings.allowed_hosts)
+        self._has_keys = bool(settings.api_keys)
+        self._has_admin_token = settings.admin_token is not None
+        self._guarded = (_WITH_KEYS if self._has_keys else ()) + (_WITH_ADMIN_TOKEN if self._has_admin_token else ())
+
+    def check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
+        """Raise PermissionDeniedError for what must not be looked at any further."""
+        if not path.startswith(self._guarded):
+            self._hosts.check(headers.get(b"host"))
+        if is_api(path):
+            self._check_page(method, headers)
+        elif path.startswith("/admin") and not self._has_admin_token and is_from_other_site(headers):
+            raise PermissionDeniedError(_NO_ADMIN, code="other_site")
+
+    def _check_page(self, method: str, headers: Mapping[bytes, bytes]) -> None:
+        """Where there are keys only the preflight is refused: without one a browser does not send a page's key."""
+        if self._has_keys and not is_preflight(method, headers):
+            return
+        if is_from_other_site(headers) and not self.cors.allows(headers.get(b"origin")):
+            raise PermissionDeniedError(_OTHER_SITE, code="other_site")
+
+
+def is_api(path: str) -> bool:
+    """What is for programs, and may be opened to pages."""
+    return path.startswith("/v1/")

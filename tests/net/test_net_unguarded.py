@@ -1,0 +1,73 @@
+"""A port without a token, on a real socket."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from net.port import HttpPort, PortConfig
+from net.sockets import listen, port_of
+from workers.app import with_door
+from workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import Receive, Scope, Send
+
+
+class Behind:
+    """Counts who gets through."""
+
+    def __init__(self) -> None:
+        self.num_calls = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.num_calls += 1
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def port(app: Behind, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
+    """A worker's, as it would serve ``app``."""
+    bound = listen("127.0.0.1", 0)
+    made = HttpPort(
+        with_door(app, WorkerSettings(model="m", **settings), "127.0.0.1"), bound, PortConfig(keep_alive_s=5)
+    )
+    await made.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port_of(bound)}") as client:
+        yield client
+    await made.stop(1.0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({"host": "attacker.example"}, "host_not_allowed"),
+        ({"origin": "https://attacker.example"}, "other_site"),
+        ({"sec-fetch-site": "cross-site"}, "other_site"),
+    ],
+)
+async def test_a_page_gets_no_further_than_the_door(headers: dict[str, str], why: str) -> None:
+    app = Behind()
+    async with port(app) as client:
+        answer = await client.post("/internal/drain", content=b"{}", headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, why)
+        assert app.num_calls == 0
+        assert (await client.post("/internal/drain")).status_code == 200
+
+
+async def test_a_name_may_be_allowed() -> None:
+    app = Behind()
+    async with port(app, allowed_hosts=("d1.internal",)) as client:
+        assert (await client.get("/load", headers={"host": "d1.internal:8100"})).status_code == 200
+
+
+async def test_with_a_token_there_is_no_other_door() -> None:
+    app = Behind()
+    async with port(app, internal_token="secret") as client:
+        assert (await client.get("/metrics", headers={"host": "scraped.example"})).status_code == 200
