@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ANY = "*"
 #: Headers of answers that scripts may read, beside those that they always may.
-EXPOSED = b"x-request-id, retry-after"
+EXPOSED = b"x-request-id, x-client-request-id, retry-after"
 #: Seconds that a browser need not ask again; Chromium's own limit is two hours.
 MAX_AGE_S = 7200
 #: Names of headers, as a browser lists them.

@@ -60,7 +60,7 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
     spent = "".join(f", {phase} {facts[f'{phase}_ms']} ms" for phase in LIVE if facts[f"{phase}_ms"] is not None)
     log.log(
         logging.WARNING if x.progress.state is State.FAILED else logging.INFO,
-        "request %s %s after %.1f ms on %s and %s, %s%s, model %r%s%s%s%s%s%s",
+        "request %s %s after %.1f ms on %s and %s, %s%s, model %r%s%s%s%s%s%s%s",
         x.request_id,
         x.progress.state,
         facts["total_ms"],
@@ -69,6 +69,7 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
         x.ask.path,
         " streamed" if x.ask.stream else "",
         x.ask.model,
+        f", the client's {x.reply.client_id!r}" if x.reply.client_id else "",
         "" if facts["tokens"] is None else f", {x.num_tokens} tokens",
         "" if facts["ttft_ms"] is None else f", first after {facts['ttft_ms']} ms",
         spent,
@@ -84,6 +85,7 @@ def _facts(x: Exchange, state: State, error: ApiError | None) -> dict[str, objec
     first_s = x.reply.first_content_s if x.ask.stream else None
     return {
         "request_id": x.request_id,
+        "client_request_id": x.reply.client_id or None,
         "state": x.progress.state,
         "ended_in": state if state in LIVE else None,
         "reason": (error.code or error.type) if error else None,

@@ -28,6 +28,7 @@ from protocol.router import new_request_id
 from router.admission import check_queue, check_requests, make_room
 from router.ask import Ask
 from router.body import BodyReader, replay
+from router.client_id import client_id
 from router.cors import answer_preflight, is_preflight
 from router.doors import Doors, is_api
 from router.exchange import Exchange
@@ -93,7 +94,7 @@ class Front:
         try:
             self._doors.check(method, path, headers)
         except PermissionDeniedError as error:
-            await self._refuse(self._reply(scope, send), error)
+            await self._refuse(self._reply(scope, headers, send), error)
             return
         kind = KINDS.get(path) if method == "POST" else None
         if kind is not None:
@@ -103,8 +104,8 @@ class Front:
         else:
             await self._pass_on(scope, headers, receive, send)
 
-    def _reply(self, scope: Scope, send: Send) -> Reply:
-        return Reply(send, new_request_id(self._services.router_id), scope["state"][DROP])
+    def _reply(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> Reply:
+        return Reply(send, new_request_id(self._services.router_id), scope["state"][DROP], client_id(headers))
 
     async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         """To the framework, which reads a body whole before it looks at anything: so who it is comes first, here."""
@@ -115,7 +116,7 @@ class Front:
             if scope["method"] not in _WITHOUT_BODY:
                 body = await self._bodies.read(headers, receive, self._services.settings.body_timeout_s)
         except ApiError as error:
-            await self._refuse(self._reply(scope, send), error)
+            await self._refuse(self._reply(scope, headers, send), error)
             return
         try:
             await self._app(scope, replay(body, receive), send)
@@ -132,7 +133,7 @@ class Front:
     ) -> None:
         came_s = asyncio.get_running_loop().time()
         request_id = new_request_id(self._services.router_id)
-        reply = Reply(send, request_id, scope["state"][DROP])
+        reply = Reply(send, request_id, scope["state"][DROP], client_id(headers))
         try:
             self._keys.check(headers.get(b"authorization"))
             timeout_s = self._timeout_s(headers)
@@ -150,8 +151,6 @@ class Front:
         except ApiError as error:
             await self._refuse(reply, error)
             return
-        if b"x-request-id" in headers:
-            log.debug("request %s is the client's %r", request_id, headers[b"x-request-id"][:128])
         exchange = Exchange(self._services, request_id, ask, LegBodies(body), reply, len(raw))
         if self._tracing is not None:
             exchange.trace = self._tracing.begin(exchange, headers, came_s)

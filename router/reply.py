@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from router.client_id import HEADER as CLIENT_ID
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,20 +36,26 @@ class Reply:
         "_complete",
         "_drop",
         "_held_back",
-        "_id_header",
+        "_id_headers",
         "_request_id",
         "_send",
+        "client_id",
         "ended",
         "first_content_s",
         "started",
     )
 
-    def __init__(self, send: Send, request_id: str, drop: Callable[[], None]) -> None:
-        """``drop`` closes the client's connection at once, whatever is still to be sent there."""
+    def __init__(self, send: Send, request_id: str, drop: Callable[[], None], client_id: str = "") -> None:
+        """``drop`` closes the client's connection at once, whatever is still to be sent there.
+
+        ``client_id`` is what the client calls the request, if it does.
+        """
         self._send = send
         self._drop = drop
         self._request_id = request_id
-        self._id_header = (b"x-request-id", request_id.encode("ascii"))
+        self.client_id = client_id
+        theirs = ((CLIENT_ID, client_id.encode("ascii")),) if client_id else ()
+        self._id_headers = ((b"x-request-id", request_id.encode("ascii")), *theirs)
         self._held_back = b""
         self.started = False
         #: The last write has begun; ``_complete``: it was also taken.
@@ -64,7 +72,7 @@ class Reply:
                 return
             self.first_content_s = asyncio.get_running_loop().time()
             await self._send(
-                {"type": "http.response.start", "status": 200, "headers": [*_EVENT_STREAM, self._id_header]}
+                {"type": "http.response.start", "status": 200, "headers": [*_EVENT_STREAM, *self._id_headers]}
             )
             self.started = True
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
@@ -92,7 +100,7 @@ class Reply:
                 "headers": [
                     (b"content-type", content_type),
                     (b"content-length", b"%d" % len(body)),
-                    self._id_header,
+                    *self._id_headers,
                     *headers,
                 ],
             }

@@ -17,6 +17,9 @@ class RequestView(BaseModel):
     """One live request."""
 
     id: str
+    client_id: str | None = Field(
+        None, description="What its client calls it: `x-client-request-id` or `x-request-id`."
+    )
     router: str = Field(description="Id of the router that has it.")
     state: State
     age_ms: float = Field(description="Since it arrived, milliseconds.")
@@ -39,6 +42,7 @@ def view_request(x: Exchange, remaining_ms: int | None) -> RequestView:
     """One request for people."""
     return RequestView(
         id=x.request_id,
+        client_id=x.reply.client_id or None,
         router=owner_of(x.request_id),
         state=x.progress.state,
         age_ms=round(x.age_s() * 1e3, 1),

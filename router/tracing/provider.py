@@ -95,6 +95,8 @@ def _about(x: Exchange) -> dict[str, AttributeValue]:
         "baton.request.short_id": short(x.request_id),
         "baton.stream": x.ask.stream,
     }
+    if x.reply.client_id:
+        attributes["baton.client.request.id"] = x.reply.client_id
     if x.ask.max_new_tokens is not None:
         attributes["gen_ai.request.max_tokens"] = x.ask.max_new_tokens
     return attributes
