@@ -215,17 +215,6 @@ Request = ChatRequest | CompletionRequest
 R = TypeVar("R", ChatRequest, CompletionRequest)
 
 
-def parse_json(raw: bytes) -> dict[str, Any]:
-    """The body as an object; raises BadRequestError for anything else."""
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise BadRequestError("We could not parse the JSON body of your request.", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise BadRequestError("The JSON body of your request must be an object.", code="invalid_json")
-    return body
-
-
 def validate(kind: type[R], body: dict[str, Any]) -> R:
     """Check a parsed body; raises BadRequestError that names the parameter at fault."""
     for name, harmless in _REFUSED.items():

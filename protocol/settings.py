@@ -27,6 +27,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from protocol.addresses import check_redis_url, has_password, own_host, with_password
+from protocol.json_body import MORE_NODES, NODES_PER_MESSAGE, BodyLimits
 
 #: Settings that mean the same in every process, written once for all of them.
 SHARED = frozenset(
@@ -40,6 +41,8 @@ SHARED = frozenset(
         "lease_duration_ms",
         "redis_grace_ms",
         "max_body_bytes",
+        "max_messages",
+        "max_json_values",
         "log_level",
         "log_format",
     }
@@ -126,6 +129,15 @@ class ProcessSettings(Settings):
         60_000, ge=0, description="Milliseconds that P keeps leased blocks while Redis cannot be reached."
     )
     max_body_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of a client's largest request body.")
+    max_messages: int = Field(
+        2048,
+        ge=1,
+        description="Messages of one chat; four times as many text parts, all messages together. The whole body may "
+        f"have {NODES_PER_MESSAGE} times as many objects, arrays and keys, and {MORE_NODES} more.",
+    )
+    max_json_values: int = Field(
+        2**20, ge=MORE_NODES, description="Values in one body: a prompt of token ids has one for each token."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level logged.")
     log_format: Literal["text", "json"] = Field("text", description="Log lines for people or for machines.")
     status_fd: int | None = Field(
@@ -138,6 +150,11 @@ class ProcessSettings(Settings):
     @classmethod
     def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(own_host(name) for name in names)
+
+    @property
+    def body_limits(self) -> BodyLimits:
+        """What the body of a client may be made of."""
+        return BodyLimits(self.max_messages, self.max_json_values)
 
     @property
     def redis_login(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import BodyTimeoutError, PayloadTooLargeError, UnavailableError
+from protocol.json_body import BodyLimits
 from router.exit import ClientGone
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive
 
+#: What operators and other routers send: a few keys.
+SMALL = BodyLimits(max_messages=0, max_values=4096)
 #: Of a ``Content-Length``: 2**64 has as many. ``int`` refuses thousands.
 MAX_LENGTH_DIGITS = 20
 

@@ -23,11 +23,12 @@ from protocol.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from protocol.openai import ChatRequest, CompletionRequest, parse_json, simplify, validate
+from protocol.json_body import parse_body
+from protocol.openai import ChatRequest, CompletionRequest, simplify, validate
 from protocol.router import new_request_id
 from router.admission import check_queue, check_requests, make_room
 from router.ask import Ask
-from router.body import BodyReader, replay
+from router.body import SMALL, BodyReader, replay
 from router.client_id import client_id
 from router.cors import answer_preflight, is_preflight
 from router.doors import Doors, is_api
@@ -68,6 +69,7 @@ class Front:
         self._app = app
         self._doors = Doors(services.settings)
         self._bodies = BodyReader(services.settings.max_body_bytes)
+        self._limits = services.settings.body_limits
         self.closing = False
         self._tracing: Tracing | None = None
         tracing = set_up(os.environ)
@@ -115,6 +117,7 @@ class Front:
             body = b""
             if scope["method"] not in _WITHOUT_BODY:
                 body = await self._bodies.read(headers, receive, self._services.settings.body_timeout_s)
+                SMALL.check_bytes(body)
         except ApiError as error:
             await self._refuse(self._reply(scope, headers, send), error)
             return
@@ -142,7 +145,7 @@ class Front:
             body_timeout_s = min(timeout_s, self._services.settings.body_timeout_s)
             raw = await self._bodies.read(headers, receive, body_timeout_s)
             self._admit(priority)  # again: that took time. From here to the list of active requests nothing is awaited.
-            body = parse_json(raw)
+            body = parse_body(raw, self._limits)
             ask = _ask(kind, body)
             if priority is not None:
                 ask = msgspec.structs.replace(ask, priority=priority)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from net.hosts import hosts_of
 from net.unguarded import Unguarded
 from protocol.openai import ChatRequest, CompletionRequest
-from workers.limits import with_hand_off
+from workers.limits import limits_with_hand_off, with_hand_off
 from workers.server.endpoint import GenerateEndpoint
 from workers.server.error_pages import use_our_errors
 from workers.server.internal import internal_pages
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from starlette.types import ASGIApp
 
+    from protocol.json_body import BodyLimits
     from protocol.worker import WorkerLoad
     from workers.server.access import Access
     from workers.server.identity import Identity
@@ -46,23 +47,24 @@ def create_public_app(
     metrics: WorkerMetrics,
     load: Callable[[], WorkerLoad],
     max_body_bytes: int,
-    max_messages: int,
+    limits: BodyLimits,
     on_change: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """What clients and the router talk to. The two hot endpoints are plain ASGI: a token costs no framework.
 
     ``load`` is what ``/load`` answers.
     ``on_change`` is called whenever a request begins or ends.
-    ``max_body_bytes`` is a client's; a router adds to that.
+    ``max_body_bytes`` and ``limits`` are a client's; a router adds to them.
     """
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     use_our_errors(app)
     app.include_router(pages(identity, health, load, metrics))
-    jobs = Jobs(identity, tokenizer, max_messages)
+    jobs = Jobs(identity, tokenizer)
     serving = Serving(engine, leases, identity, metrics, on_change)
     max_bytes = with_hand_off(max_body_bytes, identity.max_model_len)
-    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_bytes)
-    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_bytes)
+    limits = limits_with_hand_off(limits, identity.max_model_len)
+    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_bytes, limits)
+    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_bytes, limits)
     app.router.routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
     app.router.routes.append(Route("/v1/completions", completions, methods=["POST"]))
     return app

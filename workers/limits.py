@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protocol.json_body import BodyLimits
+
 #: Characters of an engine, request or lease id: ours have 32, ``leases.ids`` takes as many as this.
 MAX_ID_CHARS = 128
 #: A lease id. Narrower than other ids: a notification has to carry it between colons, and who reads blocks of a lease
@@ -19,8 +25,16 @@ MAX_AGENT_METADATA_BYTES = 2**17
 #: What a router adds to a client's body, in bytes: for each token its id in digits and, if it has a block of its own,
 #: that block's number and version; besides ids, addresses, and the logprobs of the first token.
 HAND_OFF_TOKEN_BYTES, HAND_OFF_BYTES = 48, 2**16
+#: The same in values, and, for all tokens together, in objects, arrays and keys.
+HAND_OFF_TOKEN_VALUES, HAND_OFF_NODES = 4, 2**12
 
 
 def with_hand_off(max_body_bytes: int, max_model_len: int) -> int:
     """The largest body of a worker: whatever a router takes of its client fits, with the hand-off that goes with it."""
     return max_body_bytes + HAND_OFF_BYTES + HAND_OFF_TOKEN_BYTES * max_model_len
+
+
+def limits_with_hand_off(limits: BodyLimits, max_model_len: int) -> BodyLimits:
+    """The same for what the body is made of."""
+    max_values = limits.max_values + HAND_OFF_NODES + HAND_OFF_TOKEN_VALUES * max_model_len
+    return replace(limits, max_values=max_values, more_nodes=limits.more_nodes + HAND_OFF_NODES)

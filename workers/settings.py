@@ -113,9 +113,6 @@ class WorkerSettings(ProcessSettings):
     start_timeout_s: float = Field(600.0, gt=0, description="Seconds that loading the model may take.")
 
     # What it accepts and says.
-    max_messages: int = Field(
-        2048, ge=1, description="Messages of one chat; four times as many text parts, all messages together."
-    )
     unsafe_disable_fence: bool = Field(
         False,
         description="DANGEROUS, for tests only: serve blocks that were read without comparing their versions.",

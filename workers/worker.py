@@ -242,7 +242,7 @@ class Worker:
             metrics=self._metrics,
             load=self._tell_load,
             max_body_bytes=settings.max_body_bytes,
-            max_messages=settings.max_messages,
+            limits=settings.body_limits,
             on_change=self._announcer.changed,
         )
         internal = create_internal_app(

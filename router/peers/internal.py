@@ -14,7 +14,7 @@ from net.port import HttpPort, PortConfig
 from net.unguarded import check_local
 from protocol.errors import ApiError
 from router.auth import BearerKeys
-from router.body import BodyReader, replay
+from router.body import SMALL, BodyReader, replay
 from router.exit import ClientGone
 from router.peers.link import ALIVE_PATH
 
@@ -65,6 +65,7 @@ class InternalFront:
             body = b""
             if scope["method"] not in {"GET", "HEAD"}:
                 body = await self._bodies.read(headers, receive, self._body_timeout_s)
+                SMALL.check_bytes(body)
         except ClientGone:
             return
         except ApiError as error:

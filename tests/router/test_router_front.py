@@ -7,11 +7,13 @@ import json
 import logging
 from typing import Any
 
+import httpx
 import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 
 from protocol.errors import BodyTimeoutError, PayloadTooLargeError, UnavailableError
 from router.body import BodyReader
+from router.peers.internal import InternalFront
 from router.settings import RouterSettings
 
 BODY = json.dumps(chat()).encode()
@@ -197,3 +199,44 @@ async def test_a_cancelled_read_is_forgotten() -> None:
     with pytest.raises(asyncio.CancelledError):
         await reading
     assert len(reader) == 0
+
+
+#: Of what a body may have few; then no JSON, of which a parser would complain.
+CROWDS = {
+    "messages": b'{"messages":[' + b'{"role":"user"},' * 3_000 + b"!",
+    "keys": b'{"x":{' + b",".join(b'"%d":1' % i for i in range(5_000)) + b"!",
+    "nesting": b'{"metadata":[' + b"[[[]]]," * 2_000 + b"!",
+}
+
+
+class TestCrowdedBodies:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_messages=10)
+
+    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/admin/abort"])
+    @pytest.mark.parametrize("crowd", CROWDS)
+    async def test_nothing_of_them_is_built(self, cluster: Cluster, path: str, crowd: str) -> None:
+        answer = await cluster.client.post(path, content=CROWDS[crowd], headers={"content-type": "application/json"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "array_above_max_length")
+        assert error["message"].startswith("The JSON body of your request has more than 4")
+        cluster.check_idle()
+
+    async def test_too_many_messages_have_a_sentence_of_their_own(self, cluster: Cluster) -> None:
+        worker = await cluster.add("both")
+        for num_messages, status in ((11, 400), (10, 200)):
+            answer = await cluster.post({**chat(), "messages": chat()["messages"] * num_messages})
+            assert answer.status_code == status, answer.text
+            assert status == 200 or answer.json()["error"]["message"] == "At most 10 messages are allowed."
+        assert len(worker.bodies) == 1
+
+    @pytest.mark.parametrize("crowd", CROWDS)
+    async def test_other_routers_are_no_exception(self, cluster: Cluster, crowd: str) -> None:
+        async def app(*_: object) -> None:
+            pytest.fail("the body has reached the framework, which builds it")
+
+        front = InternalFront(cluster.settings, "r" * 12, app)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost") as client:
+            answer = await client.post("/internal/abort", content=CROWDS[crowd])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "array_above_max_length")

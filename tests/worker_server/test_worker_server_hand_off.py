@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from worker_server_kit import EOS, MAX_MODEL_LEN, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
 
-from workers.limits import with_hand_off
+from protocol.errors import BadRequestError
+from protocol.json_body import BodyLimits, parse_body
+from workers.limits import limits_with_hand_off, with_hand_off
 
 ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
 TRUST = {"x-baton-internal-token": SECRET}
@@ -248,6 +250,17 @@ async def test_a_body_that_a_router_takes_fits_with_its_hand_off() -> None:
         assert response.status_code == 200, response.text
         ten_digits = len(json.dumps({**params, "prompt_token_ids": [2**31] * num_tokens})) + limit
         assert ten_digits < with_hand_off(limit, MAX_MODEL_LEN)
+
+
+def test_token_ids_that_a_router_takes_fit_with_their_hand_off() -> None:
+    """Counted in values: all that a client may send, and the hand-off of as many tokens, each with a block."""
+    client, num_tokens = BodyLimits(max_messages=1, max_values=2**14), 2**14
+    ids = [7] * num_tokens
+    hand_off = {"block_ids": ids, "block_versions": ids, "prompt_token_ids": ids, "output_token_ids": [7]}
+    raw = json.dumps({"prompt": ids[4:], "kv_transfer_params": hand_off}).encode()
+    with pytest.raises(BadRequestError, match="16384 values"):
+        parse_body(raw, client)
+    parse_body(raw, limits_with_hand_off(client, num_tokens))
 
 
 async def test_ids_of_other_kinds_of_engines_are_taken() -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker_server_kit import MODEL, chat, completion, fast_tokenizer, front, render, tokens_of
 
+from protocol.json_body import PARTS_PER_MESSAGE
 from protocol.openai import ChatRequest, validate
-from workers.server.conversation import PARTS_PER_MESSAGE
 from workers.server.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 
 PROSE = "the runner holds the baton until the other one has it. "
@@ -155,3 +155,13 @@ async def test_as_many_messages_as_are_allowed_get_as_far_as_the_tokenizer() -> 
     async with front(max_messages=MAX_MESSAGES) as worker:
         response = await worker.http.post("/v1/chat/completions", json=many(MAX_MESSAGES))
     assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_of_a_body_of_too_many_parts_none_is_built(path: str) -> None:
+    no_json = b", and something of which the parser would complain"
+    crowd = b'{"x":{' + b",".join(b'"%d":1' % i for i in range(20_000)) + no_json
+    async with front(max_messages=MAX_MESSAGES) as worker:
+        response = await worker.http.post(path, content=crowd)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].endswith("objects, arrays and keys.")

@@ -19,6 +19,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from net.port import HttpPort, PortConfig
 from net.sockets import bind, port_of
+from protocol.json_body import BodyLimits
 from protocol.worker import WorkerLoad
 from workers.app import create_internal_app, create_public_app
 from workers.engine.api import (
@@ -263,7 +264,12 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def front(
-    script: list[int] | None = None, *, token: str | None = None, max_body_bytes: int = 2**20, max_messages: int = 2048
+    script: list[int] | None = None,
+    *,
+    token: str | None = None,
+    max_body_bytes: int = 2**20,
+    max_messages: int = 2048,
+    max_json_values: int = 2**20,
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
     from pydantic import SecretStr
@@ -295,7 +301,7 @@ async def front(
         metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}),
         load=engine.load,
         max_body_bytes=max_body_bytes,
-        max_messages=max_messages,
+        limits=BodyLimits(max_messages, max_json_values),
     )
     internal = create_internal_app(
         engine=engine,

@@ -8,13 +8,15 @@ import secrets
 from typing import TYPE_CHECKING, Generic
 
 from protocol.errors import ApiError, InternalError
-from protocol.openai import R, parse_json
+from protocol.json_body import parse_body
+from protocol.openai import R
 from workers.server.http import Client, ClientGoneError, header, read_body
 from workers.server.token_ids import ASKED, HEADER
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from protocol.json_body import BodyLimits
     from workers.server.access import Access
     from workers.server.job import Jobs
     from workers.server.serving import Serving
@@ -38,12 +40,14 @@ class GenerateEndpoint(Generic[R]):
         serving: Serving,
         access: Access,
         max_body_bytes: int,
+        limits: BodyLimits,
     ) -> None:
         self._kind: type[R] = kind
         self._jobs = jobs
         self._serving = serving
         self._access = access
         self._max_body_bytes = max_body_bytes
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _request_id(scope)
@@ -63,7 +67,8 @@ class GenerateEndpoint(Generic[R]):
 
     async def _answer(self, raw: bytes, client: Client, request_id: str, *, tells_token_ids: bool) -> None:
         try:
-            job = await self._jobs.make(self._kind, parse_json(raw), request_id, tells_token_ids=tells_token_ids)
+            body = parse_body(raw, self._limits)
+            job = await self._jobs.make(self._kind, body, request_id, tells_token_ids=tells_token_ids)
             await self._serving.answer(job, client)
         except ApiError as error:
             if error.status >= 500:

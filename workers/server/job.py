@@ -11,7 +11,6 @@ from protocol.errors import BadRequestError, NotFoundError
 from protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from protocol.router import is_request_id
 from workers.engine.api import EngineRequest
-from workers.server.conversation import check_num_messages
 from workers.server.detokenizer import Detokenizer
 from workers.server.leg import leg_of
 from workers.server.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
@@ -50,15 +49,13 @@ class Job:
 class Jobs:
     """Makes jobs. Raises ApiError for what the client must change."""
 
-    def __init__(self, identity: Identity, tokenizer: Tokenizer, max_messages: int) -> None:
+    def __init__(self, identity: Identity, tokenizer: Tokenizer) -> None:
         self._identity = identity
         self._tokenizer = tokenizer
-        self._max_messages = max_messages
 
     async def make(self, kind: type[R], body: dict[str, Any], request_id: str, *, tells_token_ids: bool = False) -> Job:
         """The body comes from the router, or from this machine: so it may carry ``kv_transfer_params``."""
         leg = leg_of(body)
-        check_num_messages(body, self._max_messages)
         request = validate(kind, _without_limits(body) if leg.hand_off else body)
         if request.model != self._identity.model:
             raise NotFoundError(f"The model '{request.model}' does not exist.", param="model", code="model_not_found")
