@@ -8,6 +8,8 @@ History
 1: first version. The id of a request began with its router's.
 2: it ends with its router's, so that its beginning tells it from all others. A router of version 1 is given up as any
    other one, but its leases have to run out: workers do not find them by its id any more.
+   Where there is an internal token, records are signed and numbered, as in ``worker``; then routers of version 2 do not
+   see those of version 1.
 """
 
 from __future__ import annotations

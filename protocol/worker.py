@@ -7,6 +7,9 @@ History
 -------
 1: first version. Added since: ``WorkerRecord.tp`` and ``weights_fingerprint``; what ``WorkerLoad`` says of remote
    engines (``peer...``).
+2: where there is an internal token, an announcement is signed with a key made of it and numbered
+   (``registry/signature.py``). Readers of version 1 skip both; a router of version 2 that has a token takes only what
+   is signed. Going from 1 to 2, workers are replaced first, then routers.
 """
 
 from __future__ import annotations

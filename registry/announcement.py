@@ -26,6 +26,7 @@ _MAX_REASON_CHARS = 200
 MAX_TTL_MS = 86_400_000
 
 Ttl = Annotated[int, msgspec.Meta(ge=0, le=MAX_TTL_MS)]
+Sequence = Annotated[int, msgspec.Meta(ge=0)]
 #: What is announced of one process.
 EntryT = TypeVar("EntryT")
 _EntryT_co = TypeVar("_EntryT_co", covariant=True)
@@ -43,6 +44,10 @@ class Announcement(Protocol[_EntryT_co]):
         """How long it holds."""
 
     @property
+    def sequence(self) -> int:
+        """Grows with each announcement of the process; 0: it is not counted, nor signed."""
+
+    @property
     def entry(self) -> _EntryT_co | None:
         """What is announced."""
 
@@ -52,6 +57,7 @@ class WorkerAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
 
     id: str = msgspec.field(name="worker_id")
     ttl_ms: Ttl = 0
+    sequence: Sequence = 0
     entry: WorkerStatus | None = msgspec.field(name="status", default=None)
 
 
@@ -60,6 +66,7 @@ class RouterAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
 
     id: str = msgspec.field(name="router_id")
     ttl_ms: Ttl = 0
+    sequence: Sequence = 0
     entry: RouterRecord | None = msgspec.field(name="record", default=None)
 
 
@@ -96,13 +103,13 @@ class Kind(Generic[EntryT]):
             raise ValueError(f"not a {self.name} id: {given[:40]!r}")
         return given
 
-    def announce(self, entry: EntryT, ttl_ms: int) -> Announcement[EntryT]:
+    def announce(self, entry: EntryT, ttl_ms: int, sequence: int = 0) -> Announcement[EntryT]:
         """The process is there. Raises ValueError for an id that cannot be part of a key."""
-        return self.announcement(id=self.check_id(self.id_of(entry)), ttl_ms=ttl_ms, entry=entry)
+        return self.announcement(id=self.check_id(self.id_of(entry)), ttl_ms=ttl_ms, sequence=sequence, entry=entry)
 
-    def withdraw(self, gone: str) -> Announcement[EntryT]:
+    def withdraw(self, gone: str, sequence: int = 0) -> Announcement[EntryT]:
         """The process of that id has gone. Raises ValueError as above."""
-        return self.announcement(id=self.check_id(gone))
+        return self.announcement(id=self.check_id(gone), sequence=sequence)
 
     def decode(self, data: bytes) -> Announcement[EntryT]:
         """Raises NotAnAnnouncementError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Generic
 
 from registry.announcement import EntryT
@@ -29,6 +30,7 @@ class MemoryRegistry(Generic[EntryT]):
         self._entries: dict[str, tuple[EntryT, int]] = {}
         self._changed = asyncio.Condition()
         self._version = 0
+        self.ignored: Counter[str] = Counter()
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
         announcement = self._kind.announce(entry, ttl_ms)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import Counter
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, cast
 
@@ -13,12 +15,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
+from registry.complaints import Complaints, printable
 from registry.memory_registry import monotonic_ms
+from registry.signature import UntrustedError, check, sign
 from registry.store import RegistryError
 from registry.view import RegistryView
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 
     from redis.asyncio.client import PubSub
 
@@ -36,8 +40,8 @@ QUIET_RESYNC_MS = 30_000
 SCAN_COUNT = 1000
 #: Keys looked at in all. More than there are processes anywhere, and few enough to be read again and again.
 MAX_KEYS = 10_000
-#: So many foreign values are complained about; more would only fill the log.
-MAX_COMPLAINTS = 100
+#: Why an announcement is ignored, for a metric; ``foreign`` is what no version of ours writes.
+IGNORED_REASONS = ("unsigned", "wrong_signature", "foreign")
 #: What PTTL answers where there is no such key; it is -1 for one that does not expire.
 _NO_KEY = -2
 #: Whatever goes wrong with Redis. RuntimeError is uvloop's for a write to a connection that the other side has just
@@ -48,19 +52,32 @@ _REDIS_ERRORS = (redis.RedisError, OSError, RuntimeError)
 class RedisRegistry(Generic[EntryT]):
     """A ``Registry`` of one event loop."""
 
-    def __init__(self, url: str, kind: Kind[EntryT], *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
-        """Connects with the first call only. Raises ValueError for a URL that is none."""
+    def __init__(
+        self,
+        url: str,
+        kind: Kind[EntryT],
+        *,
+        key: bytes | None = None,
+        socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Connects with the first call only. ``key`` signs what is announced here, and what it has not signed is
+        ignored. ``clock``, seconds, is for complaints. Raises ValueError for a URL that is none.
+        """
         self._kind = kind
+        self._key = key
+        self._sequence = 0
+        self.ignored = Counter(dict.fromkeys(IGNORED_REASONS, 0))
         self._socket_timeout_s = socket_timeout_s
         self._redis = _connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
         # A subscription must not be repaired silently: what was published in the gap would be missed unnoticed.
         self._ears = _connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
-        self._complained: set[bytes] = set()
+        self._complaints = Complaints(kind.name, clock)
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
         """Raises RegistryError; ValueError for an id that cannot be part of a key."""
-        announcement = self._kind.announce(entry, ttl_ms)
-        data = encode(announcement)
+        announcement = self._kind.announce(entry, ttl_ms, self._next_sequence())
+        data = self._encode(announcement)
         with _registry_errors():
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.set(self._kind.key_prefix + announcement.id, data, px=ttl_ms)
@@ -68,11 +85,11 @@ class RedisRegistry(Generic[EntryT]):
                 await pipe.execute()
 
     async def withdraw(self, gone: str) -> None:
-        announcement = self._kind.withdraw(gone)
+        announcement = self._kind.withdraw(gone, self._next_sequence())
         with _registry_errors():
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.delete(self._kind.key_prefix + announcement.id)
-                pipe.publish(self._kind.channel, encode(announcement))
+                pipe.publish(self._kind.channel, self._encode(announcement))
                 await pipe.execute()
 
     async def snapshot(self) -> list[EntryT]:
@@ -101,6 +118,15 @@ class RedisRegistry(Generic[EntryT]):
     async def close(self) -> None:
         await self._redis.aclose()
         await self._ears.aclose()
+
+    def _next_sequence(self) -> int:
+        if self._key is not None:
+            self._sequence += 1
+        return self._sequence
+
+    def _encode(self, announcement: Announcement[EntryT]) -> bytes:
+        data = encode(announcement)
+        return data if self._key is None else sign(self._key, self._kind.name, data)
 
     async def _follow(self, view: RegistryView[EntryT]) -> AsyncGenerator[list[EntryT], None]:
         """The list after everything that may have changed it, until RegistryError."""
@@ -164,14 +190,14 @@ class RedisRegistry(Generic[EntryT]):
             keys.update(cast("list[bytes]", found))
             begun = True
         if len(keys) > MAX_KEYS:
-            self._complain(self._kind.key_prefix.encode(), f"there are more than {MAX_KEYS} keys")
+            self._ignore(self._kind.key_prefix.encode(), f"there are more than {MAX_KEYS} keys")
         return sorted(keys)[:MAX_KEYS]
 
     def _row(
         self, key: bytes, value: bytes | redis.ResponseError, left_ms: int
     ) -> tuple[Announcement[EntryT], int] | None:
         if isinstance(value, redis.ResponseError):
-            self._complain(key, "it is no text")
+            self._ignore(key, "it is no text")
             return None
         if not value or left_ms in (_NO_KEY, 0):
             return None  # ran out since the scan: before it was read, or between its value and its time
@@ -179,28 +205,36 @@ class RedisRegistry(Generic[EntryT]):
         if announcement is None:
             return None
         if key != (self._kind.key_prefix + announcement.id).encode() or left_ms <= 0:
-            self._complain(key, "it has another's name, or does not expire")
+            self._ignore(key, "it has another's name, or does not expire")
             return None
         return announcement, left_ms
 
     def _decode(self, data: bytes, place: bytes) -> Announcement[EntryT] | None:
         try:
-            return self._kind.decode(data)
+            return self._kind.decode(self._checked(data))
+        except UntrustedError as error:
+            self.ignored[error.reason] += 1
+            self._complaints.stranger(self._name_of(data, place))
         except NotAnAnnouncementError as error:
-            self._complain(place, str(error))
-            return None
+            self._ignore(place, str(error))
+        return None
 
-    def _complain(self, place: bytes, why: str) -> None:
-        """Once for each place: a foreign value is read again and again."""
-        if place not in self._complained and len(self._complained) < MAX_COMPLAINTS:
-            self._complained.add(place)
-            logger.warning("ignored a foreign value in the registry at %s: %s", _printable(place), why)
+    def _checked(self, data: bytes) -> bytes:
+        """What was signed. Raises UntrustedError."""
+        if self._key is None or len(data) > MAX_BYTES:  # the latter is nothing that is worth reading
+            return data
+        return check(self._key, self._kind.name, data)
 
+    def _name_of(self, data: bytes, place: bytes) -> str:
+        """What the author of an unsigned announcement calls itself, for people."""
+        try:
+            return self._kind.decode(data).id
+        except NotAnAnnouncementError:
+            return f"at {printable(place)}"
 
-def _printable(place: bytes) -> str:
-    """Of a key that anybody may have written: a readable one as it is, any other escaped, and never a long one."""
-    text = place[:200].decode(errors="backslashreplace")
-    return text if text.isprintable() else ascii(text)
+    def _ignore(self, place: bytes, why: str) -> None:
+        self.ignored["foreign"] += 1
+        self._complaints.foreign(place, why)
 
 
 def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from registry.announcement import EntryT
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import AsyncIterator
 
 
@@ -16,6 +17,9 @@ class RegistryError(Exception):
 
 class Registry(Protocol[EntryT]):
     """Where processes of one kind are announced. Implementations: ``RedisRegistry``, ``MemoryRegistry``."""
+
+    #: Announcements that were ignored, by reason.
+    ignored: Counter[str]
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
         """Publish what is to be known of this process; forgotten ``ttl_ms`` after the last announcement."""

@@ -20,6 +20,7 @@ MAX_KNOWN = 10_000
 class _Known(Generic[EntryT]):
     entry: EntryT
     ttl_ms: int
+    sequence: int
     until_ms: int
 
 
@@ -33,12 +34,21 @@ class RegistryView(Generic[EntryT]):
         return f"<RegistryView {sorted(self._known)}>"
 
     def apply(self, announcement: Announcement[EntryT], now_ms: int) -> None:
-        """A process is there for its ttl from now on, or has gone."""
+        """A process is there for its ttl from now on, or has gone.
+
+        A counted announcement that is not newer than what is known of the process says nothing: anybody may have
+        written it again.
+        """
+        known = self._known.get(announcement.id)
+        if known is not None and 0 < announcement.sequence <= known.sequence:
+            return
         if announcement.entry is None:
             self._known.pop(announcement.id, None)
-        elif announcement.id in self._known or len(self._known) < MAX_KNOWN:
+        elif known is not None or len(self._known) < MAX_KNOWN:
             until_ms = now_ms + announcement.ttl_ms
-            self._known[announcement.id] = _Known(announcement.entry, announcement.ttl_ms, until_ms)
+            self._known[announcement.id] = _Known(
+                announcement.entry, announcement.ttl_ms, announcement.sequence, until_ms
+            )
 
     def merge(self, announcements: Iterable[tuple[Announcement[EntryT], int]], now_ms: int) -> None:
         """What the registry holds, each with the time left of it in ms. Who is overdue and not among it is gone.
@@ -48,8 +58,9 @@ class RegistryView(Generic[EntryT]):
         """
         for announcement, left_ms in announcements:
             self.apply(announcement, now_ms)
-            if announcement.entry is not None and announcement.id in self._known:
-                self._known[announcement.id].until_ms = now_ms + left_ms
+            known = self._known.get(announcement.id)
+            if announcement.entry is not None and known is not None and known.sequence == announcement.sequence:
+                known.until_ms = min(known.until_ms, now_ms + left_ms)
         self._known = {key: known for key, known in self._known.items() if known.until_ms > now_ms}
 
     def be_patient(self, now_ms: int) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -17,6 +18,7 @@ from net.sockets import listen
 from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
+from protocol.token_keys import announcement_key
 from registry.announcement import ROUTERS, WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
@@ -92,6 +94,7 @@ async def serve(
     if stores.routers is not None and internal is not None:
         membership = Membership(settings, stores.routers, sock, internal)
     services = build_services(settings, leases, None if membership is None else membership.peers)
+    services.metrics.ignored_announcements = stores.ignored
     probes = HealthProbes(services.upstream, services.pool)
     services.pool.add_static(settings.prefill, settings.decode)
     heard = asyncio.Event()
@@ -152,13 +155,22 @@ class Stores:
         #: None: this router meets no other.
         self.routers = routers
 
+    def ignored(self) -> Counter[tuple[str, str]]:
+        """Announcements that nobody of ours has written, by whose they would be and why not."""
+        registries = {WORKERS.name: self.registry.ignored}
+        if self.routers is not None:
+            registries[ROUTERS.name] = self.routers.ignored
+        return Counter({(kind, why): n for kind, ignored in registries.items() for why, n in ignored.items()})
+
 
 def connect(settings: RouterSettings) -> Stores:
     """Redis, or nothing shared at all. Connections are made when first needed. Raises ValueError for a useless URL."""
     url = settings.redis_login
     if not url:
         return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
-    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS), RedisRegistry(url, ROUTERS))
+    token = settings.internal_token
+    key = None if token is None else announcement_key(token.get_secret_value())
+    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key), RedisRegistry(url, ROUTERS, key=key))
 
 
 def tell(settings: RouterSettings, status: Status) -> None:

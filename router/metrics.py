@@ -81,6 +81,8 @@ class Metrics:
         #: Prompts that were next but waited because of max_leased_fraction, and for how long, seconds.
         self.num_held_back = 0
         self.held_back_s = 0.0
+        #: Announcements in the registry that nobody of ours has written, by ("worker" or "router", reason).
+        self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
         self.num_chunks = 0
         self.relayed_errors = 0
 
@@ -193,6 +195,12 @@ class RouterCollector(Collector):
             "Workers told that another router is gone, by whether they heard.",
             "outcome",
             self._cleanup.outcomes,
+        )
+        yield _totals(
+            "baton_router_ignored_announcements",
+            "Values in Redis that look like announcements and were not written by a worker or router of ours.",
+            ["kind", "reason"],
+            metrics.ignored_announcements().items(),
         )
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
         yield _histogram("baton_router_ttft_seconds", "Arrival to first content; streams only.", metrics.ttft)

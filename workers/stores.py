@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
+from protocol.token_keys import announcement_key
 from registry.announcement import WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
@@ -39,4 +40,6 @@ def connect(settings: WorkerSettings) -> Stores:
     url = settings.redis_login
     if not url:
         return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
-    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS))
+    token = settings.internal_token
+    key = None if token is None else announcement_key(token.get_secret_value())
+    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key))

@@ -11,8 +11,10 @@ from protocol import status, steps
 from protocol.handoff import KVTransferParams, Resume
 from protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
 from protocol.router import RouterRecord
+from protocol.token_keys import announcement_key
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from registry.announcement import ROUTERS, WORKERS, RouterAnnouncement, WorkerAnnouncement, encode
+from registry.signature import check, sign
 
 PARAMS = KVTransferParams(
     do_remote_prefill=True,
@@ -92,7 +94,7 @@ JSON: list[tuple[Any, bytes]] = [
     ),
     (
         WorkerAnnouncement(id="w1", ttl_ms=3000, entry=STATUS),
-        b'{"worker_id":"w1","ttl_ms":3000,"status":{"record":{"worker_id":"w1","engine_id":"e1","role":"prefil'
+        b'{"worker_id":"w1","ttl_ms":3000,"sequence":0,"status":{"record":{"worker_id":"w1","engine_id":"e1","role":"prefil'
         b'l","model":"m","url":"http://h:1","internal_url":"http://h:2","compatibility_hash":"c","max_model_le'
         b'n":100,"block_size":16,"num_blocks":10,"max_num_seqs":4,"tp":2,"weights_fingerprint":"f"},"load":{"running":1,"waiting":0,"rea'
         b'ding":0,"free_blocks":0,"cached_blocks":0,"pinned_blocks":0,"leased_blocks":0,"leases":0,"draining":'
@@ -100,16 +102,16 @@ JSON: list[tuple[Any, bytes]] = [
     ),
     (
         WorkerAnnouncement(id="w1"),
-        b'{"worker_id":"w1","ttl_ms":0,"status":null}',
+        b'{"worker_id":"w1","ttl_ms":0,"sequence":0,"status":null}',
     ),
     (
         RouterAnnouncement(id="0123456789ab", ttl_ms=1500, entry=ROUTER),
-        b'{"router_id":"0123456789ab","ttl_ms":1500,"record":{"router_id":"0123456789ab","url":"http://h:1",'
+        b'{"router_id":"0123456789ab","ttl_ms":1500,"sequence":0,"record":{"router_id":"0123456789ab","url":"http://h:1",'
         b'"internal_url":"http://h:2","group":"g","started_s":5}}',
     ),
     (
         RouterAnnouncement(id="0123456789ab"),
-        b'{"router_id":"0123456789ab","ttl_ms":0,"record":null}',
+        b'{"router_id":"0123456789ab","ttl_ms":0,"sequence":0,"record":null}',
     ),
 ]
 MSGPACK: list[tuple[Any, Any, str]] = [
@@ -161,6 +163,19 @@ MSGPACK: list[tuple[Any, Any, str]] = [
 def test_json(message: Any, golden: bytes) -> None:
     assert msgspec.json.encode(message) == golden
     assert msgspec.json.decode(golden, type=type(message)) == message
+
+
+def test_the_bytes_of_a_signed_announcement() -> None:
+    key = announcement_key("sesame")
+    assert key.hex() == "a105f2e86ef3cfb84f1eb7d5d70ef65227fc9a47a42046ada256f76fb829c40c"
+    unsigned = encode(ROUTERS.withdraw("0123456789ab", 7))
+    signed = sign(key, "router", unsigned)
+    assert signed == (
+        b'{"router_id":"0123456789ab","ttl_ms":0,"sequence":7,"record":null,'
+        b'"signature":"076e86b4bdcd1357f42294c89b425d48f38862fcbb5ff4ea5302e4694fcf9ffc"}'
+    )
+    assert check(key, "router", signed) == unsigned
+    assert ROUTERS.decode(signed) == ROUTERS.decode(unsigned), "a reader without a key skips the signature"
 
 
 @pytest.mark.parametrize(("message", "kind", "golden"), MSGPACK, ids=lambda v: type(v).__name__)
