@@ -5,7 +5,8 @@
 ``handoff``    ``kv_transfer_params``: what P answers, what D is given
 ``handshake``  what a reader must know about a remote engine before it reads
 ``worker``     what a worker tells the registry about itself, and its load
-``token_keys`` what announcements are signed with
+``hello``      how a process proves that it knows the internal token
+``token_keys`` what that and announcements are signed with
 ``status``     what a process tells the one that started it
 ``settings``   what every process can be told (``addresses`` checks some of it)
 ``log``        what a line of any process's log looks like

@@ -13,5 +13,10 @@ def announcement_key(token: str) -> bytes:
     return _derive(token, b"baton announcement 1")
 
 
+def hello_key(token: str) -> bytes:
+    """For the proof that a process knows the token (``hello.py``)."""
+    return _derive(token, b"baton hello 1")
+
+
 def _derive(token: str, use: bytes) -> bytes:
     return hmac.digest(token.encode(), use, "sha256")

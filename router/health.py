@@ -15,6 +15,7 @@ from router.breaker import BreakerState
 from router.upstream import LegError
 
 if TYPE_CHECKING:
+    from router.hello import WorkerHello
     from router.upstream import Upstream
     from router.workers import Worker, WorkerPool
 
@@ -41,9 +42,11 @@ _models_decoder = msgspec.json.Decoder(_Models)
 class HealthProbes:
     """One task per worker that is out, which ends when the worker answers or is known no more."""
 
-    def __init__(self, upstream: Upstream, pool: WorkerPool) -> None:
+    def __init__(self, upstream: Upstream, pool: WorkerPool, hello: WorkerHello | None = None) -> None:
+        """``hello``: workers of the registry have to prove again who they are: their port may be another's by now."""
         self._upstream = upstream
         self._pool = pool
+        self._hello = hello
         self._tasks: dict[Worker, asyncio.Task[None]] = {}
         pool.on_unreachable.append(self._start)
         pool.on_opened.append(self._start_later)
@@ -94,6 +97,8 @@ class HealthProbes:
                 body = await answer.read(_MAX_ANSWER_BYTES, PROBE_TIMEOUT_S)
             finally:
                 answer.close()
+            if answer.status == 200 and self._hello is not None and worker.engine_id:
+                return await self._hello.proves(worker)
         except LegError:
             return False
         if worker.models is None and answer.status == 200:

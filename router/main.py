@@ -18,7 +18,7 @@ from net.sockets import listen
 from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
-from protocol.token_keys import announcement_key
+from protocol.token_keys import announcement_key, hello_key
 from registry.announcement import ROUTERS, WORKERS
 from registry.memory_registry import MemoryRegistry
 from registry.redis_registry import RedisRegistry
@@ -31,11 +31,13 @@ from router.dashboard.recorder import Recorder
 from router.dashboard.routes import live_part_routes
 from router.discovery import discover
 from router.health import HealthProbes
+from router.hello import WorkerHello
 from router.lease_client import LeaseClient
 from router.lease_view import LeaseListing
 from router.peers.app import internal_app
 from router.peers.group_metrics import metrics_state_routes
 from router.peers.membership import Membership
+from router.proven_workers import ProvenWorkers
 from router.server import RouterServer
 
 if TYPE_CHECKING:
@@ -95,10 +97,12 @@ async def serve(
         membership = Membership(settings, stores.routers, sock, internal)
     services = build_services(settings, leases, None if membership is None else membership.peers)
     services.metrics.ignored_announcements = stores.ignored
-    probes = HealthProbes(services.upstream, services.pool)
+    token = settings.internal_token
+    hello = None if token is None else WorkerHello(services.upstream, hello_key(token.get_secret_value()))
+    workers = ProvenWorkers(services.pool, hello, services.metrics.worker_proofs)
+    probes = HealthProbes(services.upstream, services.pool, hello)
     services.pool.add_static(settings.prefill, settings.decode)
-    heard = asyncio.Event()
-    watch = asyncio.get_running_loop().create_task(discover(stores.registry, services.pool, heard))
+    watch = asyncio.get_running_loop().create_task(discover(stores.registry, workers))
     recorder = Recorder(services)
     front = create_app(services, LeaseListing(stores.leases), recorder)
     url = _url(settings.host, sock)
@@ -115,11 +119,12 @@ async def serve(
             shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
             await membership.start(internal_app(services, *shares))
             learning = asyncio.create_task(learn_from_others(services, membership.peers))
-            await _first_news(heard, membership.peers.met)
+            await _first_news(workers.met, membership.peers.met)
         await server.serve(sockets=[sock])
     finally:
         services.peers.on_dead.clear()  # what acts on it is about to close
         await end_task(watch)
+        await workers.close()
         if learning is not None:
             await end_task(learning)
         await probes.close()

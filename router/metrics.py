@@ -83,6 +83,8 @@ class Metrics:
         self.held_back_s = 0.0
         #: Announcements in the registry that nobody of ours has written, by ("worker" or "router", reason).
         self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
+        #: Whether workers of the registry proved that they know the internal token; "none": no answer.
+        self.worker_proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})
         self.num_chunks = 0
         self.relayed_errors = 0
 
@@ -201,6 +203,12 @@ class RouterCollector(Collector):
             "Values in Redis that look like announcements and were not written by a worker or router of ours.",
             ["kind", "reason"],
             metrics.ignored_announcements().items(),
+        )
+        yield _counter(
+            "baton_router_worker_proofs",
+            "Workers asked to prove that they know the internal token, by what they answered.",
+            "outcome",
+            metrics.worker_proofs,
         )
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
         yield _histogram("baton_router_ttft_seconds", "Arrival to first content; streams only.", metrics.ttft)

@@ -38,6 +38,7 @@ from workers.rank.group import RankGroup
 from workers.server import tokenizer as tokenizers
 from workers.server.access import Access
 from workers.server.announcer import Announcer
+from workers.server.hello import hello_pages
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
@@ -225,9 +226,10 @@ class Worker:
         access = Access(settings.internal_token)
         self._health = Health(engine.load)
         max_model_len = engine_config(settings, ready).max_total_tokens
+        record = self._record(ready, max_model_len)
         self._announcer = Announcer(
             self._stores.registry,
-            self._record(ready, max_model_len),
+            record,
             self._tell_load,
             interval_ms=settings.announce_interval_ms,
             ttl_ms=settings.registry_ttl_ms,
@@ -254,7 +256,7 @@ class Worker:
             resume=self._end_drain,
             load=self._tell_load,
             peers=self._pool.states,
-            routers=[self._handshakes(readies)],
+            routers=[self._handshakes(readies), *self._hello(record)],
         )
         config = PortConfig(keep_alive_s=KEEP_ALIVE_S)
         return (
@@ -270,6 +272,11 @@ class Worker:
         token = self._settings.internal_token
         answers = {ready.rank: handshake_bytes(ready.metadata, ready.compatibility.hash) for ready in readies}
         return handshake_router(answers.get, None if token is None else token.get_secret_value())
+
+    def _hello(self, record: WorkerRecord) -> list[APIRouter]:
+        """Without a token there is nothing to prove."""
+        token = self._settings.internal_token
+        return [] if token is None else [hello_pages(record, token.get_secret_value())]
 
     def _identity(self, ready: RankReady, max_model_len: int) -> Identity:
         settings = self._settings

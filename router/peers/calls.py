@@ -9,7 +9,7 @@ from router.peers.port import PeerAnswer
 from router.upstream import AnswerTooLarge, ConnectError, LegError, LegTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from protocol.router import RouterRecord
     from router.upstream import Upstream
@@ -26,10 +26,6 @@ class PeerCalls:
     def __init__(self, upstream: Upstream, headers: Sequence[tuple[str, str]]) -> None:
         self._upstream = upstream
         self._headers = headers
-
-    async def ask_all(self, records: Iterable[RouterRecord], method: str, path: str, body: bytes) -> list[PeerAnswer]:
-        """Ask all of them at once; one answer each, in the same order."""
-        return list(await asyncio.gather(*(self.ask(record, method, path, body) for record in records)))
 
     async def ask(self, record: RouterRecord, method: str, path: str, body: bytes) -> PeerAnswer:
         """What one of them says, or why it says nothing."""

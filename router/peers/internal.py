@@ -1,4 +1,5 @@
-"""The internal port: for other routers, with the internal token; only ``/health`` is open.
+"""The internal port: for other routers, with the internal token; ``/health`` is open, and so is the proof
+that this router knows the token.
 
 It is a server of its own. It answers while the public port drains, and closes last: its end is what tells the others.
 """
@@ -13,6 +14,8 @@ from net.hosts import hosts_of
 from net.port import HttpPort, PortConfig
 from net.unguarded import check_local
 from protocol.errors import ApiError
+from protocol.hello import HELLO_PATH, NONCE, router_proof
+from protocol.token_keys import hello_key
 from router.auth import BearerKeys
 from router.body import SMALL, BodyReader, replay
 from router.exit import ClientGone
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from protocol.router import RouterRecord
     from router.settings import RouterSettings
 
 log = logging.getLogger("baton.router")
@@ -34,16 +38,21 @@ CLOSE_S = 1.0
 
 
 class InternalFront:
-    """Who it is comes first, then the body, which is bounded; then ``app``. Links are held open here."""
+    """Who it is comes first, then the body, which is bounded; then ``app``. Links are held open here.
 
-    def __init__(self, settings: RouterSettings, router_id: str, app: ASGIApp) -> None:
-        self._alive_path = ALIVE_PATH + router_id
+    Who asks may first have this router prove that it knows the token itself (``protocol/hello.py``).
+    """
+
+    def __init__(self, settings: RouterSettings, record: RouterRecord, app: ASGIApp) -> None:
+        self._record = record
+        self._alive_path = ALIVE_PATH + record.router_id
         token = settings.internal_token
         self._keys = BearerKeys(() if token is None else (token,))
         bound = settings.bound_internal_host
         names = hosts_of(bound, settings.advertised(bound), settings.allowed_hosts)
         #: None: the token guards everything that says more than that the process lives.
         self._local_names = names if token is None else None
+        self._hello_key = None if token is None else hello_key(token.get_secret_value())
         self._bodies = BodyReader(settings.max_body_bytes)
         self._body_timeout_s = settings.body_timeout_s
         self._app = app
@@ -57,6 +66,9 @@ class InternalFront:
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        if (proof := self._proof(scope["path"])) is not None:
+            await _answer(send, 200, proof, b"text/plain")
+            return
         try:
             if self._local_names is not None:
                 check_local(self._local_names, headers)
@@ -78,6 +90,13 @@ class InternalFront:
                 await self._app(scope, replay(body, receive), send)
             except Exception:
                 log.exception("%s %r of another router met a bug", scope["method"], scope["path"])
+
+    def _proof(self, path: str) -> bytes | None:
+        """What to answer somebody who asks for it."""
+        nonce = path.removeprefix(HELLO_PATH)
+        if self._hello_key is None or nonce == path or NONCE.fullmatch(nonce) is None:
+            return None
+        return router_proof(self._hello_key, self._record, nonce).encode()
 
     async def _hold(self, receive: Receive, send: Send) -> None:
         """An answer without end."""
@@ -105,7 +124,7 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-async def _answer(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+async def _answer(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

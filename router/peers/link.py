@@ -12,6 +12,8 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from protocol.hello import HELLO_PATH, NUM_PROOF_CHARS, is_proof, new_nonce, router_proof
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -49,8 +51,14 @@ class Link:
         self._writer.close()
 
 
-async def open_link(record: RouterRecord, headers: Sequence[tuple[str, str]], timeout_s: float) -> Link:
-    """A link to that router, once it has answered. Raises LinkRefused and NoLink."""
+async def open_link(
+    record: RouterRecord, headers: Sequence[tuple[str, str]], timeout_s: float, key: bytes | None = None
+) -> Link:
+    """A link to that router, once it has answered. Raises LinkRefused and NoLink.
+
+    With a ``key`` (``protocol/hello.py``) it has to prove that it knows the internal token, on the same connection,
+    before ``headers`` show it.
+    """
     place = urlsplit(record.internal_url)
     path = ALIVE_PATH + record.router_id
     writer: asyncio.StreamWriter | None = None
@@ -58,6 +66,8 @@ async def open_link(record: RouterRecord, headers: Sequence[tuple[str, str]], ti
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(place.hostname, place.port)
             _probe(writer.get_extra_info("socket"))
+            if key is not None:
+                await _prove(record, key, reader, writer)
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
             writer.write(f"GET {path} HTTP/1.1\r\nhost: {place.netloc}\r\n{lines}\r\n".encode("latin-1"))
             head = await reader.readuntil(b"\r\n\r\n")
@@ -73,6 +83,15 @@ async def open_link(record: RouterRecord, headers: Sequence[tuple[str, str]], ti
             raise NoLink(type(error).__name__) from None
         raise
     return Link(reader, writer)
+
+
+async def _prove(record: RouterRecord, key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Raises NoLink, and what reading raises."""
+    nonce = new_nonce()
+    writer.write(f"GET {HELLO_PATH}{nonce} HTTP/1.1\r\nhost: {urlsplit(record.internal_url).netloc}\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    if not is_proof(await reader.readexactly(NUM_PROOF_CHARS), router_proof(key, record, nonce)):
+        raise NoLink("it did not prove that it knows the internal token")
 
 
 def _probe(sock: socket.socket) -> None:

@@ -8,7 +8,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from router.peers.calls import CALL_TIMEOUT_S
 from router.peers.link import LinkRefused, NoLink, open_link
+from router.peers.port import PeerAnswer
 from router.peers.verdict import Peer, PeerEvent, PeerState
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     from protocol.router import RouterRecord
     from router.peers.calls import PeerCalls
-    from router.peers.port import PeerAnswer
 
 log = logging.getLogger("baton.router")
 
@@ -32,15 +33,33 @@ class _Kept:
     """One of the others, and what keeps its link."""
 
     peer: Peer
+    #: It proved that it knows the internal token, and has been reachable since.
+    proven: bool = False
+    #: It was tried to link it, and why it is not linked.
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    why: str = ""
     vanished: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+
+    def failed(self, why: str) -> None:
+        """No link; whoever listens there has to prove anew who it is."""
+        self.proven, self.why = False, why
+        self.tried.set()
 
 
 class LinkedPeers:
     """``Peers`` that announce themselves in the registry. ``apply`` its lists; ``close`` at the end."""
 
-    def __init__(self, record: RouterRecord, calls: PeerCalls, headers: Sequence[tuple[str, str]]) -> None:
-        """``record`` is this router's own; ``headers`` open an internal port."""
+    def __init__(
+        self,
+        record: RouterRecord,
+        calls: PeerCalls,
+        headers: Sequence[tuple[str, str]],
+        key: bytes | None = None,
+    ) -> None:
+        """``record`` is this router's own; ``headers`` open an internal port, and are shown to those only who prove by
+        ``key`` that they know what is in them.
+        """
         self.record = record
         self.router_id = record.router_id
         self.on_dead: list[Callable[[str], None]] = []
@@ -48,6 +67,7 @@ class LinkedPeers:
         self.met = asyncio.Event()
         self._calls = calls
         self._headers = headers
+        self._key = key
         self._kept: dict[str, _Kept] = {}
 
     def __repr__(self) -> str:
@@ -62,14 +82,15 @@ class LinkedPeers:
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
         """See the port."""
-        return await self._calls.ask_all(self, method, path, body)
+        kept = [kept for _, kept in sorted(self._kept.items()) if not kept.peer.dead]
+        return list(await asyncio.gather(*(self._ask(one, method, path, body) for one in kept)))
 
     async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
         """See the port."""
         kept = self._kept.get(router_id)
         if kept is None or kept.peer.dead:
             return None
-        return await self._calls.ask(kept.peer.record, method, path, body)
+        return await self._ask(kept, method, path, body)
 
     def apply(self, entries: Iterable[RouterRecord]) -> None:
         """Take over the registry's list: who is new is met, who is missing is asked whether it lives."""
@@ -81,6 +102,17 @@ class LinkedPeers:
         for router_id in self._kept.keys() - present.keys():
             self._miss(self._kept[router_id])
         self.met.set()
+
+    async def _ask(self, kept: _Kept, method: str, path: str, body: bytes) -> PeerAnswer:
+        """Of one that is new, wait for its proof."""
+        record = kept.peer.record
+        if self._key is not None and not kept.proven:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    await kept.tried.wait()
+            if not kept.proven:
+                return PeerAnswer(record.router_id, error=kept.why or "it did not answer in time")
+        return await self._calls.ask(record, method, path, body)
 
     async def close(self) -> None:
         """Give up all links; nobody is declared dead any more."""
@@ -108,13 +140,14 @@ class LinkedPeers:
         if kept.task is not asyncio.current_task() and kept.task is not None:
             kept.task.cancel()
 
-    def _note(self, peer: Peer, event: PeerEvent) -> None:
+    def _note(self, peer: Peer, event: PeerEvent, why: str = "") -> None:
         before, router_id = peer.state, peer.record.router_id
         state = peer.on(event, asyncio.get_running_loop().time())
         if state is not before:
             # One never reached is declared dead as soon as its presence lapses: its address has to be put right before.
             level = logging.WARNING if state is PeerState.UNMET else logging.INFO
-            log.log(level, "router %s at %s: %s, so it is %s", router_id, peer.record.internal_url, event, state)
+            said = f"{event} ({why})" if why else event
+            log.log(level, "router %s at %s: %s, so it is %s", router_id, peer.record.internal_url, said, state)
         if peer.dead and before is not state:
             for listener in self.on_dead:
                 listener(router_id)
@@ -142,7 +175,7 @@ class LinkedPeers:
         while link is None:
             await asyncio.sleep(MAX_RETRY_S)
             with contextlib.suppress(LinkRefused, NoLink):
-                link = await open_link(record, self._headers, LINK_TIMEOUT_S)
+                link = await open_link(record, self._headers, LINK_TIMEOUT_S, self._key)
         link.close()
         log.warning("router %s answers although nobody listened there: it counts as a new one", record.router_id)
         self._forget(kept)
@@ -152,13 +185,17 @@ class LinkedPeers:
         """Open a link and hold it until it ends or should be looked at; False: none could be had."""
         peer = kept.peer
         try:
-            link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S)
+            link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S, self._key)
         except LinkRefused:
+            kept.failed("it does not accept connections")
             self._note(peer, PeerEvent.REFUSED)
             return False
-        except NoLink:
-            self._note(peer, PeerEvent.NO_ANSWER)
+        except NoLink as error:
+            kept.failed(str(error))
+            self._note(peer, PeerEvent.NO_ANSWER, kept.why)
             return False
+        kept.proven = True
+        kept.tried.set()
         with contextlib.closing(link):
             kept.vanished.clear()  # it has answered since
             self._note(peer, PeerEvent.OPENED)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.router import new_router_id
+from protocol.token_keys import hello_key
 from registry.task_end import end_task
 from router.discovery import discover
 from router.http_client import HttpUpstream
@@ -43,14 +44,15 @@ class Membership:
         self._upstream = HttpUpstream(CALL_TIMEOUT_S)
         self._internal = internal
         record = record_of(new_router_id(), settings, public, internal)
-        self.peers = LinkedPeers(record, PeerCalls(self._upstream, headers), headers)
+        key = None if token is None else hello_key(token.get_secret_value())
+        self.peers = LinkedPeers(record, PeerCalls(self._upstream, headers), headers, key)
         self._port: InternalPort | None = None
         self._presence: Announcer[RouterRecord] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, app: ASGIApp) -> None:
         """Serve ``app`` on the internal port, then tell the others, then look who they are."""
-        self._port = InternalPort(InternalFront(self._settings, self.peers.router_id, app), self._internal)
+        self._port = InternalPort(InternalFront(self._settings, self.peers.record, app), self._internal)
         await self._port.start()
         self._presence = presence(self._registry, self.peers.record)
         await self._presence.start()

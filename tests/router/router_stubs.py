@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from protocol.hello import HELLO_PATH
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leases.store import LeaseStore
 
 FIRST_TOKEN = 7
@@ -113,6 +117,9 @@ class StubWorker:
         self.health_gate = asyncio.Event()
         self.health_gate.set()
         self.num_health = 0
+        #: What it answers to who asks for a proof that it knows the internal token; None: it does not know that page.
+        self.prove: Callable[[str], str] | None = None
+        self.num_proofs = 0
         self.url = ""
         self._runner: web.AppRunner | None = None
 
@@ -122,6 +129,7 @@ class StubWorker:
         app.router.add_post("/v1/completions", self._serve)
         app.router.add_post("/internal/abort/{request_id}", self._abort)
         app.router.add_get("/health", self._health)
+        app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
@@ -148,6 +156,15 @@ class StubWorker:
         self.num_health += 1
         await self.health_gate.wait()
         return web.json_response({"status": "ok"})
+
+    async def _hello(self, request: web.Request) -> web.Response:
+        self.num_proofs += 1
+        assert "authorization" not in request.headers
+        return (
+            web.Response(status=404)
+            if self.prove is None
+            else web.Response(text=self.prove(request.match_info["nonce"]))
+        )
 
     async def _abort(self, request: web.Request) -> web.Response:
         """As a worker does it: the leases of that request end. ``aborted`` says whether there were any."""

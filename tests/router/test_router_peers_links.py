@@ -6,12 +6,14 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from fastapi import FastAPI
 from router_cluster import eventually, make_settings
 
 from net.sockets import listen
 from protocol.router import RouterRecord
+from protocol.token_keys import hello_key
 from router.http_client import HttpUpstream
 from router.peers import links
 from router.peers.calls import PeerCalls
@@ -43,7 +45,7 @@ class OtherRouter:
         sock = listen("127.0.0.1", port)
         self.port = sock.getsockname()[1]
         self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=f"http://127.0.0.1:{self.port}")
-        self._port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), router_id, app()), sock)
+        self._port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), self.record, app()), sock)
 
     async def __aenter__(self) -> OtherRouter:
         await self._port.start()
@@ -51,6 +53,31 @@ class OtherRouter:
 
     async def __aexit__(self, *_: object) -> None:
         await self._port.stop(CLOSE_S)
+
+
+class Listener:
+    """Somebody else on a port that was announced; writes down what is sent there, and answers what it is told."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        self.answer = answer
+        self.heard = b""
+        self.num_connections = 0
+
+    async def __aenter__(self) -> Listener:
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{port}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        while data := await reader.read(1 << 16):
+            self.heard += data
+            writer.write(self.answer)
+        writer.close()
 
 
 class Mute:
@@ -77,7 +104,7 @@ class Mute:
 @asynccontextmanager
 async def linked(token: str = TOKEN) -> AsyncIterator[LinkedPeers]:
     upstream, headers = HttpUpstream(2.0), (("authorization", f"Bearer {token}"),)
-    peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers)
+    peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers, hello_key(token))
     dead: list[str] = []
     peers.on_dead.append(dead.append)
     peers.dead = dead  # type: ignore[attr-defined]
@@ -189,7 +216,52 @@ async def test_a_wrong_token_is_no_link() -> None:
         peers.apply([other.record])
         await eventually(lambda: state(peers) == "unmet")
         (answer,) = await peers.gather("GET", "/internal/echo")
-        assert (answer.status, answer.ok) == (401, False)
+        assert (answer.status, answer.error) == (0, "it did not prove that it knows the internal token")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 64\r\n\r\n" + b"0" * 64,
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n" + b"x" * 64,
+        b"\r\n\r\n" + b"\xff" * 64,
+    ],
+)
+async def test_whoever_listens_on_an_announced_port_is_not_shown_the_token(answer: bytes) -> None:
+    async with linked() as peers, Listener(answer) as listener:
+        peers.apply([listener.record])
+        await eventually(lambda: listener.num_connections >= 2)
+        (told,) = await peers.gather("POST", "/internal/abort", b"{}")
+        asked = await peers.ask(OTHER, "GET", "/internal/echo")
+        assert told.error == "it did not prove that it knows the internal token" and told == asked
+        assert listener.heard.startswith(b"GET /internal/hello/")
+        assert TOKEN.encode() not in listener.heard and b"authorization" not in listener.heard
+
+
+async def test_a_proof_passed_on_from_another_router_is_none() -> None:
+    """Somebody who announces an address of their own lets the real router answer."""
+    async with linked() as peers, OtherRouter() as other:
+        relay = await asyncio.start_server(lambda r, w: _relay(other.port, r, w), "127.0.0.1", 0)
+        port = relay.sockets[0].getsockname()[1]
+        peers.apply([msgspec.structs.replace(other.record, internal_url=f"http://127.0.0.1:{port}")])
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert answer.error == "it did not prove that it knows the internal token"
+        relay.close()
+
+
+async def _relay(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+    other.write(await reader.readuntil(b"\r\n\r\n"))
+    writer.write(await other_reader.readuntil(b"\r\n\r\n") + await other_reader.readexactly(64))
+    other.close()
+    writer.close()
+
+
+async def test_a_call_to_a_new_router_waits_for_its_proof() -> None:
+    async with linked() as peers, OtherRouter() as other:
+        peers.apply([other.record])
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert answer.ok
 
 
 async def test_who_does_not_answer_is_named() -> None:

@@ -79,9 +79,11 @@ class RouterProcess:
 class Announced:
     """A P and a D that announce themselves in Redis, as workers do."""
 
-    def __init__(self, redis_url: str) -> None:
+    def __init__(self, redis_url: str, key: bytes | None = None) -> None:
+        """``key`` signs the announcements."""
+        self.has_internal_port = key is not None
         self.store = RedisLeaseStore(redis_url)
-        self.registry = RedisRegistry(redis_url, WORKERS)
+        self.registry = RedisRegistry(redis_url, WORKERS, key=key)
         self.p = StubWorker("prefill", store=self.store, name="p")
         self.d = StubWorker("decode", store=self.store, name="d")
 
@@ -97,22 +99,24 @@ class Announced:
         await self.registry.close()
         self.store.close()
 
+    def record(self, worker: StubWorker) -> WorkerRecord:
+        return WorkerRecord(
+            worker_id=worker.name,
+            engine_id=worker.engine_id,
+            role=Role(worker.role),
+            model=worker.model,
+            url=worker.url,
+            internal_url=worker.url if self.has_internal_port else "",
+            compatibility_hash="hash",
+            max_model_len=100,
+            block_size=16,
+            num_blocks=10,
+            max_num_seqs=4,
+        )
+
     async def announce(self) -> None:
         for worker in (self.p, self.d):
-            record = WorkerRecord(
-                worker_id=worker.name,
-                engine_id=worker.engine_id,
-                role=Role(worker.role),
-                model=worker.model,
-                url=worker.url,
-                internal_url="",
-                compatibility_hash="hash",
-                max_model_len=100,
-                block_size=16,
-                num_blocks=10,
-                max_num_seqs=4,
-            )
-            await self.registry.announce(WorkerStatus(record=record, load=WorkerLoad()), 60_000)
+            await self.registry.announce(WorkerStatus(record=self.record(worker), load=WorkerLoad()), 60_000)
 
     def held(self) -> list[str]:
         return [lease.lease_id for lease in self.store.held(self.p.engine_id) if lease.remaining_ms > 0]

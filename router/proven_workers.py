@@ -1,0 +1,121 @@
+"""Stands between the registry and the pool: a worker is known once it has proven that it knows the internal token.
+
+The signature of an announcement says who wrote it. This says who listens at its address now: the worker may be dead,
+its port another's, and its announcement kept in Redis by somebody who wants the router to send its token there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from router.upstream import LegError
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterable
+
+    from protocol.worker import WorkerRecord, WorkerStatus
+    from router.discovery import Follower
+    from router.hello import WorkerHello
+
+log = logging.getLogger("baton.router")
+
+#: Seconds until a worker is asked again; doubled up to the limit.
+FIRST_RETRY_S = 0.1
+MAX_RETRY_S = 5.0
+#: Between two lines in the log about workers that are not used.
+LOG_EVERY_S = 60.0
+
+
+class ProvenWorkers:
+    """A ``Follower`` of the registry that passes on what it says of proven workers. ``close`` it at the end.
+
+    Asked once each: what has changed about a worker since is seen when it cannot be reached, and it is asked again
+    before it is used again (``health.py``).
+    """
+
+    def __init__(self, pool: Follower[WorkerStatus], hello: WorkerHello | None, outcomes: Counter[str]) -> None:
+        """Without ``hello`` there is no token, and all are passed on.
+
+        ``outcomes`` counts answers: proven, wrong, none.
+        """
+        self._pool = pool
+        self._hello = hello
+        self._outcomes = outcomes
+        self._statuses: list[WorkerStatus] = []
+        self._proven: set[_Identity] = set()
+        self._asking: dict[_Identity, asyncio.Task[None]] = {}
+        self._first_asked: set[_Identity] = set()
+        self._next_line_s = 0.0
+        #: Set once the registry has said who there is, and each of them was asked.
+        self.met = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ProvenWorkers {len(self._proven)} proven, {len(self._asking)} asked>"
+
+    def apply(self, statuses: Iterable[WorkerStatus], /) -> None:
+        """Take over the registry's list. Needs a running loop."""
+        self._statuses = list(statuses)
+        if self._hello is not None:
+            present = {_identity(status.record): status.record for status in self._statuses}
+            self._proven &= present.keys()
+            for identity in self._asking.keys() - present.keys():
+                self._asking.pop(identity).cancel()
+            for identity in present.keys() - self._proven - self._asking.keys():
+                self._first_asked.add(identity)
+                self._asking[identity] = asyncio.create_task(self._ask(self._hello, present[identity]))
+            self._first_asked &= present.keys()
+        self._pass_on()
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _pass_on(self) -> None:
+        proven = self._hello is None
+        self._pool.apply([status for status in self._statuses if proven or _identity(status.record) in self._proven])
+        if not self._first_asked:
+            self.met.set()
+
+    async def _ask(self, hello: WorkerHello, record: WorkerRecord) -> None:
+        """Until it has proven it; cancelled when the registry knows it no more."""
+        identity, retry_s = _identity(record), FIRST_RETRY_S
+        while not await self._proves(hello, record):
+            self._first_asked.discard(identity)
+            self._pass_on()
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, MAX_RETRY_S)
+        del self._asking[identity]
+        self._first_asked.discard(identity)
+        self._proven.add(identity)
+        self._pass_on()
+
+    async def _proves(self, hello: WorkerHello, record: WorkerRecord) -> bool:
+        try:
+            proven = await hello.proves(record)
+        except LegError as error:
+            self._outcomes["none"] += 1
+            self._complain(record, str(error))
+            return False
+        self._outcomes["proven" if proven else "wrong"] += 1
+        if not proven:
+            self._complain(record, "it did not prove that it knows the internal token")
+        return proven
+
+    def _complain(self, record: WorkerRecord, why: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_line_s:
+            self._next_line_s = now_s + LOG_EVERY_S
+            log.warning("worker %s at %s is not used: %s", record.worker_id, record.internal_url or record.url, why)
+
+
+_Identity = tuple[str, str, str, str]
+
+
+def _identity(record: WorkerRecord) -> _Identity:
+    return record.worker_id, record.engine_id, record.url, record.internal_url

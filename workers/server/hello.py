@@ -1,0 +1,25 @@
+"""``GET /internal/hello/{nonce}``: this worker proves that it knows the internal token (``protocol/hello.py``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from protocol.hello import HELLO_PATH, NONCE, worker_proof
+from protocol.token_keys import hello_key
+
+if TYPE_CHECKING:
+    from protocol.hello import WorkerIdentity
+
+
+def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:
+    """Open to everybody: who asks does not show a token yet."""
+    router = APIRouter()
+    key = hello_key(token)
+
+    @router.get(HELLO_PATH + "{nonce}", response_class=Response)
+    async def hello(nonce: Annotated[str, Path(pattern=f"^{NONCE.pattern}$")]) -> Response:
+        return Response(worker_proof(key, worker, nonce), media_type="text/plain")
+
+    return router
