@@ -269,9 +269,21 @@ def _settings() -> None:
 @click.command("version", short_help="Print the version.")
 def _version() -> None:
     """Print the version."""
-    from importlib.metadata import version
+    from protocol.version import version
 
-    click.echo(version("baton-serve"))
+    click.echo(version())
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    """For ``--version``: what a report of a bug should say."""
+    if not is_wanted or ctx.resilient_parsing:
+        return
+    import platform
+
+    from protocol.version import version
+
+    click.echo(f"baton {version()} (Python {platform.python_version()}, {platform.system()} {platform.machine()})")
+    ctx.exit()
 
 
 #: Commands without a section of settings.
@@ -281,4 +293,17 @@ _OTHERS: dict[str, click.Command] = {
     "settings": _settings,
     "version": _version,
 }
-_baton = Commands("baton", help="Serve a large language model with prefill and decode on different workers.")
+_baton = Commands(
+    "baton",
+    help="Serve a large language model with prefill and decode on different workers.",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Print the version, and what it runs on.",
+        )
+    ],
+)

@@ -65,6 +65,7 @@ def welcome(service: Service) -> str:
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\",
             f"    -d {shlex.quote(body)}",
             "",
+            f"  web    {url}/   (dashboard, API reference)",
             f"  admin  {admin}",
             f"  logs   {service.log_dir}",
             f"  scale  baton scale --port {urlsplit(url).port} prefill={_wanted(service) + 1}",

@@ -43,6 +43,10 @@ _PIXELS = """(async () => {
 })()"""
 
 
+#: The dashboard is connected or says why it is not.
+DASHBOARD_SHOWN = "document.getElementById('connection')?.textContent.match(/^live|^not/)"
+
+
 class Page:
     """One tab."""
 
@@ -85,12 +89,12 @@ class Page:
         """Until the expression is true in the page. Raises TimeoutError."""
         await self.run(_UNTIL % expression)
 
-    async def open(self, url: str) -> None:
-        """Load the dashboard, and wait until it is connected or says why it is not."""
+    async def open(self, url: str, until: str = DASHBOARD_SHOWN) -> None:
+        """Load a page, and wait until the expression is true in it."""
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
         await self.call("Page.navigate", url=url)
-        await self.until("document.getElementById('connection')?.textContent.match(/^live|^not/)")
+        await self.until(until)
 
     async def look(self, width: int, height: int, *, dark: bool = False) -> bytes:
         """What a person sees in a window of that size, as PNG."""

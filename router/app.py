@@ -6,19 +6,21 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI, Response
-from fastapi.responses import JSONResponse
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
 from protocol.errors import ApiError, InternalError, NotFoundError
 from protocol.openai import ChatRequest, CompletionRequest
+from protocol.version import version
 from router.admin import admin_router
 from router.auth import AdminKeys, BearerKeys
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
 from router.error_pages import use_our_errors
 from router.front import Front
+from router.pages.home import home_routes
+from router.pages.reference import reference_routes
 from router.peers.group_metrics import group_families
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Health(BaseModel):
     """``GET /health``: the router itself lives; what it could serve now."""
 
     status: str = "ok"
+    version: str
     models: list[str]
     workers: int
     reachable_workers: int
@@ -83,10 +86,10 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
     settings = services.settings
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
-    # No pages of the framework's: they would load their scripts from elsewhere.
+    # No pages of the framework's: they would load their scripts from elsewhere. ``pages`` has ours.
     app = FastAPI(
-        title="Baton router",
-        version="1",
+        title="Baton",
+        version=version(),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -96,7 +99,10 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
     use_our_errors(app)
     _add_public(app, services, keys)
     _document_hot_routes(app)
-    _add_schema(app, keys)
+    app.include_router(home_routes())
+    app.include_router(
+        reference_routes(app, keys, has_keys=bool(settings.api_keys), has_admin_token=settings.admin_token is not None)
+    )
     app.include_router(admin_router(services, listing, admin_keys))
     front = Front(services, keys, admin_keys, app)
     app.include_router(dashboard_router(services, recorder or Recorder(services), admin_keys, lambda: front.closing))
@@ -106,24 +112,24 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
 def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
     started = int(time.time())
 
-    @app.get("/v1/models", dependencies=[Depends(keys.guard)])
+    @app.get("/v1/models", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def models() -> ModelList:
         """What can be asked for."""
         return ModelList(data=[ModelCard(id=model, created=started) for model in services.pool.models()])
 
-    @app.get("/v1/models/{model:path}", dependencies=[Depends(keys.guard)])
+    @app.get("/v1/models/{model:path}", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def model_card(model: str) -> ModelCard:
         """One model."""
         if model not in services.pool.models():
             raise NotFoundError(f"The model '{model}' does not exist.", code="model_not_found", param="model")
         return ModelCard(id=model, created=started)
 
-    @app.get("/health")
+    @app.get("/health", tags=["process"])
     async def health() -> Health:
         """200 while the process serves."""
         return _health(services)
 
-    @app.get("/ready", responses={503: {"model": Health}})
+    @app.get("/ready", tags=["process"], responses={503: {"model": Health}})
     async def ready(response: Response) -> Health:
         """200 while at least one model can be served, else 503: for load balancers."""
         state = _health(services)
@@ -131,7 +137,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             response.status_code, state.status = 503, "no_workers"
         return state
 
-    @app.get("/metrics", response_class=Response, responses=_TEXT)
+    @app.get("/metrics", tags=["process"], response_class=Response, responses=_TEXT)
     async def metrics() -> Response:
         """Prometheus text; of all processes that share this port."""
         return Response(generate_latest(await group_families(services)), media_type=CONTENT_TYPE_LATEST)
@@ -140,6 +146,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 def _health(services: Services) -> Health:
     workers = list(services.pool)
     return Health(
+        version=version(),
         models=services.pool.models(),
         workers=len(workers),
         reachable_workers=sum(worker.takes_work for worker in workers),
@@ -171,10 +178,3 @@ def _document_hot_routes(app: FastAPI) -> None:
     async def completions(body: CompletionRequest) -> dict[str, Any]:
         """OpenAI's completions, streamed or not."""
         raise InternalError("not served here")
-
-
-def _add_schema(app: FastAPI, keys: BearerKeys) -> None:
-    @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(keys.guard)])
-    async def schema() -> Response:
-        """What can be asked of this router, for programs."""
-        return JSONResponse(app.openapi())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from importlib.metadata import version
@@ -29,6 +30,12 @@ def test_every_operator_command_has_its_place_in_the_reference() -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
     assert capsys.readouterr().out.strip() == version("baton-serve")
+
+
+def test_version_as_an_option_says_what_it_runs_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"baton {version('baton-serve')} (Python {platform.python_version()}, {platform.system()} ")
 
 
 @pytest.mark.parametrize(

@@ -236,8 +236,7 @@ async def test_schema_and_pages(cluster: Cluster) -> None:
     assert {"/v1/chat/completions", "/v1/completions", "/admin/requests", "/admin/abort"} <= set(schema["paths"])
     assert "ChatRequest" in schema["components"]["schemas"]
     assert "/openapi.json" not in schema["paths"]
-    for page in ("/docs", "/redoc"):  # they would load scripts from elsewhere
-        assert (await cluster.client.get(page)).status_code == 404
+    assert (await cluster.client.get("/redoc")).status_code == 404, "it would load scripts from elsewhere"
     health = (await cluster.client.get("/health")).json()
     assert (health["models"], health["workers"], health["reachable_workers"]) == (["m"], 2, 2)
     assert (await cluster.client.get("/ready")).status_code == 200

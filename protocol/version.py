@@ -1,0 +1,15 @@
+"""Which Baton this is."""
+
+from __future__ import annotations
+
+import functools
+from importlib import metadata
+
+
+@functools.cache
+def version() -> str:
+    """The version of the package; ``unknown`` where nothing was installed, only copied."""
+    try:
+        return metadata.version("baton-serve")
+    except metadata.PackageNotFoundError:
+        return "unknown"

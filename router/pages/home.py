@@ -1,0 +1,66 @@
+"""``/``: what this is and where things are, as a page for browsers and as JSON for everybody else. And the icon."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import resources
+from string import Template
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from protocol.version import version
+from router.pages.policy import headers, inline
+
+#: Path, relative so that it holds behind a proxy that serves Baton under a path of its own, and what is there.
+PLACES = {
+    "v1": "the API, as OpenAI's: point a client's base URL here",
+    "docs": "the reference of all calls, to try them out",
+    "dashboard": "requests and workers, live; asks for the admin token where there is one",
+    "admin/requests": "the admin API: list, abort, drain",
+    "health": "whether this process lives",
+    "ready": "whether a model can be served now",
+    "metrics": "numbers for Prometheus",
+    "openapi.json": "the reference, for programs",
+}
+_SVG = "image/svg+xml"
+_DAY_S = 86400
+
+
+def home_routes() -> APIRouter:
+    """``/`` and ``/favicon.ico``. They say no more than that this is a Baton, and which."""
+    api = APIRouter(include_in_schema=False)
+    files = resources.files("router.pages").joinpath("files")
+    icon = files.joinpath("icon.svg").read_bytes()
+    style = files.joinpath("home.css").read_text()
+    page = _page(files.joinpath("home.html").read_text(), style)
+    policy = headers(style=inline(style), img="'self'")
+    about = msgspec.json.format(msgspec.json.encode({"name": "Baton", "version": version(), "paths": PLACES}), indent=2)
+
+    @api.api_route("/", methods=["GET", "HEAD"])
+    async def home(request: Request) -> Response:
+        vary = {"vary": "accept"}
+        if "text/html" in request.headers.get("accept", ""):
+            return Response(page, media_type="text/html; charset=utf-8", headers=policy | vary)
+        return Response(about + b"\n", media_type="application/json", headers=vary)
+
+    @api.api_route("/favicon.ico", methods=["GET", "HEAD"])
+    async def favicon() -> Response:
+        return Response(icon, media_type=_SVG, headers=headers() | {"cache-control": f"max-age={_DAY_S}"})
+
+    return api
+
+
+def _page(template: str, style: str) -> str:
+    rows = "\n".join(
+        f'  <li><a href="{path}">/{path}</a> <span>{escape(says)}</span></li>'
+        if path != "v1"
+        else _only_said(path, says)
+        for path, says in PLACES.items()
+    )
+    return Template(template).substitute(style=style, version=escape(version()), places=rows)
+
+
+def _only_said(path: str, says: str) -> str:
+    """There is nothing for a browser at that path itself."""
+    return f"  <li><b>/{path}</b> <span>{escape(says)}</span></li>"

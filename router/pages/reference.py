@@ -1,0 +1,93 @@
+"""``/docs``: the reference of all calls, and ``/openapi.json``, which it is made from.
+
+Swagger UI shows it. Its files come with the package ``fastapi-offline``, so a browser without the internet shows the
+page too, and none is asked for anything. The page is open, since nothing secret is in it; the document asks for an API
+key where there are keys, and so the page does.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from router.pages.policy import headers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+
+    from router.auth import BearerKeys
+
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_OURS = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
+_SWAGGER = {f"/docs/{name}": name for name in ("swagger-ui-bundle.js", "swagger-ui.css")}
+#: Swagger UI has pictures in its style sheet, and styles in its script.
+_POLICY = headers(script="'self'", style="'self' 'unsafe-inline'", img="'self' data:", connect="'self'")
+_DAY_S = 86400
+#: Written piece by piece: for a client that does not read, one piece waits and not the whole file.
+_PIECE_BYTES = 1 << 16
+
+
+def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admin_token: bool) -> APIRouter:
+    """The page, its files and the document."""
+    api = APIRouter(include_in_schema=False)
+    for path, name in _OURS.items():
+        _add_file(api, path, name)
+    for path, name in _SWAGGER.items():
+        _add_swagger(api, path, name)
+
+    @api.get("/openapi.json", dependencies=[Depends(keys.guard)])
+    async def document() -> Response:
+        return JSONResponse(_with_keys(app.openapi(), has_keys=has_keys, has_admin_token=has_admin_token))
+
+    return api
+
+
+def _with_keys(document: dict[str, Any], *, has_keys: bool, has_admin_token: bool) -> dict[str, Any]:
+    """Which calls need which key, as far as keys are needed here."""
+    needed = {"/v1/": ("api_key", has_keys), "/admin/": ("admin_token", has_admin_token)}
+    for beginning, (name, is_needed) in needed.items():
+        if not is_needed:
+            continue
+        document["components"].setdefault("securitySchemes", {})[name] = {"type": "http", "scheme": "bearer"}
+        for path, operations in document["paths"].items():
+            if path.startswith(beginning):
+                for operation in operations.values():
+                    operation["security"] = [{name: []}]
+    return document
+
+
+def _add_file(api: APIRouter, path: str, name: str) -> None:
+    content = resources.files("router.pages").joinpath("files", name).read_bytes()
+
+    @api.api_route(path, methods=["GET", "HEAD"])
+    async def file() -> Response:
+        return Response(content, media_type=_media_type(name), headers=_POLICY)
+
+
+def _add_swagger(api: APIRouter, path: str, name: str) -> None:
+    @api.get(path)
+    async def file() -> Response:
+        content = _swagger(name)
+        about = {"content-length": str(len(content)), "cache-control": f"max-age={_DAY_S}"}
+        return StreamingResponse(_pieces(content), media_type=_media_type(name), headers=_POLICY | about)
+
+
+@functools.cache
+def _swagger(name: str) -> bytes:
+    """Read when somebody looks: most routers never show the page."""
+    return resources.files("fastapi_offline").joinpath("static", name).read_bytes()
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), _PIECE_BYTES):
+        yield content[at : at + _PIECE_BYTES]
+
+
+def _media_type(name: str) -> str:
+    return f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
