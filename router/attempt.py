@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
 from router.admission import retry_after_s
 from router.placement import Ahead
+from router.try_again import was_not_taken
 from router.upstream import AnswerTooLarge, ConnectError, LegError, LegTimeout
-from router.worker_errors import ABORTED, READ_FAILED
+from router.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 #: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.
 _NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
+_WITHOUT_ENGINE = frozenset({ENGINE_DEAD, ENGINE_GONE})
 
 
 class LeaseLost(Exception):
@@ -41,15 +43,21 @@ class TryAnother(Exception):
         self.error = error
 
 
+def cause_of(error: LegError | TryAnother) -> LegError | ApiError:
+    """What became of the connection, or what the worker said."""
+    return error.error if isinstance(error, TryAnother) else error
+
+
 def api_error(error: LegError | TryAnother) -> ApiError:
     """What the client is told when this was the last attempt."""
-    if isinstance(error, TryAnother):
-        return error.error
-    if isinstance(error, LegTimeout):
-        return DeadlineError(f"No answer in time: {error}.", code="worker_timeout")
-    if isinstance(error, ConnectError):
+    cause = cause_of(error)
+    if isinstance(cause, ConnectError) or was_not_taken(cause):
         return UnavailableError("No worker for this request can be reached.", code="worker_unreachable")
-    return UpstreamError(f"A worker failed: {error}.")
+    if isinstance(cause, ApiError):
+        return cause
+    if isinstance(cause, LegTimeout):
+        return DeadlineError(f"No answer in time: {cause}.", code="worker_timeout")
+    return UpstreamError(f"A worker failed: {cause}.")
 
 
 async def read_whole(x: Exchange, answer: Answer, timeout_s: float) -> bytes:
@@ -68,12 +76,21 @@ async def read_whole(x: Exchange, answer: Answer, timeout_s: float) -> bytes:
 
 
 def leave_failed(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
-    """Give back the place on a worker that failed. One that cannot be reached is left out before its place is free."""
-    if isinstance(error, ConnectError):
+    """Give back the place on a worker that failed. One that is gone is left out before its place is free."""
+    cause = cause_of(error)
+    if isinstance(cause, ConnectError):
         x.services.pool.unreachable(worker)
-    elif is_the_workers_fault(api_error(error)):
-        x.services.pool.failed(worker)
+    else:
+        hold_against(x, worker, cause if isinstance(cause, ApiError) else api_error(error))
     x.vacate()
+
+
+def hold_against(x: Exchange, worker: Worker, error: ApiError) -> None:
+    """Note what a worker said, or did. One whose engine is dead is as gone as one that cannot be reached."""
+    if error.code in _WITHOUT_ENGINE:
+        x.services.pool.unreachable(worker, "has no engine any more")
+    elif is_the_workers_fault(error):
+        x.services.pool.failed(worker)
 
 
 def is_the_workers_fault(error: ApiError) -> bool:

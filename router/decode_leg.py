@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
 from router.aborted import is_aborted, wait_out
-from router.attempt import LeaseLost, NoReader, TryAnother, api_error, leave_failed, read_whole, wait_for_room
+from router.attempt import LeaseLost, NoReader, TryAnother, api_error, cause_of, leave_failed, read_whole, wait_for_room
 from router.events import END, EventCutter
 from router.placement import Prefilled, in_question, placeable
 from router.request import Event
 from router.seen import ASK_NAMES
-from router.try_again import able, has_died, may_try_again, other_layout
+from router.try_again import able, has_died, may_try_again, other_layout, was_not_taken
 from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
 from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
 
@@ -83,12 +83,11 @@ class _Failures:
     def count(self, x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
         """One more; raises what the client is told when that was enough.
 
-        A read that failed is no attempt at a D: as many end in another prefill, and those are counted. Nor is a refused
-        connection: the worker is out until it answers again.
+        A read that failed is no attempt at a D: as many end in another prefill, and those are counted.
         """
         assert x.last_error is not None
-        died = has_died(error.error if isinstance(error, TryAnother) else error)
-        if isinstance(error, ConnectError) and not died:
+        cause = cause_of(error)
+        if was_not_taken(cause):
             return
         if self._has_blocks and x.last_error.code == READ_FAILED:
             self._num_reads += 1
@@ -96,7 +95,7 @@ class _Failures:
             self._num_attempts += 1
         if self._num_attempts >= x.services.settings.max_decode_attempts:
             raise x.last_error
-        may_try_again(x, x.last_error, worker if died else None)
+        may_try_again(x, x.last_error, worker if has_died(cause) else None)
 
 
 def _blocks_are_left(x: Exchange, error: LegError | TryAnother) -> bool:

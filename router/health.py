@@ -62,8 +62,8 @@ class HealthProbes:
     def _learn_models(self, worker: Worker) -> None:
         self._spawn(worker, 0.0)
 
-    def _start(self, worker: Worker) -> None:
-        log.warning("worker %s cannot be reached", worker.worker_id)
+    def _start(self, worker: Worker, why: str) -> None:
+        log.warning("worker %s %s", worker.worker_id, why)
         self._spawn(worker, FIRST_PROBE_S)
 
     def _start_later(self, worker: Worker) -> None:

@@ -8,14 +8,14 @@ from leases.ids import check_id
 from protocol.errors import ApiError, UnavailableError, UpstreamError
 from protocol.failpoints import hit
 from router.aborted import is_aborted, wait_out
-from router.attempt import TryAnother, api_error, leave_failed, read_whole, wait_for_room
+from router.attempt import TryAnother, api_error, cause_of, leave_failed, read_whole, wait_for_room
 from router.held_back import HeldBack
 from router.nobody_left import route_of, somebody, was_served
 from router.placement import Direct, in_question, placeable
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
-from router.try_again import able, has_died, may_try_again
-from router.upstream import ConnectError, LegError
+from router.try_again import able, has_died, may_try_again, was_not_taken
+from router.upstream import LegError
 from router.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
@@ -65,17 +65,14 @@ async def prefill(x: Exchange) -> PrefillAnswer | None:
 
 
 def _count(x: Exchange, told: ApiError, worker: Worker, error: LegError | TryAnother) -> None:
-    """Note the failure; raises ``told``, or worse, when it was the last attempt.
-
-    A refused connection is no attempt: the worker is out for everybody until it answers again.
-    """
-    died = has_died(error.error if isinstance(error, TryAnother) else error)
-    if isinstance(error, ConnectError) and not died:
+    """Note the failure; raises ``told``, or worse, when it was the last attempt."""
+    cause = cause_of(error)
+    if was_not_taken(cause):
         return
     x.num_prefills += 1
     if x.num_prefills >= x.services.settings.max_prefill_attempts:
         raise told
-    may_try_again(x, told, worker if died else None)
+    may_try_again(x, told, worker if has_died(cause) else None)
 
 
 async def _find(x: Exchange) -> Worker:

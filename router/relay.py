@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import UpstreamError
 from protocol.failpoints import hit
-from router.attempt import is_the_workers_fault
+from router.attempt import hold_against
 from router.events import END, EventCutter, EventTooLarge
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
@@ -54,8 +54,8 @@ def _judge(x: Exchange, error: ApiError | None) -> None:
         return
     if error is None:
         x.services.pool.worked(x.decode_worker)
-    elif is_the_workers_fault(error):
-        x.services.pool.failed(x.decode_worker)
+    else:
+        hold_against(x, x.decode_worker, error)
 
 
 async def _pump(x: Exchange, data: bytes) -> ApiError | None:

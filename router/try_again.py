@@ -9,15 +9,13 @@ from protocol.errors import ApiError, UpstreamError
 from router.placement.ports import key_of
 from router.request import Event
 from router.upstream import ConnectError, ConnectionLost
-from router.worker_errors import ABORTED
+from router.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.upstream import LegError
     from router.workers import Worker
 
-#: A worker's code for "my engine died".
-_ENGINE_DEAD = "engine_dead"
 #: A stream that has got so many tokens further than it was when a worker died with it had no part in that: what kills
 #: workers at one place would have killed the next one there. At most two tokens were computed and not sent when one was
 #: killed (94 streams, 8 deaths), and a worker may hold back a few whose text is not whole.
@@ -37,7 +35,17 @@ def has_died(error: Exception) -> bool:
     """The worker, or its engine, broke with the request on it; maybe because of the request."""
     if isinstance(error, ConnectError):
         return error.was_sent
-    return isinstance(error, ConnectionLost) or (isinstance(error, ApiError) and error.code == _ENGINE_DEAD)
+    return isinstance(error, ConnectionLost) or (isinstance(error, ApiError) and error.code == ENGINE_DEAD)
+
+
+def was_not_taken(error: Exception) -> bool:
+    """The worker never had the request: it refused the connection, or its engine was dead before.
+
+    That is no attempt: the worker is left out for everybody until it answers again.
+    """
+    if isinstance(error, ConnectError):
+        return not error.was_sent
+    return isinstance(error, ApiError) and error.code == ENGINE_GONE
 
 
 def may_try_again(x: Exchange, error: ApiError, dead: Worker | None) -> None:

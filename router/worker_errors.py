@@ -30,6 +30,9 @@ _STATUSES = range(100, 600)
 READ_FAILED = "kv_read_failed"
 #: A worker's code for a request that it was told to end.
 ABORTED = "aborted"
+#: A worker's codes for "my engine died with this request on it", and "my engine was dead when it came".
+ENGINE_DEAD = "engine_dead"
+ENGINE_GONE = "engine_gone"
 
 
 class WorkerError(ApiError):

@@ -60,7 +60,8 @@ class WorkerPool:
         self.on_static: list[Callable[[Worker], None]] = []
         #: Called when a worker's breaker opens.
         self.on_opened: list[Callable[[Worker], None]] = []
-        self.on_unreachable: list[Callable[[Worker], None]] = []
+        #: Called with each worker that is left out until it answers, and why.
+        self.on_unreachable: list[Callable[[Worker, str], None]] = []
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(tuple(self._workers.values()))
@@ -147,13 +148,13 @@ class WorkerPool:
         worker.breaker.left()
         self.room_changed()
 
-    def unreachable(self, worker: Worker) -> None:
-        """No connection could be made: leave it out until a probe succeeds."""
+    def unreachable(self, worker: Worker, why: str = "cannot be reached") -> None:
+        """No connection could be made, or it said that it is gone: leave it out until a probe succeeds."""
         worker.num_failures += 1
         if worker.healthy and self._workers.get(worker.worker_id) is worker:
             worker.healthy = False
             for listener in self.on_unreachable:
-                listener(worker)
+                listener(worker, why)
             self.room_changed()  # who waits for it may now go where it would not have gone
 
     def failed(self, worker: Worker) -> None:

@@ -96,3 +96,34 @@ async def test_a_rank_that_hangs_in_a_forward_pass_is_taken_for_dead(tmp_path: P
         assert "no answer from ranks 0 and 1" in why, "one hangs, the other waits for it"
         assert [pid for pid in ranks if is_alive(pid)] == []
         assert await registered(stack) == set()
+
+
+NUM_CLIENTS = 12
+#: Answers that each client has before the rank dies, and gets from then on at least.
+NUM_BEFORE, NUM_AFTER = 2, 6
+
+
+async def test_the_only_p_loses_its_rank_under_load_and_no_request_fails(tmp_path: Path) -> None:
+    """What is left of it answers for a moment that its engine is dead: D can do without it, as when all of it dies."""
+    prompts = [reference.prompt_of(30, seed=seed) for seed in range(NUM_CLIENTS)]
+    expected = [reference.greedy(tuple(prompt), 4) for prompt in prompts]
+    async with Stack(tmp_path, worker_flags=FLAGS) as stack:
+        num_before, num_after = [0] * NUM_CLIENTS, [0] * NUM_CLIENTS
+        begun, killed = asyncio.Event(), asyncio.Event()
+
+        async def client(i: int) -> None:
+            while num_after[i] < NUM_AFTER:
+                assert await stack.tokens(prompts[i], max_tokens=4) == expected[i]
+                (num_after if killed.is_set() else num_before)[i] += 1
+                if min(num_before) >= NUM_BEFORE:
+                    begun.set()
+
+        async with asyncio.TaskGroup() as clients:
+            for i in range(NUM_CLIENTS):
+                clients.create_task(client(i))
+            await asyncio.wait_for(begun.wait(), 60)
+            os.kill(stack.ranks("prefill-0")[0], signal.SIGKILL)
+            killed.set()
+        assert "was killed by signal 9" in await stack.workers["prefill-0"].child.ended()
+        print(f"\n{sum(num_before + num_after)} exact answers")
+        assert await stack.metric("router", "baton_router_direct_requests_total", reason="unreachable") > 0

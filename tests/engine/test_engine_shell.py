@@ -960,10 +960,13 @@ async def test_a_dead_rank_is_told_to_everybody_now_and_later() -> None:
     (handshake,) = world.connector.waiting
     world.engine.on_rank_event(RankFailed("out of memory"))
     world.engine.dead("connection lost")
-    for stream in [*streams, world.submit(request("d", PROMPT))]:
-        with pytest.raises(EngineDeadError, match="out of memory"):
+    late = world.submit(request("d", PROMPT))
+    for stream, code in [(stream, "engine_dead") for stream in streams] + [(late, "engine_gone")]:
+        with pytest.raises(EngineDeadError, match="out of memory") as caught:
             await anext(stream)
+        assert caught.value.code == code
         await stream.aclose()
+    assert late.is_refused
     await turns()
     assert handshake.cancelled()
     assert ears.of("dead") == ["out of memory"]

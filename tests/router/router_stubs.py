@@ -120,6 +120,8 @@ class StubWorker:
         #: What it answers to who asks for a proof that it knows the internal token; None: it does not know that page.
         self.prove: Callable[[str], str] | None = None
         self.num_proofs = 0
+        #: The code of the error by which it says that its engine is dead, to all and to ``/health``; empty: it is not.
+        self.dead = ""
         self.url = ""
         self._runner: web.AppRunner | None = None
 
@@ -155,6 +157,8 @@ class StubWorker:
     async def _health(self, _: web.Request) -> web.Response:
         self.num_health += 1
         await self.health_gate.wait()
+        if self.dead:
+            return web.json_response(self._is_dead(), status=503)
         return web.json_response({"status": "ok"})
 
     async def _hello(self, request: web.Request) -> web.Response:
@@ -184,7 +188,7 @@ class StubWorker:
         body = json.loads(await request.read())
         self.bodies.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
-        act = self.script.popleft() if self.script else None
+        act = Refuse(503, self._is_dead()) if self.dead else self.script.popleft() if self.script else None
         try:
             if isinstance(act, Hang):
                 await act.release.wait()
@@ -209,6 +213,9 @@ class StubWorker:
         except (asyncio.CancelledError, ConnectionResetError):
             self.num_disconnects += 1
             raise
+
+    def _is_dead(self) -> dict[str, Any]:
+        return {"error": {"message": "rank 0 was killed", "type": "server_error", "code": self.dead}}
 
     def _given(self, body: dict[str, Any]) -> list[int]:
         """What a request goes on after."""

@@ -140,6 +140,12 @@ class EngineDeadError(EngineError):
     code = "engine_dead"
 
 
+class EngineGoneError(EngineDeadError):
+    """The engine was dead when the request came, so the request had no part in that: it was never taken."""
+
+    code = "engine_gone"
+
+
 class TokenStream(Protocol):
     """The tokens of one sequence, for one consumer; use it with ``contextlib.aclosing``.
 

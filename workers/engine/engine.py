@@ -20,6 +20,7 @@ from workers.engine.api import (
     DrainingError,
     EngineDeadError,
     EngineError,
+    EngineGoneError,
     TokenOutput,
 )
 from workers.engine.counters import EngineStats
@@ -105,7 +106,7 @@ class AsyncEngine:
 
     def _accept(self, request: EngineRequest) -> int:
         if self._error is not None:
-            raise EngineDeadError(self._error)
+            raise EngineGoneError(self._error)
         if self._draining:
             raise DrainingError("this worker is draining and takes no new requests")
         if self._gone.covers(request.request_id):

@@ -28,6 +28,7 @@ KINDS: dict[str, type[ApiError]] = {
     "aborted": CancelledByAdminError,
     "kv_read_failed": UpstreamError,
     "engine_dead": UnavailableError,
+    "engine_gone": UnavailableError,
 }
 #: Seconds after which there may be room again; the other errors are not for the same worker to retry.
 _RETRY_AFTER_S = {"queue_full": 1.0}
