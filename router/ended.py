@@ -60,6 +60,8 @@ class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None
     #: Id of the router that had it.
     router: str
+    #: What its client calls it.
+    client_id: str | None = None
 
 
 def ended_request(x: Exchange, state: State, error: ApiError | None, ended_at: float) -> EndedRequest:
@@ -88,6 +90,7 @@ def ended_request(x: Exchange, state: State, error: ApiError | None, ended_at: f
         dead_engines=list(x.dead_engines),
         trace_id=x.trace.trace_id if x.trace else None,
         router=x.services.router_id,
+        client_id=x.reply.client_id or None,
     )
 
 

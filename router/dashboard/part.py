@@ -133,5 +133,6 @@ def _request(services: Services, x: Exchange) -> LiveRequest:
         num_retries=x.num_retries,
         num_resumed=x.num_resumed,
         dead_engines=list(x.dead_engines),
+        client_id=x.reply.client_id or None,
         last_error=x.last_error.message[:MAX_ERROR_CHARS] if x.last_error else None,
     )

@@ -20,7 +20,25 @@ if TYPE_CHECKING:
     from router.services import Services
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_SCRIPTS = ("dashboard.js", "dom.js", "flow.js", "plots.js", "requests.js", "stream.js", "workers.js")
+_SCRIPTS = (
+    "ask.js",
+    "axis.js",
+    "dashboard.js",
+    "details.js",
+    "dom.js",
+    "ended.js",
+    "flow.js",
+    "format.js",
+    "health.js",
+    "jump.js",
+    "orders.js",
+    "plots.js",
+    "requests.js",
+    "shorter.js",
+    "stream.js",
+    "stuck.js",
+    "workers.js",
+)
 #: Path to file. Nothing secret is in them, so they need no token; the stream does.
 FILES = {
     "/dashboard": "dashboard.html",
@@ -73,8 +91,13 @@ def live_part_routes(services: Services, recorder: Recorder) -> APIRouter:
     return api
 
 
+def page_file(name: str) -> bytes:
+    """One file of the page."""
+    return resources.files("router.dashboard").joinpath("page", name).read_bytes()
+
+
 def _add_file(api: APIRouter, path: str, name: str) -> None:
-    content = resources.files("router.dashboard").joinpath("page", name).read_bytes()
+    content = page_file(name)
     media_type = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
 
     @api.get(path, include_in_schema=False)

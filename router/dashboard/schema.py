@@ -96,6 +96,8 @@ class LiveRequest(msgspec.Struct, frozen=True):
     dead_engines: list[str] = []
     #: Of the last attempt that failed; None: none has.
     last_error: str | None = None
+    #: What its client calls it.
+    client_id: str | None = None
 
 
 class Queue(msgspec.Struct, frozen=True):

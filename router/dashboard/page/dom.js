@@ -1,7 +1,5 @@
 // Small helpers to build and update nodes. Text that comes from requests or workers only ever goes into textContent.
 
-export const STATES = ["queued", "prefilling", "held", "reading", "decoding"];
-
 export const byId = (id) => document.getElementById(id);
 
 export function make(tag, className, text) {
@@ -11,37 +9,30 @@ export function make(tag, className, text) {
   return node;
 }
 
+export function button(className, text, onClick) {
+  const node = make("button", className, text);
+  node.type = "button";
+  node.addEventListener("click", (event) => {
+    event.stopPropagation(); // a row or a card around it has a click of its own
+    onClick(event);
+  });
+  return node;
+}
+
 // Written only when it differs: a node that does not change costs no layout and is not read out again.
 export function setText(node, text) {
   const wanted = String(text);
   if (node.textContent !== wanted) node.textContent = wanted;
 }
 
+export function setClass(node, className) {
+  if (node.className !== className) node.className = className;
+}
+
 export function setLabel(node, text) {
   if (node.title === text) return;
   node.title = text;
   node.setAttribute("aria-label", text);
-}
-
-// The rule of protocol/ids.py: of every made-up id, a request's too, the first eight characters are shown, and every
-// command takes them. An id that somebody chose (or a URL) is shown whole.
-export const short = (id) => (/^[0-9a-f]{12,}$/.test(id) ? id.slice(0, 8) : id);
-export const shortRequest = short;
-
-export function duration(ms) {
-  if (ms === null || ms === undefined) return "–";
-  if (ms < 10) return `${ms.toFixed(1)} ms`;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  return ms < 120000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 60000)} min`;
-}
-
-export function count(value) {
-  return value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en");
-}
-
-export function rate(value) {
-  if (value === null || value === undefined) return "–";
-  return value < 10 ? value.toFixed(1) : count(value);
 }
 
 // Rows that stay where they are, so that a button can be hit and a screen reader is not sent back.
@@ -72,8 +63,22 @@ export function bar(parts, className = "") {
 
 export function setBar(node, values, total, label) {
   setLabel(node, label);
-  values.forEach((value, i) => {
-    const width = `${total > 0 ? Math.min(100, (100 * value) / total).toFixed(1) : 0}%`;
-    if (node.children[i].style.width !== width) node.children[i].style.width = width;
-  });
+  values.forEach((value, i) => setWidth(node.children[i], total > 0 ? value / total : 0));
+}
+
+export function setWidth(node, share) {
+  const width = `${Math.min(100, 100 * share).toFixed(1)}%`;
+  if (node.style.width !== width) node.style.width = width;
+}
+
+// Facts as a list of terms: [[term, value, code?], ...]; those without a value are left out.
+export function showFacts(node, facts) {
+  const told = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const items = told.map(([id, value, isCode]) => ({ id, value, isCode }));
+  const build = ({ id, isCode }) => {
+    const row = make("div");
+    row.append(make("dt", "", id), make("dd", isCode ? "code" : ""));
+    return row;
+  };
+  reconcile(node, items, build, (row, { value }) => setText(row.lastChild, value));
 }

@@ -1,15 +1,16 @@
 // The way of requests from queued to decoding: one lane a state, one dot a listed request. A dot whose request has gone
 // on moves to its new lane; requests that are not listed are only counted.
 
-import { byId, count, duration, make, reconcile, setBar, bar, setText, shortRequest, STATES } from "./dom.js";
+import { byId, make, reconcile, setText } from "./dom.js";
+import { count, duration, short, STATES } from "./format.js";
 
 const MOVE_MS = 400;
 const SAYS = {
-  queued: "wait for a prefill worker",
+  queued: "wait for room on a P",
   prefilling: "P computes the prompt",
   held: "blocks leased, wait for a D",
   reading: "D reads the blocks",
-  decoding: "tokens flow",
+  decoding: "D sends tokens",
 };
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const dots = new Map();
@@ -20,19 +21,17 @@ function buildLane({ id }) {
   head.append(make("strong"), make("span", "name", id), make("span", "oldest"));
   const field = make("div", "dots");
   field.setAttribute("aria-hidden", "true");
-  node.append(head, make("p", "", SAYS[id]), bar([id]), field);
+  node.append(head, make("p", "", SAYS[id]), field);
   return node;
 }
 
 export function showFlow({ counts, queues, requests }) {
   const waiting = { queued: queues.prefill, held: queues.held };
-  const total = Object.values(counts).reduce((sum, value) => sum + value, 0);
   const lanes = STATES.map((id) => ({ id, value: counts[id] ?? 0, queue: waiting[id] }));
-  reconcile(byId("flow"), lanes, buildLane, (node, { id, value, queue }) => {
-    const [head, , share] = node.children;
+  reconcile(byId("flow"), lanes, buildLane, (node, { value, queue }) => {
+    const [head] = node.children;
     setText(head.children[0], count(value));
     setText(head.children[2], queue?.length ? `oldest ${duration(queue.oldest_ms)}` : "");
-    setBar(share, [value], total, `${count(value)} of ${count(total)} requests ${id}`);
     node.classList.toggle("some", value > 0);
   });
   moveDots(requests);
@@ -56,7 +55,7 @@ function moveDots(requests) {
   for (const { id, state } of requests) {
     const dot = dots.get(id) ?? make("i");
     if (dot.parentNode === fields.get(state)) continue;
-    dot.title = shortRequest(id);
+    dot.title = short(id);
     dots.set(id, dot);
     fields.get(state)?.append(dot);
     if (before.has(id)) moving.push([dot, before.get(id)]);

@@ -1,44 +1,42 @@
 // The history as plots: lines, or areas on top of each other. The pointer reads the values of one moment in all of them.
 
-import { byId, duration, count, make, rate, reconcile, setText, STATES } from "./dom.js";
+import { endOf, timesOf, widthOf } from "./axis.js";
+import { byId, make, reconcile, setText } from "./dom.js";
+import { clock, count, duration, rate, STATES } from "./format.js";
 
 const HEIGHT = 100;
-//: A plot is at least so many steps wide, however young the router is.
-const MIN_STEPS = 30;
 //: The step under the pointer, counted from the newest; null: the newest that was measured.
 let pointed = null;
 let newest = null;
 //: Steps that the plots show.
-let width = MIN_STEPS;
+let width = widthOf(0);
 
-const quantiles = (id, title, { p50_ms, p95_ms }) => ({
-  id, title, unit: duration, lines: [["p50", p50_ms], ["p95", p95_ms]],
+const quantiles = (id, title, help, { p50_ms, p95_ms }) => ({
+  id, title, help, unit: duration, least: 1, lines: [["p50", p50_ms], ["p95", p95_ms]],
 });
 
 function plotsOf(history) {
   const stack = (columns, pick) => STATES.filter((name) => columns[name]).map((name) => [name, pick(columns[name])]);
   return [
-    { id: "live", title: "Live requests by state", unit: count, stacked: true,
-      lines: stack(history.live, (values) => values) },
-    { id: "phases", title: "Until decoding by phase, mean", unit: duration, stacked: true,
+    { id: "live", title: "Live requests", unit: count, least: 2, stacked: true, lines: stack(history.live, (values) => values) },
+    { id: "phases", title: "Before decoding, mean", unit: duration, least: 1, stacked: true,
       lines: stack(history.phases, ({ mean_ms }) => mean_ms) },
-    quantiles("ttft", "TTFT", history.ttft),
-    quantiles("itl", "Time between tokens (ITL)", history.itl),
-    { id: "tokens", title: "Tokens/s", unit: rate, stacked: true, lines: [["tokens", history.tokens_per_s]] },
-    { id: "ended", title: "Requests/s", unit: rate,
-      lines: [["ended", history.requests_per_s], ["failed", history.failed_per_s]] },
+    quantiles("ttft", "TTFT", "from a request to its first token", history.ttft),
+    quantiles("itl", "ITL", "from one token to the next", history.itl),
+    { id: "tokens", title: "Tokens/s", unit: rate, least: 1, stacked: true, lines: [["tokens", history.tokens_per_s]] },
+    { id: "ends", title: "Requests ended/s", unit: rate, least: 1,
+      lines: [["ended", history.requests_per_s], ["refused", history.refused_per_s], ["failed", history.failed_per_s]] },
   ];
 }
 
-export function showPlots(history) {
-  newest = history;
+export function showPlots({ history, time }) {
+  newest = { history, time };
   const numSteps = history.requests_per_s.length;
-  width = Math.max(MIN_STEPS, numSteps);
-  const minutes = Math.round((width * history.step_s) / 60);
-  setText(byId("span"), minutes === 1 ? "Last minute" : `Last ${minutes} minutes`);
-  setText(byId("when"), pointed === null || pointed >= numSteps
-    ? "" : `${duration(pointed * history.step_s * 1000)} ago`);
-  reconcile(byId("plots"), plotsOf(history), build, update);
+  width = widthOf(numSteps);
+  const agoS = pointed * history.step_s;
+  setText(byId("when"), pointed === null || pointed >= numSteps ? "" : `${clock(time - agoS)}, ${duration(agoS * 1000)} ago`);
+  const times = timesOf(width, history.step_s);
+  reconcile(byId("plots"), plotsOf(history), build, (node, plot) => update(node, plot, times));
 }
 
 function svg(tag, attributes) {
@@ -47,23 +45,36 @@ function svg(tag, attributes) {
   return node;
 }
 
-function build({ id, title, lines, stacked }) {
+const setAttribute = (node, name, value) => {
+  if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+};
+
+function build({ id, title, help, lines, stacked }) {
   const node = make("figure", `card ${id}`);
   const caption = make("figcaption");
   caption.append(make("strong", "", title));
+  if (help) node.title = help;
   for (const [name] of lines) {
     const value = make("span", `value ${name}`);
-    value.append(...(lines.length > 1 ? [make("i"), `${name} `] : []), make("b"));
+    // States have their names and colours right above the plots.
+    value.append(...(lines.length > 1 ? [make("i"), make("span", stacked ? "unseen" : "", `${name} `)] : []), make("b"));
+    value.title = name;
     caption.append(value);
   }
   const picture = svg("svg", { preserveAspectRatio: "none", role: "img" });
-  for (const y of [0, 50]) picture.append(svg("line", { class: "grid", x1: 0, x2: "100%", y1: y + 3, y2: y + 3 }));
+  for (const y of [0, 50, 100]) picture.append(svg("line", { class: "grid", x1: 0, x2: "100%", y1: y, y2: y }));
+  picture.append(svg("line", { class: "grid", x1: "50%", x2: "50%", y1: 0, y2: HEIGHT }));
   for (const [name] of lines) picture.append(svg("path", { class: `${stacked ? "area" : "curve"} ${name}` }));
-  picture.append(svg("line", { class: "pointer", x1: -1, x2: -1, y1: 0, y2: HEIGHT }));
+  picture.append(svg("line", { class: "pointer", x1: 0, x2: 0, y1: 0, y2: HEIGHT }));
+  const values = make("div", "axis values");
+  values.append(make("span"), make("span"), make("span", "", "0"));
+  const times = make("div", "axis times");
+  times.append(make("span"), make("span"), make("span"));
+  for (const axis of [values, times]) axis.setAttribute("aria-hidden", "true"); // the picture's label says it
   const frame = make("div", "frame");
-  frame.append(picture, make("span", "top"), make("span", "nothing", "nothing measured yet"));
-  frame.addEventListener("pointermove", (event) => point(event, picture));
-  frame.addEventListener("pointerleave", () => point(null, picture));
+  frame.append(values, picture, make("span", "nothing", "nothing measured yet"), times);
+  picture.addEventListener("pointermove", (event) => point(event, picture));
+  picture.addEventListener("pointerleave", () => point(null, picture));
   node.append(caption, frame);
   return node;
 }
@@ -75,36 +86,37 @@ function point(event, picture) {
   if (newest) showPlots(newest);
 }
 
-function update(node, { title, unit, lines, stacked }) {
+function update(node, { title, unit, least, lines, stacked }, times) {
   const [caption, frame] = node.children;
-  const [picture, topLabel, nothing] = frame.children;
+  const [valueAxis, picture, nothing, timeAxis] = frame.children;
   const tops = stacked ? sums(lines) : lines.flatMap(([, values]) => values);
-  const top = Math.max(0, ...tops.filter((value) => value !== null));
+  const top = endOf(Math.max(0, ...tops.filter((value) => value !== null)), least);
   const said = lines.map(([name, values], i) => {
     const value = pointed === null ? values.slice(-5).findLast((one) => one !== null) : values.at(-1 - pointed);
     setText(caption.children[1 + i].lastChild, unit(value ?? null));
     return `${name} ${unit(value ?? null)}`;
   });
-  picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-  picture.setAttribute("aria-label", `${title}: ${said.join(", ")}; highest ${unit(top)}`);
-  setText(topLabel, top > 0 ? unit(top) : "");
+  setAttribute(picture, "viewBox", `0 0 ${width} ${HEIGHT}`);
+  setAttribute(picture, "aria-label", `${title}, ${times[0].slice(1)} until now: ${said.join(", ")}; the scale ends at ${unit(top)}`);
+  [top, top / 2].forEach((value, i) => setText(valueAxis.children[i], unit(value).replace(/\.0\b/, "")));
+  times.forEach((text, i) => setText(timeAxis.children[i], text));
   nothing.hidden = tops.some((value) => value !== null);
-  const y = (value) => (HEIGHT - 1 - (top > 0 ? ((HEIGHT - 4) * value) / top : 0)).toFixed(1);
+  const y = (value) => (HEIGHT - (HEIGHT * value) / top).toFixed(1);
   let below = null;
   lines.forEach(([, values], i) => {
-    const path = picture.children[2 + i];
+    const path = picture.children[4 + i];
     if (!stacked) {
-      path.setAttribute("d", curve(values, y));
+      setAttribute(path, "d", curve(values, y));
       return;
     }
     const above = values.map((value, j) => (value ?? 0) + (below?.[j] ?? 0));
-    path.setAttribute("d", area(above, below ?? values.map(() => 0), y));
+    setAttribute(path, "d", area(above, below ?? values.map(() => 0), y));
     below = above;
   });
-  const pointer = picture.lastChild;
-  const x = pointed === null ? -1 : width - 0.5 - pointed;
-  pointer.setAttribute("x1", x);
-  pointer.setAttribute("x2", x);
+  const x = width - 0.5 - (pointed ?? 0);
+  setAttribute(picture.lastChild, "x1", x);
+  setAttribute(picture.lastChild, "x2", x);
+  setAttribute(picture.lastChild, "visibility", pointed === null ? "hidden" : "visible");
 }
 
 function sums(lines) {

@@ -1,61 +1,103 @@
-// The live requests, one row each: where the time went, who works on it, what is left of its lease, and an abort.
+// The live requests, oldest first, one row each: where the time went, who works on it, what is left of its lease.
 
-import { bar, byId, count, duration, make, reconcile, setBar, setText, short, shortRequest, STATES } from "./dom.js";
-import { order } from "./stream.js";
+import { bar, button, byId, make, reconcile, setBar, setClass, setText } from "./dom.js";
+import { count, duration, short, STATES } from "./format.js";
+import { isLow } from "./health.js";
+import { jump } from "./jump.js";
+import { abort } from "./orders.js";
+import { shorter } from "./shorter.js";
 
-//: A lease with less than this share of its time left is drawn in red: renewals do not come.
-const LOW = 0.4;
+const NUM_SHOWN = 12;
+const look = shorter("requests", "more-requests", NUM_SHOWN);
 
 export function showRequests(snapshot) {
-  const { requests, num_hidden: hidden, lease_duration_ms: leaseMs, routers } = snapshot;
-  document.querySelector("table").classList.toggle("several", routers.length > 1);
-  reconcile(byId("requests"), requests, build, (row, request) => update(row, request, leaseMs));
+  const { requests, num_hidden: hidden, lease_duration_ms: leaseMs, routers, workers } = snapshot;
+  byId("list").classList.toggle("several", routers.length > 1);
+  byId("list").classList.toggle("some", requests.length > 0);
+  const models = new Set(workers.flatMap((worker) => worker.models ?? [])).size;
+  const about = ({ model, user }) => [models === 1 && user ? "" : model, user].filter(Boolean).join(", ");
+  reconcile(byId("requests"), requests, build, (row, request) => update(row, request, leaseMs, about(request)));
+  look(requests);
   byId("no-requests").hidden = requests.length > 0;
-  setText(byId("hidden-count"), hidden ? `The oldest and the newest; ${count(hidden)} more in between.` : "");
+  if (!requests.length) setText(byId("example"), example(workers));
+  setText(byId("hidden-count"), hidden ? `the oldest and the newest; ${count(hidden)} more in between` : "");
 }
 
-function build(request) {
-  const row = make("tr");
-  const cell = (className, ...content) => {
+// What to type for a first request.
+function example(workers) {
+  const model = workers.find((worker) => worker.models?.length)?.models[0] ?? "MODEL";
+  const url = new URL("v1/chat/completions", location.href);
+  const body = JSON.stringify({ model, messages: [{ role: "user", content: "Hello" }] });
+  return `curl ${url} -H 'content-type: application/json' -d '${body}'`;
+}
+
+export function cells(row, ...kinds) {
+  return kinds.map(([className, ...content]) => {
     const node = make("td", className);
+    node.setAttribute("role", "cell");
     node.append(...content);
     row.append(node);
     return node;
-  };
-  cell("id", shortRequest(request.id)).title = request.id;
-  cell("state");
-  cell("number");
-  cell("phases", bar(STATES));
-  cell("way", make("span"), " → ", make("span"));
-  cell("lease", bar(["lease"]), make("span"));
-  cell("number");
-  cell("router", short(request.router)).title = request.router;
-  cell("text", request.user ? `${request.model}, ${request.user}` : request.model);
-  const button = make("button", "abort", "Abort");
-  button.type = "button";
-  button.ariaLabel = `Abort request ${request.id}`;
-  const path = `admin/requests/${encodeURIComponent(request.id)}/abort`;
-  button.addEventListener("click", () => order(button, path, button.ariaLabel));
-  cell("", button);
+  });
+}
+
+export function idButton(id, kind) {
+  const open = button("id", short(id), () => jump(kind, id));
+  open.title = id;
+  open.setAttribute("aria-label", `Details of request ${id}`);
+  return open;
+}
+
+export function newRow(id) {
+  const row = make("tr");
+  row.setAttribute("role", "row");
+  row.addEventListener("click", () => jump("request", id));
   return row;
 }
 
-function update(row, request, leaseMs) {
-  const [, state, age, phases, way, lease, tokens] = row.children;
-  row.className = request.state;
-  setText(state, request.state);
+function build(request) {
+  const row = newRow(request.id);
+  const stop = button("abort", "Abort", () => abort(stop, request));
+  stop.ariaLabel = `Abort request ${request.id}`;
+  cells(row,
+    ["request", idButton(request.id, "request")],
+    ["state-cell", make("span", "state"), make("span", "note")],
+    ["age number"],
+    ["phases", bar(STATES)],
+    ["way", make("span"), " → ", make("span")],
+    ["lease", bar(["lease"]), make("span")],
+    ["tokens number", make("b"), make("span")],
+    ["router", short(request.router)],
+    ["text"],
+    ["order", stop]);
+  return row;
+}
+
+function update(row, request, leaseMs, about) {
+  const [, state, age, phases, way, lease, tokens, , text] = row.children;
+  setClass(row, request.state);
+  setText(state.firstChild, request.state);
+  setText(state.lastChild, request.stuck_ms ? `no news for ${duration(request.stuck_ms)}` : "");
   setText(age, duration(request.age_ms));
-  const spent = { ...request.phases_ms, [request.state]: request.in_state_ms };
+  const spent = { ...request.phases_ms, [request.state]: (request.phases_ms[request.state] ?? 0) + request.in_state_ms };
   const label = Object.entries(spent).map(([name, ms]) => `${name} ${duration(ms)}`).join(", ");
   setBar(phases.firstChild, STATES.map((name) => spent[name] ?? 0), request.age_ms, label);
-  [request.prefill_worker, request.decode_worker].forEach((id, i) => {
-    setText(way.children[i], id === null ? "–" : short(id));
-    way.children[i].title = id ?? "";
-  });
+  showWay(way, request);
   const left = request.lease_remaining_ms;
   lease.classList.toggle("none", left === null);
-  lease.classList.toggle("low", left !== null && left < leaseMs * LOW);
+  lease.classList.toggle("low", isLow(request, leaseMs));
   setBar(lease.firstChild, [left ?? 0], leaseMs, left === null ? "no lease" : `${duration(left)} of the lease left`);
   setText(lease.lastChild, left === null ? "" : duration(left));
-  setText(tokens, request.num_tokens ? count(request.num_tokens) : "");
+  setText(tokens.firstChild, request.num_tokens ? count(request.num_tokens) : "");
+  setText(tokens.lastChild, request.num_tokens ? ` token${request.num_tokens === 1 ? "" : "s"}` : "");
+  setText(text, about);
+}
+
+// Who computed the prompt, and who goes on: P → D.
+export function showWay(node, { prefill_worker: p, decode_worker: d }) {
+  node.hidden = p === null && d === null;
+  [p, d].forEach((id, i) => {
+    setText(node.children[i], id === null ? "–" : short(id));
+    node.children[i].title = id ?? "";
+  });
 }

@@ -1,61 +1,68 @@
-// The workers, P on one side and D on the other, those that do both on both: room, KV blocks by state, leases, and a button that drains.
+// The workers, P above D, those that do both in both: how full they are, their KV blocks by state, what is wrong with them.
 
-import { bar, byId, count, make, reconcile, setBar, setText, short } from "./dom.js";
-import { order } from "./stream.js";
+import { bar, button, byId, make, reconcile, setBar, setClass, setText } from "./dom.js";
+import { count, short } from "./format.js";
+import { drainOrResume } from "./orders.js";
+import { jump } from "./jump.js";
 
-const BLOCKS = ["leased", "pinned", "cached", "free"];
-const WORDS = { leased: "leased", pinned: "in use", cached: "cached", free: "free" };
+export const BLOCKS = ["leased", "pinned", "cached", "free"];
+//: With more of them each takes one line.
+const MANY = 10;
+let newest = [];
 
 export function showWorkers(workers) {
+  newest = workers;
+  byId("pools").classList.toggle("many", workers.length > MANY);
   for (const role of ["prefill", "decode"]) {
     const some = workers.filter((worker) => worker.role === role || worker.role === "both");
     reconcile(byId(`${role}-workers`), some, build, update);
     byId(`no-${role}`).hidden = some.length > 0;
+    setText(byId(`num-${role}`), some.length ? count(some.length) : "");
   }
 }
 
 function build(worker) {
   const node = make("article", "worker");
-  const button = make("button", "drain");
-  button.type = "button";
-  const path = `admin/workers/${encodeURIComponent(worker.id)}`;
-  button.addEventListener("click", () => order(button, `${path}/${button.textContent.toLowerCase()}`, button.ariaLabel));
+  const open = button("id", short(worker.id), () => jump("worker", worker.id));
+  open.title = worker.id;
+  open.setAttribute("aria-label", `Details of worker ${worker.id}`);
+  const drain = button("drain", "", () => drainOrResume(drain, node.worker, newest));
   const head = make("header");
-  head.append(make("h4", "", short(worker.id)), make("span", "chip"), make("span", "about"), button);
-  node.title = worker.id;
+  const title = make("h4");
+  title.append(open);
+  head.append(title, make("span", "chip"), make("span", "about"), drain);
   const room = make("div", "measure");
   room.append(make("span", "", "requests"), bar(["room"]), make("span"));
   const blocks = make("div", "measure");
   blocks.append(make("span", "", "blocks"), bar(BLOCKS), make("span"));
-  node.append(head, room, blocks, make("p", "peers"));
+  node.append(head, room, blocks);
+  node.addEventListener("click", () => jump("worker", worker.id));
   return node;
 }
 
-function stateOf(worker) {
-  if (!worker.healthy) return "cannot be reached";
-  return worker.draining ? "draining" : "up";
+// In words, and whether that is a problem.
+export function stateOf(worker) {
+  if (!worker.healthy) return ["cannot be reached", "bad"];
+  if (worker.draining) return ["draining", "told"];
+  if (worker.breaker !== "closed") return [worker.breaker === "open" ? "left out" : "tried again", "warn"];
+  return worker.handshakes.failed ? ["cannot read from all", "warn"] : ["up", ""];
 }
 
 function update(node, worker) {
-  const [head, room, blocks, peers] = node.children;
-  const [, chip, about, button] = head.children;
-  const state = stateOf(worker);
+  node.worker = worker;
+  const [head, room, blocks] = node.children;
+  const [, chip, about, drain] = head.children;
+  const [state, level] = stateOf(worker);
   setText(chip, state);
-  chip.className = `chip ${worker.healthy ? state : "bad"}`;
+  setClass(chip, `chip ${level}`);
   const ranks = worker.tp === 1 ? "" : `${worker.tp} ranks, `;
   const parts = worker.role === "both" ? "does both, " : "";
   setText(about, `${parts}${ranks}${worker.models?.join(", ") ?? "any model"}`);
   setBar(room.children[1], [worker.occupied], worker.limit, `${worker.occupied} of ${worker.limit} places taken`);
-  room.classList.toggle("full", worker.occupied >= worker.limit);
   setText(room.lastChild, `${worker.occupied}/${worker.limit}`);
   showBlocks(blocks, worker);
-  const { connecting, failed } = worker.handshakes;
-  const said = [failed && `${failed} peers failed`, connecting && `${connecting} peers being met`].filter(Boolean);
-  setText(peers, said.join(", "));
-  peers.hidden = !said.length;
-  peers.className = failed ? "peers bad" : "peers";
-  setText(button, worker.draining ? "Resume" : "Drain");
-  button.ariaLabel = `${button.textContent} worker ${worker.id}`;
+  setText(drain, worker.draining ? "Resume" : "Drain");
+  drain.ariaLabel = `${drain.textContent} worker ${worker.id}`;
 }
 
 function showBlocks(node, { blocks, leases }) {
@@ -64,7 +71,7 @@ function showBlocks(node, { blocks, leases }) {
     return;
   }
   const values = BLOCKS.map((name) => blocks[name]);
-  const label = BLOCKS.map((name, i) => `${count(values[i])} ${WORDS[name]}`).join(", ");
+  const label = BLOCKS.map((name, i) => `${count(values[i])} ${name}`).join(", ");
   setBar(node.children[1], values, blocks.total, `${label}; ${count(leases)} leases`);
-  setText(node.lastChild, blocks.leased ? `${count(blocks.leased)} leased` : `${count(blocks.free)} free`);
+  setText(node.lastChild, blocks.leased ? `${count(blocks.leased)} leased` : `${count(blocks.free + blocks.cached)} unused`);
 }
