@@ -17,6 +17,7 @@ import click
 
 if TYPE_CHECKING:
     from protocol.settings import Settings
+    from workers.settings import WorkerSettings
 
 EXIT_FAILED = 1
 EXIT_WRONG_SETTINGS = 2
@@ -118,13 +119,13 @@ def _config_option() -> click.Option:
 def _runner(section: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **flags: Any) -> int:
         from baton.configuration import CONFIG_VARIABLE, ConfigurationError
-        from baton.preflight import PreflightError, check_model
+        from baton.preflight import PreflightError
         from workers.settings import WorkerSettings
 
         try:
             settings = _load(section, config, flags)
             if isinstance(settings, WorkerSettings):
-                check_model(settings.model)
+                os.environ.update(_check_worker(settings))
         except PreflightError as error:
             _complain([str(error)])
             return EXIT_FAILED
@@ -135,6 +136,15 @@ def _runner(section: str, module: str) -> Callable[..., int]:
         return int(importlib.import_module(module).run(settings))
 
     return run
+
+
+def _check_worker(settings: WorkerSettings) -> dict[str, str]:
+    """Variables that loading the model needs besides. Raises PreflightError."""
+    from baton.hub import look_up
+    from baton.preflight import check_model, check_worker_packages
+
+    check_worker_packages()
+    return {} if check_model(settings.model) else look_up(settings.model, settings.revision, os.environ)
 
 
 def _operator_command(name: str, with_options: bool) -> click.Command:

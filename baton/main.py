@@ -14,18 +14,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from baton.child import COMMAND, ChildDiedError, ChildSpec
-from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
+from baton.configuration import CONFIG_VARIABLE, ConfigurationError, Document, gather, load
 from baton.control_socket import ControlSocketError, control_socket, private_folder, socket_path
 from baton.crew import Crew
-from baton.display import Display, make_display
-from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
+from baton.display import Display, make_display, reminders
+from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError, carried_redis_server, find_redis_server
+from baton.hub import look_up
 from baton.kept_child import Keeping, KeptChild
 from baton.kept_redis import keep_redis
 from baton.machine import this_machine
 from baton.output import say
 from baton.plan import DECODE_STAGE, PREFILL_STAGE, Model, Plan, child_environ, choose_model, make_plan, with_known_port
-from baton.preflight import PreflightError, check_model, check_port, check_redis
+from baton.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
 from baton.scaling import Scaler
+from baton.sections import settings_model
 from baton.settings import UpSettings
 from baton.sources import read_document, read_secret_files
 from baton.supervisor import StoppedError, StopRequests, Supervisor
@@ -65,6 +67,11 @@ class _Start:
     internal_token: str
     router: RouterSettings
 
+    @property
+    def revision(self) -> str | None:
+        """Of the model, where one was given."""
+        return gather(settings_model("worker"), self.environ, self.document).get("revision")
+
     def plan(self, redis_url: str) -> Plan:
         given = {"redis_url": redis_url, "internal_token": self.internal_token}
         if self.settings.redis_password is not None:
@@ -82,7 +89,9 @@ def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, 
     router = load(RouterSettings, {"host": settings.host, "port": settings.port}, environ, document)
     start = _Start(settings, environ, document, command, model, token, router)
     start.plan(settings.redis_url or "unix:///to-be-started")
-    check_model(model.place)
+    check_worker_packages()
+    if not check_model(model.place):
+        environ.update(look_up(model.place, start.revision, environ))
     check_port(settings.host, settings.port)
     if settings.redis_url:
         check_redis(redis_login(settings.redis_url, settings.redis_password))
@@ -137,7 +146,8 @@ def _tell_news(line: str) -> None:
 
 async def _run(start: _Start, supervisor: Supervisor[KeptChild], display: Display, log_dir: Path) -> None:
     try:
-        answers = await supervisor.start()
+        async with reminders(display):
+            answers = await supervisor.start()
         url = answers["router"].url
         model = await supervisor.unless_over(first_model(url, start.router))
     except StoppedError:
@@ -181,6 +191,8 @@ async def _redis(settings: UpSettings, log_dir: Path) -> AsyncIterator[tuple[str
     if settings.redis_url is not None:
         yield settings.redis_url, None
         return
+    if carried_redis_server() is None:
+        say(f"redis      {find_redis_server()}, found on PATH", sys.stdout)
     with EmbeddedRedis(log_path=log_dir / "redis.log") as redis:
         yield redis.url, redis
 

