@@ -23,6 +23,8 @@ from typing import Any
 
 import orjson
 
+from protocol.excerpts import excerpt
+
 
 class ApiError(Exception):
     """An error with the four fields OpenAI clients read. ``message`` goes to the client: never put a secret there."""
@@ -89,6 +91,11 @@ class NotFoundError(ApiError):
 
     status = 404
     type = "invalid_request_error"
+
+
+def no_such_model(model: str) -> NotFoundError:
+    """Nobody here serves what was asked for."""
+    return NotFoundError(f"The model '{excerpt(model)}' does not exist.", param="model", code="model_not_found")
 
 
 class BodyTimeoutError(ApiError):

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from protocol.excerpts import excerpt
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -77,12 +79,13 @@ def resolve(given: str, known: Iterable[str], what: str) -> str:
 def only(given: str, found: Sequence[str], what: str) -> str:
     """The one id in ``found``, which are all that begin with ``given``. Raises IdError."""
     if not found:
-        raise IdUnknown(f"no {what} has an id that begins with '{cut(given)}'")
+        raise IdUnknown(f"no {what} has an id that begins with '{excerpt(given)}'")
     if len(found) > 1:
         named = sorted(shorten(found).values())[:_MAX_NAMED]
         more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
         raise IdAmbiguous(
-            f"'{cut(given)}' is the beginning of {len(found)} {what}s' ids: {', '.join(named)}{more}; give more of it"
+            f"'{excerpt(given)}' is the beginning of {len(found)} {what}s' ids: {', '.join(named)}{more}; "
+            "give more of it"
         )
     return found[0]
 
@@ -98,11 +101,6 @@ def request_of(given: str) -> str:
     for prefix in _ANSWERS:
         given = given.removeprefix(prefix)
     return given
-
-
-def cut(given: str) -> str:
-    """As much of what somebody sent as an error repeats."""
-    return given if len(given) <= 200 else f"{given[:200]}..."
 
 
 def _address(full: str) -> str:

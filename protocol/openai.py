@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from protocol.errors import BadRequestError
+from protocol.excerpts import excerpt
 from protocol.messages import Message, plain_messages
 from protocol.objects import UNSUPPORTED, CountedObject, Unsupported
 
@@ -311,7 +312,7 @@ def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
     """
     complaints = [(_path(details, body), details) for details in error.errors(include_url=False)]
     path, first = max(complaints, key=lambda it: (len(it[0]), it[1]["type"] not in _EXPECTED))
-    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    param = excerpt("".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip("."))
     kind = first["type"]
     if kind == "missing":
         return BadRequestError(

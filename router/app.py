@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from protocol.errors import ApiError, InternalError, NotFoundError
+from protocol.errors import ApiError, InternalError, no_such_model
 from protocol.openai import ChatRequest, CompletionRequest
 from protocol.version import version
 from router.admin import admin_router
@@ -121,7 +121,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
     async def model_card(model: str) -> ModelCard:
         """One model."""
         if model not in services.pool.models():
-            raise NotFoundError(f"The model '{model}' does not exist.", code="model_not_found", param="model")
+            raise no_such_model(model)
         return ModelCard(id=model, created=started)
 
     @app.get("/health", tags=["process"])

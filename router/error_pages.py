@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from protocol.excerpts import excerpt
 from router.worker_errors import WorkerError
 
 if TYPE_CHECKING:
@@ -28,14 +29,14 @@ def use_our_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["type"] == "json_invalid":  # its place is an offset in the text
             return _answer(BadRequestError("We could not parse the JSON body of your request.", code="invalid_json"))
-        where = [str(part) for part in first["loc"] if part != "body"]
+        where = excerpt(".".join(str(part) for part in first["loc"] if part != "body"))
         message = first["msg"].removeprefix("Value error, ")
-        return _answer(BadRequestError(f"{message}.", param=".".join(where) or None, code="invalid_value"))
+        return _answer(BadRequestError(f"{message}.", param=where or None, code="invalid_value"))
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404:
-            return _answer(NotFoundError(f"Unknown path: {request.method} {request.scope['path']}", code="unknown_url"))
+            return _answer(NotFoundError(f"Unknown path: {_asked(request)}", code="unknown_url"))
         failure = WorkerError(error.status_code, {"message": str(error.detail), "type": "invalid_request_error"})
         failure.code = "method_not_allowed" if error.status_code == 405 else None
         return _answer(failure, dict(error.headers or {}))
@@ -43,7 +44,11 @@ def use_our_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def bug(request: Request, _: Exception) -> Response:
         # Starlette raises the exception again once this is sent, and whoever called logs it.
-        return _answer(InternalError(f"The router failed on {request.method} {request.scope['path']}."))
+        return _answer(InternalError(f"The router failed on {_asked(request)}."))
+
+
+def _asked(request: Request) -> str:
+    return excerpt(f"{request.method} {request.scope['path']}")
 
 
 def _answer(error: ApiError, headers: dict[str, str] | None = None) -> Response:

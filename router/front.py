@@ -23,6 +23,7 @@ from protocol.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+from protocol.excerpts import excerpt
 from protocol.json_body import parse_body
 from protocol.openai import ChatRequest, CompletionRequest, simplify, validate
 from protocol.router import new_request_id
@@ -124,7 +125,7 @@ class Front:
         try:
             await self._app(scope, replay(body, receive), send)
         except Exception:
-            log.exception("%s %r met a bug", scope["method"], scope["path"])
+            log.exception("%s %s met a bug", scope["method"], excerpt(scope["path"]))
 
     async def _serve(
         self,

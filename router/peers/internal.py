@@ -14,6 +14,7 @@ from net.hosts import hosts_of
 from net.port import HttpPort, PortConfig
 from net.unguarded import check_local
 from protocol.errors import ApiError
+from protocol.excerpts import excerpt
 from protocol.hello import HELLO_PATH, NONCE, router_proof
 from protocol.token_keys import hello_key
 from router.auth import BearerKeys
@@ -89,7 +90,7 @@ class InternalFront:
             try:
                 await self._app(scope, replay(body, receive), send)
             except Exception:
-                log.exception("%s %r of another router met a bug", scope["method"], scope["path"])
+                log.exception("%s %s of another router met a bug", scope["method"], excerpt(scope["path"]))
 
     def _proof(self, path: str) -> bytes | None:
         """What to answer somebody who asks for it."""

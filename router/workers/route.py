@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.errors import NotFoundError, UnavailableError
+from protocol.errors import UnavailableError, no_such_model
 from protocol.worker import Role
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Routes:
             raise UnavailableError("No worker is known yet.", retry_after_s=1)
         serving = [worker for worker in workers if worker.serves(model)]
         if not serving:
-            raise NotFoundError(f"The model '{model}' does not exist.", code="model_not_found", param="model")
+            raise no_such_model(model)
         prefill = tuple(worker for worker in serving if worker.role is Role.PREFILL)
         decode = tuple(worker for worker in serving if worker.role is Role.DECODE)
         both = tuple(worker for worker in serving if worker.role is Role.BOTH)

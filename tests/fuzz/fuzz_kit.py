@@ -17,8 +17,10 @@ import orjson
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 
+from protocol.excerpts import MAX_CHARS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from types import TracebackType
 
 T = TypeVar("T")
@@ -29,6 +31,8 @@ SEED = int(os.environ.get("BATON_FUZZ_SEED") or secrets.randbits(32))
 #: How much more the long profile tries.
 FACTOR = int(os.environ.get("BATON_FUZZ_FACTOR") or 20) if LONG else 1
 
+#: Refusals that are not the client's fault, and no mistake: no worker, no time.
+BUSY = (502, 503, 504)
 #: Inputs that were tried, by area.
 tried: Counter[str] = Counter()
 
@@ -141,6 +145,22 @@ def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
     return st.tuples(places, st.integers(0, 2 * len(valid))).map(change)
 
 
+#: With characters that no terminal should be sent.
+LONG_TEXT = "Z\x1b[2J\r\n\u202e" + "Z" * 5000
+
+
+def with_long_text(valid: Any) -> Iterator[Any]:
+    """A JSON value with ``LONG_TEXT`` in one place: as each value in it, within each, and as one more key of each."""
+    yield from (LONG_TEXT, [LONG_TEXT], {LONG_TEXT: LONG_TEXT})
+    if isinstance(valid, dict):
+        yield {**valid, LONG_TEXT: 1}
+        for name, value in valid.items():
+            yield from ({**valid, name: other} for other in with_long_text(value))
+    elif isinstance(valid, list):
+        for index, value in enumerate(valid):
+            yield from ([*valid[:index], other, *valid[index + 1 :]] for other in with_long_text(value))
+
+
 # --- verdicts
 
 
@@ -153,3 +173,13 @@ def check_error(answer: httpx.Response, *allowed: int) -> None:
     assert set(error) >= {"message", "type", "param", "code"}, error
     assert isinstance(error["message"], str) and error["message"], error
     assert len(answer.content) < 10_000, "an error that repeats what it was sent"
+    for text in filter(None, (error["message"], error["param"])):
+        assert text.isprintable(), text
+
+
+def check_excerpts(answer: httpx.Response) -> None:
+    """An answer to something with ``LONG_TEXT`` in it: of that it repeats a little, once in each field."""
+    check_error(answer, *BUSY)
+    if answer.status_code >= 400:
+        for text in orjson.loads(answer.content)["error"].values():
+            assert text is None or str(text).count("Z") <= MAX_CHARS, text

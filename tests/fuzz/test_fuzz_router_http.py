@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 import orjson
 import pytest
-from fuzz_kit import JSON, NASTY_TEXTS, Stage, check_error, fuzz, mutated, tried
+from fuzz_kit import (
+    BUSY,
+    JSON,
+    LONG_TEXT,
+    NASTY_TEXTS,
+    Stage,
+    check_error,
+    check_excerpts,
+    fuzz,
+    mutated,
+    tried,
+    with_long_text,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from router_cluster import Cluster, chat, eventually, make_settings
@@ -47,8 +60,6 @@ INTERNAL = (
     ("POST", "/internal/workers/forget"),
     ("POST", "/internal/workers/leave-out"),
 )
-#: Refusals that are not the client's fault, and no mistake: no worker, no time.
-BUSY = (502, 503, 504)
 
 
 class Served:
@@ -256,6 +267,65 @@ def test_addresses_of_workers(served: Served, url: str, role: str | None) -> Non
     served.tried("the admin API", answer)
     if answer.status_code == 201:
         served.send("DELETE", f"/admin/workers/{answer.json()['id']}")
+
+
+CHAT = chat(
+    stream=True,
+    stream_options={"include_usage": True},
+    stop=["x"],
+    logit_bias={"5": 1},
+    n=1,
+    tools=[],
+    user="u",
+    seed=1,
+)
+COMPLETION = {"model": "m", "prompt": [1, 2], "best_of": 1, "suffix": "", "logprobs": 1}
+FILTER = {"all": False, "state": "held", "worker": "w", "model": "m", "user": "u", "older_than_s": 1e9}
+BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/completions", COMPLETION),
+    ("/admin/abort", FILTER),
+    ("/admin/workers", {"url": "w:1", "role": "decode"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES, ids=[path for path, _ in BODIES])
+def test_an_error_repeats_little_of_a_body(served: Served, path: str, body: dict[str, Any]) -> None:
+    for other in with_long_text(body):
+        answer = served.send("POST", path, orjson.dumps(other))
+        check_excerpts(answer)
+        served.tried("long texts", answer)
+
+
+def test_an_error_repeats_little_of_another_routers_body(served: Served) -> None:
+    for path, body in (
+        ("/internal/abort", FILTER),
+        ("/internal/workers/add", {"url": "w:1", "role": "decode"}),
+        ("/internal/workers/forget", {"id": "w"}),
+        ("/internal/workers/leave-out", {"id": "w", "left_out": True}),
+    ):
+        for other in with_long_text(body):
+            check_excerpts(served.send("POST", path, orjson.dumps(other), internal=True))
+            ask_internal(served, "POST", path, orjson.dumps(other))
+
+
+@pytest.mark.parametrize("internal", [False, True])
+def test_an_error_repeats_little_of_a_path(served: Served, internal: bool) -> None:
+    places = (*ADMIN, *INTERNAL, ("GET", "/v1/models/x"), ("POST", PATHS[0]), ("PUT", "/nothing"))
+    for method, path in places:
+        for tail in ("", "/", "?num_steps=", "?beginning="):
+            for asked in (path.replace("/x", f"/{quote(LONG_TEXT)}"), path + tail + quote(LONG_TEXT)):
+                answer = served.send(method, asked, b"", internal=internal)
+                check_excerpts(answer)
+                served.tried("long texts", answer)
+
+
+@pytest.mark.parametrize("name", [*HEADER_NAMES, "sec-fetch-site", "origin", "content-type", "accept", "x-any"])
+@pytest.mark.parametrize("path", [*PATHS, "/admin/abort"])
+def test_an_error_repeats_little_of_a_header(served: Served, name: str, path: str) -> None:
+    answer = served.send("POST", path, b"{}", [(name, "Z" * 5000)])
+    check_excerpts(answer)
+    served.tried("long texts", answer)
 
 
 def _json(value: Any) -> bytes:

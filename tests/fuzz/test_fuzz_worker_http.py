@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import orjson
 import pytest
-from fuzz_kit import JSON, NASTY_TEXTS, Stage, check_error, fuzz, mutated, tried
+from fuzz_kit import (
+    JSON,
+    LONG_TEXT,
+    NASTY_TEXTS,
+    Stage,
+    check_error,
+    check_excerpts,
+    fuzz,
+    mutated,
+    tried,
+    with_long_text,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from worker_server_kit import Front, chat, completion, front, tokens_of
@@ -162,6 +174,26 @@ def test_the_internal_port(worker: Worker, place: tuple[str, str], tail: str, bo
     tried["a worker's internal port"] += 1
     check_error(answer)
     worker.front.engine.resume()
+
+
+FIRST_LOGPROBS = {"content": [{"token": "x", "logprob": 0.5, "bytes": [1], "top_logprobs": []}], "refusal": None}
+
+
+@pytest.mark.parametrize("params", [P_PARAMS, {**D_PARAMS, "first_logprobs": FIRST_LOGPROBS}], ids=["P", "D"])
+def test_an_error_repeats_little_of_a_body(worker: Worker, params: dict[str, Any]) -> None:
+    for path, body in zip(PATHS, (chat(), completion()), strict=True):
+        for other in with_long_text({**body, "kv_transfer_params": params}):
+            answer = worker.send("POST", path, orjson.dumps(other))
+            check_excerpts(answer)
+            worker.tried("long texts", answer)
+
+
+def test_an_error_repeats_little_of_a_path(worker: Worker) -> None:
+    for method, path in (*INTERNAL, ("GET", "/v1/models/"), ("GET", "/"), ("POST", "/v1/completions")):
+        for internal in (False, True):
+            answer = worker.send(method, path + quote(LONG_TEXT), internal=internal)
+            check_excerpts(answer)
+            worker.tried("long texts", answer)
 
 
 @pytest.mark.parametrize("length", ["\u00b2", "-1", "1e3", "9" * 5000, "+1", " 1", ""])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from protocol.excerpts import excerpt
 from protocol.openai import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def complaints_about(first: dict[str, Any]) -> Iterable[str]:
     try:
         checked = msgspec.convert(first, kind, strict=True)
     except msgspec.ValidationError as error:
-        yield f"first_logprobs: {error}"
+        yield f"first_logprobs: {excerpt(str(error))}"
         return
     if isinstance(checked, _Completion) and len({len(values) for values in msgspec.structs.astuple(checked)}) > 1:
         yield "first_logprobs has lists of different lengths"

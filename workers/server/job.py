@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import BadRequestError, NotFoundError
+from protocol.errors import BadRequestError, no_such_model
 from protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from protocol.router import is_request_id
 from workers.engine.api import EngineRequest
@@ -58,7 +58,7 @@ class Jobs:
         leg = leg_of(body)
         request = validate(kind, _without_limits(body) if leg.hand_off else body)
         if request.model != self._identity.model:
-            raise NotFoundError(f"The model '{request.model}' does not exist.", param="model", code="model_not_found")
+            raise no_such_model(request.model)
         if leg.hand_off and request.stream:
             raise BadRequestError("A prefill is not streamed.", param="stream", code="invalid_value")
         prompt = await self._prompt(request, leg.remote)

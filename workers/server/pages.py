@@ -8,7 +8,7 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Response
 
-from protocol.errors import NotFoundError, UnavailableError
+from protocol.errors import UnavailableError, no_such_model
 from workers.server.error_pages import respond
 from workers.server.metrics import CONTENT_TYPE, WorkerMetrics
 
@@ -55,7 +55,7 @@ def pages(identity: Identity, health: Health, load: Callable[[], WorkerLoad], me
     @router.get("/v1/models/{model:path}")
     async def model(model: str) -> Response:
         if model != identity.model:
-            raise NotFoundError(f"The model '{model}' does not exist.", param="model", code="model_not_found")
+            raise no_such_model(model)
         return Response(orjson.dumps(card), media_type=_JSON)
 
     @router.get("/health")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from protocol.errors import BadRequestError
+from protocol.excerpts import excerpt
 from workers.server.pieces import byte_level_bytes, sentencepiece_bytes
 
 if TYPE_CHECKING:
@@ -125,8 +126,9 @@ class Tokenizer:
         try:
             return self._render(conversation)
         except TemplateError as error:
+            why = excerpt(str(error))
             raise BadRequestError(
-                f"The model's chat template refuses these messages: {error}", param="messages", code="invalid_value"
+                f"The model's chat template refuses these messages: {why}", param="messages", code="invalid_value"
             ) from None
 
     async def _run(self, work: Callable[[], list[int]], *, inline: bool) -> list[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from protocol.errors import BadRequestError
+from protocol.excerpts import excerpt
 from protocol.handoff import KVTransferParams, Resume
 from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
 from workers.server.first_logprobs import complaints_about
@@ -56,7 +57,7 @@ def _convert(raw: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(raw, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise bad(str(error)) from None
+        raise bad(excerpt(str(error))) from None
 
 
 def _checked(params: KVTransferParams) -> KVTransferParams:

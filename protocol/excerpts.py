@@ -1,0 +1,18 @@
+"""What errors and log lines repeat of what somebody sent."""
+
+from __future__ import annotations
+
+#: Enough to know one's own words again.
+MAX_CHARS = 200
+
+
+def excerpt(sent: str) -> str:
+    """The beginning of ``sent``, with an ellipsis if there is more, in characters that are safe to print."""
+    shown = sent[: MAX_CHARS + 1]
+    if not shown.isprintable():
+        shown = "".join(each if each.isprintable() else _escaped(each) for each in shown)
+    return shown if len(shown) <= MAX_CHARS else f"{shown[:MAX_CHARS]}..."
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
