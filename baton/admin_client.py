@@ -1,4 +1,4 @@
-"""What the operator's commands ask a router: ``/admin`` and ``/metrics``, over HTTP, from the standard library alone.
+"""What the operator's commands ask a router: ``/admin``, over HTTP, from the standard library alone.
 
 A command starts in a fraction of the time that an HTTP library takes to import.
 """
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from protocol.ids import IdError, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from baton.settings import AdminSettings
 
@@ -68,17 +68,12 @@ class AdminClient:
         answer = self._call("POST", f"/admin/workers/{quote(worker_id, safe='')}/{what}")
         return bool(answer["told"])
 
-    def live(self) -> Iterator[dict[str, Any]]:
+    def live(self) -> Generator[dict[str, Any], None, None]:
         """The snapshots of ``GET /admin/live``, as they come; AdminError also when none comes for ``timeout_s``."""
         with self._open("GET", "/admin/live", None) as response:
             for line in response:
                 if line.startswith(b"data:"):
                     yield _snapshot(line[len(b"data:") :])
-
-    def metrics(self) -> str:
-        """The Prometheus text of the router."""
-        with self._open("GET", "/metrics", None) as response:
-            return response.read().decode(errors="replace")
 
     def _listing(self, what: str) -> list[dict[str, Any]]:
         answer = self._call("GET", f"/admin/{what}")

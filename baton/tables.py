@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.table import Table
-    from rich.text import Text
 
     Item = Mapping[str, Any]
 
@@ -87,17 +86,16 @@ def text(value: Any) -> str:
     return "".join(char if char.isprintable() else "?" for char in shown) or NOTHING
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], one_line: bool = False) -> Table:
-    """For rich; a str is shown as it is, never taken for markup. ``one_line``: cells are cut
-    where there is no room for them, not continued below."""
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """For rich; what a cell says is shown as it is, never taken for markup."""
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for index, column in enumerate(columns):
-        made.add_column(column, no_wrap=one_line or index == 0)
+        made.add_column(column, no_wrap=index == 0)
     for row in rows:
-        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        made.add_row(*map(Text, row))
     return made
 
 
@@ -105,4 +103,4 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table to standard output."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table(columns, rows))
+    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(_table(columns, rows))

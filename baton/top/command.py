@@ -7,7 +7,6 @@ import os
 import queue
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -19,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from baton.settings import AdminSettings
-    from baton.top.rates import Reading
 
     #: None: the person wants to leave.
     News = queue.SimpleQueue[Look | AdminError | None]
 
-#: The least time over which rates are measured, and the most between two frames, seconds.
+#: The most between two frames, seconds: the window may have another size.
 PERIOD_S = 1.0
+#: Without a terminal: wide enough for every column, and as many lines as it takes.
+_PIPE_COLUMNS, _ENDLESS = 200, 10_000
 
 
 def parameters() -> list[click.Parameter]:
@@ -48,11 +48,11 @@ def top(settings: AdminSettings, once: bool) -> int:
 def _once(client: AdminClient) -> int:
     from rich.console import Console
 
-    from baton.top.feed import ask
+    from baton.top.feed import look_once
     from baton.top.frame import frame
-    from baton.top.rates import Rates
 
-    Console(width=None if sys.stdout.isatty() else 200).print(frame(ask(client), Rates(), client.url))
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console.print(frame(look_once(client), client.url, width=console.width, height=_ENDLESS))
     return 0
 
 
@@ -60,18 +60,19 @@ def _live(client: AdminClient) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from baton.top.feed import ask, watch
+    from baton.top.feed import watch
     from baton.top.frame import frame
 
-    look, problem, speed = ask(client), "", Speed(client)
     news: News = queue.SimpleQueue()
     stop = threading.Event()
     # Ends with the process: what it waits for may not come before the person has left.
     threading.Thread(target=watch, args=(client, news.put, stop), daemon=True).start()
+    look, problem = _first(news), ""
     console = Console()
     with _keys(news), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(frame(look, speed.rates, client.url, problem, console.height), refresh=True)
+            shown = frame(look, client.url, problem, console.width, console.height)
+            live.update(shown, refresh=True)
             with contextlib.suppress(queue.Empty):
                 match news.get(timeout=PERIOD_S):
                     case None:
@@ -80,35 +81,15 @@ def _live(client: AdminClient) -> None:
                         look, problem = newest, ""
                     case AdminError() as error:
                         problem = str(error)
-            speed.measure()
     stop.set()
 
 
-class Speed:
-    """The rates over about the last ``PERIOD_S``."""
-
-    def __init__(self, client: AdminClient) -> None:
-        from baton.top.rates import Rates
-
-        self.rates = Rates()
-        self._client = client
-        self._before: Reading | None = None
-
-    def measure(self) -> None:
-        """Ask again when it is time. What cannot be asked is not known; why is said by who asks for the rest."""
-        from baton.top.rates import Rates, between, read
-
-        now_s = time.monotonic()
-        if self._before is not None and now_s - self._before.at_s < PERIOD_S:
-            return
-        try:
-            reading = read(self._client.metrics(), now_s)
-        except (AdminError, ValueError):
-            self._before, self.rates = None, Rates()
-            return
-        if self._before is not None:
-            self.rates = between(self._before, reading)
-        self._before = reading
+def _first(news: News) -> Look:
+    """What there is to draw at all. Raises AdminError."""
+    first = news.get()
+    if isinstance(first, Look):
+        return first
+    raise first or AdminError("there is nothing to show")
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from baton.admin_client import AdminError, NotSupportedError
 from baton.top.look import Look, look_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from baton.admin_client import AdminClient
 
@@ -21,8 +23,32 @@ PERIOD_S = 1.0
 Tell = Callable[[Look | AdminError], None]
 
 
-def ask(client: AdminClient) -> Look:
-    """One look without the stream. Raises AdminError."""
+#: A look waits for the other routers' share in so many snapshots.
+_MAX_SNAPSHOTS = 5
+
+
+def look_once(client: AdminClient) -> Look:
+    """One look, with the share of every router that answers. Raises AdminError."""
+    look = None
+    try:
+        with contextlib.closing(client.live()) as snapshots:
+            for snapshot in itertools.islice(snapshots, _MAX_SNAPSHOTS):
+                look = look_at(snapshot)
+                if all(_has_told(router) for router in look.routers):
+                    return look
+    except NotSupportedError:
+        return _ask(client)
+    if look is None:
+        raise AdminError(f"the router at {client.url} sent no snapshot")
+    return look
+
+
+def _has_told(router: Mapping[str, object]) -> bool:
+    return router.get("num_requests") is not None or bool(router.get("error"))
+
+
+def _ask(client: AdminClient) -> Look:
+    """One look without the stream, which tells no rates. Raises AdminError."""
     return look_at({"requests": client.requests(), "workers": client.workers()})
 
 
@@ -34,7 +60,7 @@ def watch(client: AdminClient, tell: Tell, stop: threading.Event) -> None:
             if streams:
                 _pass_on(client.live(), tell, stop)
             else:
-                tell(ask(client))
+                tell(_ask(client))
         except AdminError as error:
             if streams and isinstance(error, NotSupportedError):
                 streams = False

@@ -6,11 +6,11 @@ Pure. What an answer lacks is None or 0: a router of a neighbouring version stil
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from baton.tables import BLOCK_STATES
-from baton.top.rates import Rates
+from baton.top.rates import Rates, rates_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,8 +38,8 @@ class Look:
     num_hidden: int = 0
     #: All routers on the same Redis, the one that was asked first; empty when it does not tell.
     routers: Sequence[Item] = ()
-    #: How fast all of them go; None when the router does not tell.
-    rates: Rates | None = None
+    #: How fast all of them go.
+    rates: Rates = field(default_factory=Rates)
 
     def oldest_ms(self, state: str) -> float | None:
         """How long the one that is longest in a state has been there; None: nobody is."""
@@ -52,35 +52,13 @@ def look_at(answer: Item) -> Look:
     requests.sort(key=lambda item: -float(item.get("age_ms") or 0))
     counts = answer.get("counts") or Counter(str(item.get("state")) for item in requests)
     workers = [WorkerRow(item, _blocks(item)) for item in answer.get("workers", ())]
-    history = answer.get("history")
     return Look(
         requests,
         workers,
         counts,
         num_hidden=int(answer.get("num_hidden") or 0),
         routers=answer.get("routers") or (),
-        rates=None if history is None else _rates(history),
-    )
-
-
-def _rates(history: Item) -> Rates:
-    """Of the newest step."""
-
-    def newest(column: Sequence[float | None] | None) -> float | None:
-        return column[-1] if column else None
-
-    def newest_s(lines: Item, name: str) -> float | None:
-        value_ms = newest(lines.get(name))
-        return None if value_ms is None else value_ms / 1e3
-
-    ttft, itl = history.get("ttft") or {}, history.get("itl") or {}
-    return Rates(
-        requests_per_s=newest(history.get("requests_per_s")),
-        failed_per_s=newest(history.get("failed_per_s")),
-        chunks_per_s=newest(history.get("tokens_per_s")),
-        ttft_p50_s=newest_s(ttft, "p50_ms"),
-        ttft_p95_s=newest_s(ttft, "p95_ms"),
-        itl_p50_s=newest_s(itl, "p50_ms"),
+        rates=rates_of(answer.get("history") or {}),
     )
 
 

@@ -78,7 +78,6 @@ class ScriptedRouter:
         #: Routers that did not answer this one.
         self.unreachable: list[str] = []
         self.workers: list[dict[str, Any]] = []
-        self.metrics = ""
         self.can_drain = True
         #: The workers have internal ports.
         self.can_tell = True
@@ -133,8 +132,6 @@ def _handler(router: ScriptedRouter) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             if self.path == "/admin/live" and router.live is not None:
                 self._send(200, "".join(router.live).encode())
-            elif self.path == "/metrics":
-                self._send(200, router.metrics.encode())
             else:
                 self._answer(lambda: router.get(self.path))
 

@@ -10,11 +10,12 @@ import select
 import sys
 import termios
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 from scripted_router import TOKEN, ScriptedRouter, request, serving, worker
 
@@ -22,13 +23,11 @@ from baton.admin_client import AdminClient, AdminError
 from baton.cli import main
 from baton.settings import AdminSettings
 from baton.top.feed import watch
-from baton.top.frame import bar, frame
+from baton.top.frame import frame, share
+from baton.top.layout import bar, sparkline
 from baton.top.look import Look, look_at
-from baton.top.rates import Rates, Reading, between, quantile, read
+from baton.top.rates import FRESH_STEPS, Rates, rates_of
 from protocol.worker import Role
-from router.http_client import HttpUpstream
-from router.metrics import Metrics, RouterCollector
-from router.peers.cleanup import Cleanup
 from router.request import State
 
 if TYPE_CHECKING:
@@ -42,20 +41,33 @@ ANSWER = {
 }
 
 
-def drawn(look: Look, rates: Rates | None = None, **options: Any) -> list[str]:
+HISTORY = {
+    "step_s": 2.0,
+    "requests_per_s": [1.0, 2.0],
+    "failed_per_s": [0.0, 0.5],
+    "refused_per_s": [0.0, 0.0],
+    "tokens_per_s": [0.0, 130.0],
+    "ttft": {"p50_ms": [25.0, None], "p95_ms": [250.0, None], "mean_ms": [30.0, None]},
+    "itl": {"p50_ms": [None, 8.0], "p95_ms": [None, 9.0], "mean_ms": [None, 8.0]},
+}
+
+
+def drawn(look: Look, width: int = 220, height: int = 40, problem: str = "") -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=220).print(frame(look, rates or Rates(), "http://router", **options))
+    Console(file=out, width=width).print(frame(look, "http://router", problem, width, height))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def test_a_frame_shows_speed_counts_workers_and_requests() -> None:
-    lines = drawn(look_at(ANSWER), Rates(requests_per_s=2.0, ttft_p50_s=0.025))
-    assert "2.0 requests/s" in lines[0]
-    assert "TTFT p50 25 ms  p95 -" in lines[0]
+    lines = drawn(look_at({**ANSWER, "history": HISTORY}))
+    assert "2.0 ended/s   0.5 failed/s   0.0 refused/s   130.0 tokens/s" in lines[0]
+    assert "TTFT p50 25 ms  p95 250 ms   ITL p50 8 ms" in lines[0], "of the last seconds in which any was measured"
     assert "1 held (oldest 4.0 s)" in lines[1]
+    assert "tokens/s" in lines[2] and lines[2].count("█") == 3
     prefill = next(line for line in lines if line.startswith("prefill-"))
     assert "2/8" in prefill
-    assert "████████──────────── " + " 15 pinned 5 leased 20 cached 60 free" in prefill
+    assert prefill.split()[-5:] == ["15", "5", "20", "60", "1"], "pinned, leased, cached, free, leases"
+    assert "█" * 16 + "─" * 24 in prefill
     assert "draining" in next(line for line in lines if line.startswith("decode-w"))
     oldest, next_one = lines[-2:]
     assert oldest.startswith("decoding")
@@ -64,11 +76,68 @@ def test_a_frame_shows_speed_counts_workers_and_requests() -> None:
     assert "prefilling 1.0 s  held 4.0 s" in next_one
 
 
-def test_a_frame_fits_the_screen() -> None:
-    look = look_at({"requests": [request(f"{n:016}") for n in range(50)], "workers": ANSWER["workers"]})
-    lines = drawn(look, height=20, problem="gone\nagain")
-    assert len(lines) <= 20
-    assert lines[-2:] == ["and 40 more", "gone?again"]
+@pytest.mark.parametrize(
+    ("width", "height", "shown", "left_out"),
+    [
+        (
+            80,
+            24,
+            ("REQUEST ", "STATE", "AGE", "LEASE LEFT", "TOKENS", "P ", "D ", "MODEL", "PINNED"),
+            ("PHASES", "USER"),
+        ),
+        (120, 40, ("PHASES", "CACHED", "LEASES", "ended/s  "), ()),
+        (200, 50, ("PHASES", "USER", "CACHED", "LEASES", "decoding 2.5 s"), ()),
+    ],
+)
+def test_a_frame_fits_the_screen_and_uses_it(
+    width: int, height: int, shown: tuple[str, ...], left_out: tuple[str, ...]
+) -> None:
+    """Ids as they are in earnest, and more of everything than there is room for."""
+    hexes = [f"{n:08x}{0:024x}" for n in range(60)]
+    pairs = {"prefill_worker": hexes[0], "decode_worker": hexes[1]}
+    phases = {"queued": 1.0, "prefilling": 20.0, "held": 1.0, "reading": 100.0}
+    requests = [request(each, phases_ms=phases, age_ms=2622.0, user="somebody", **pairs) for each in hexes]
+    look = look_at({"requests": requests, "workers": [worker(each) for each in hexes[:4]], "history": HISTORY})
+    lines = drawn(look, width, height, problem="gone\nagain")
+    assert len(lines) == height and max(map(len, lines)) <= width
+    whole = "\n".join(lines)
+    assert all(text in whole for text in shown)
+    assert not any(text in whole for text in left_out)
+    assert ("…" in whole) == (width == 120), "all but the phases is shown whole, or not at all"
+    assert all(hexes[n][:8] in whole for n in range(4))
+    assert lines[-2].startswith("and ") and lines[-1] == "gone?again"
+
+
+@pytest.mark.parametrize("num_workers", [0, 3, 40])
+@pytest.mark.parametrize("num_requests", [0, 3, 100])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10), (20, 3), (200, 50)])
+def test_a_frame_is_never_larger_than_the_screen(num_workers: int, num_requests: int, width: int, height: int) -> None:
+    workers = [worker(f"http://{n}.workers.example.org:8100") for n in range(num_workers)]
+    requests = [request(f"{n:032x}", model="模型" * 30, user="u" * 100) for n in range(num_requests)]
+    routers = [{"id": f"{n:012x}", "error": "why " * 50, "num_requests": None} for n in range(2)]
+    look = look_at({"requests": requests, "workers": workers, "routers": routers, "num_hidden": 5, "history": HISTORY})
+    out = io.StringIO()
+    Console(file=out, width=width).print(frame(look, "http://router", "broken " * 40, width, height))
+    lines = out.getvalue().splitlines()
+    assert len(lines) <= height
+    assert max(map(cell_len, lines)) <= width
+    assert lines[-1].startswith("broken")
+
+
+def test_where_there_is_little_room_both_tables_have_some() -> None:
+    look = look_at({"requests": [request(f"{n:016}") for n in range(50)], "workers": ANSWER["workers"] * 20})
+    lines = drawn(look, 80, 24)
+    assert lines[-1].startswith("and ") and lines[-1].endswith(" more")
+    middle = lines.index("", 5)
+    assert lines[middle - 1].startswith("and ") and 8 <= middle <= 16
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
+def test_lines_are_shared_out(room: int, above: int, below: int) -> None:
+    given = share(room, above, below)
+    assert sum(given) <= room
+    assert sum(given) == min(room, above + below)
+    assert given[0] <= above and given[1] <= below
 
 
 def test_a_live_snapshot_gives_the_same_frame() -> None:
@@ -81,18 +150,19 @@ def test_a_live_snapshot_gives_the_same_frame() -> None:
 
 
 def test_a_look_at_several_routers_names_who_does_not_answer() -> None:
-    history = {"requests_per_s": [1.0, 7.0], "ttft": {"p50_ms": [30.0, None], "p95_ms": [40.0, 250.0]}}
     routers = [
         {"id": "aaaaaaaaaaaa", "is_this": True, "error": None, "num_requests": 2},
         {"id": "bbbbbbbbbbbb", "is_this": False, "error": "no answer in 2 s", "num_requests": None},
     ]
-    look = look_at({**ANSWER, "routers": routers, "history": history})
-    lines = drawn(look, Rates(requests_per_s=2.0))
-    assert "7.0 requests/s" in lines[0] and "TTFT p50 -  p95 250 ms" in lines[0]
-    assert lines[2] == "routers  aaaaaaaaaaaa 2 live   bbbbbbbbbbbb no answer: no answer in 2 s"
-    assert len(drawn(look, height=12)) <= 12
+    lines = drawn(look_at({**ANSWER, "routers": routers, "history": HISTORY}))
+    assert lines[2] == "routers   aaaaaaaa 2 live   bbbbbbbb no answer: no answer in 2 s"
     alone = drawn(look_at({**ANSWER, "routers": routers[:1]}))
     assert not any(line.startswith("routers") for line in alone)
+
+
+def test_a_worker_that_has_left_is_shown_as_it_was() -> None:
+    gone = request("a" * 32, decode_worker="c" * 32)
+    assert " cccccccc " in drawn(look_at({"requests": [gone], "workers": []}))[-1]
 
 
 def test_a_worker_that_told_of_no_blocks_has_none() -> None:
@@ -110,36 +180,16 @@ def test_a_little_is_seen_in_a_bar() -> None:
     assert bar({"red": 1}, 1000, 10).plain == "█" + "─" * 9
 
 
-def page(metrics: Metrics) -> str:
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    registry = CollectorRegistry()
-    states = dict.fromkeys(State, 0)
-    registry.register(RouterCollector(metrics, lambda: states, dict, dict, Cleanup(HttpUpstream(1.0), tuple), tuple))
-    return generate_latest(registry).decode()
+def test_a_line_over_time() -> None:
+    assert sparkline([1.0, None, 4.0, 8.0], 6) == "  ▂ ▅█"
+    assert sparkline([8.0, 0.0, 0.0], 2) == "▁▁"
+    assert sparkline([], 3) == "   "
 
 
-def test_rates_are_read_from_what_the_router_exports() -> None:
-    metrics = Metrics()
-    before = read(page(metrics), 10.0)
-    metrics.outcomes["done", ""] += 6
-    metrics.outcomes["failed", "x"] += 2
-    for _ in range(40):
-        metrics.itl.observe(0.004)
-    metrics.ttft.observe(0.15)
-    rates = between(before, read(page(metrics), 12.0))
-    assert (rates.requests_per_s, rates.failed_per_s, rates.chunks_per_s) == (4.0, 1.0, 20.0)
-    assert rates.itl_p50_s == pytest.approx(0.0035)
-    assert rates.ttft_p50_s == pytest.approx(0.15)
-
-
-def test_a_router_that_was_started_anew_has_no_rate() -> None:
-    assert between(Reading(1.0, ended=5), Reading(2.0, ended=1)) == Rates()
-
-
-def test_a_quantile_beyond_all_bounds_is_the_last_one() -> None:
-    assert quantile({1.0: 0, float("inf"): 3}, 0.5) == 1.0
-    assert quantile({1.0: 0, float("inf"): 0}, 0.5) is None
+def test_without_a_history_nothing_is_known() -> None:
+    assert rates_of({}) == Rates(series={"ended/s": (), "tokens/s": (), "TTFT p50": ()})
+    old = {"ttft": {"p50_ms": [25.0, *[None] * FRESH_STEPS]}, "requests_per_s": [3.0, None]}
+    assert (rates_of(old).ttft_p50_ms, rates_of(old).ended_per_s) == (None, None)
 
 
 @pytest.fixture
@@ -176,11 +226,19 @@ def test_without_the_stream_the_router_is_asked(live: list[str] | None, router: 
     assert first_look(router) == look_at(ANSWER)
 
 
-def test_once_prints_one_frame(router: ScriptedRouter, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("streams", [True, False])
+def test_once_prints_one_frame(streams: bool, router: ScriptedRouter, capsys: pytest.CaptureFixture[str]) -> None:
+    """With numbers, and with what the other routers say: the first snapshot is made before they have been asked."""
+    if streams:
+        others = [{"id": "a" * 12, "num_requests": 1}, {"id": "b" * 12, "num_requests": None}]
+        first = {**ANSWER, "requests": [], "routers": others, "history": HISTORY}
+        second = {**first, "requests": ANSWER["requests"], "routers": [{"id": "a" * 12, "num_requests": 2}]}
+        router.live = [f"data: {json.dumps(snapshot)}\n\n" for snapshot in (first, second)]
     assert main(["top", "--once"]) == 0
     shown = capsys.readouterr().out
     assert router.url in shown
     assert "held-req" in shown
+    assert ("130.0 tokens/s" in shown) == streams
 
 
 def test_without_a_terminal_it_says_so(router: ScriptedRouter, capsys: pytest.CaptureFixture[str]) -> None:
