@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from protocol.errors import ApiError, InternalError, no_such_model
+from protocol.errors import InternalError, no_such_model
 from protocol.openai import ChatRequest, CompletionRequest
 from protocol.version import version
 from router.admin import admin_router
@@ -22,6 +22,7 @@ from router.front import Front
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.peers.group_metrics import group_families
+from router.readiness import Ready
 
 if TYPE_CHECKING:
     from router.lease_view import LeaseListing
@@ -131,10 +132,11 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     @app.get("/ready", tags=["process"], responses={503: {"model": Health}})
     async def ready(response: Response) -> Health:
-        """200 while at least one model can be served, else 503: for load balancers."""
+        """200 while at least one model can be served, else 503: for load balancers. At first also without a P."""
         state = _health(services)
-        if not _can_serve(services):
-            response.status_code, state.status = 503, "no_workers"
+        state.status = services.readiness.state()
+        if state.status != Ready.OK:
+            response.status_code = 503
         return state
 
     @app.get("/metrics", tags=["process"], response_class=Response, responses=_TEXT)
@@ -152,18 +154,6 @@ def _health(services: Services) -> Health:
         reachable_workers=sum(worker.takes_work for worker in workers),
         requests=len(services.active),
     )
-
-
-def _can_serve(services: Services) -> bool:
-    for model in services.pool.models():
-        try:
-            route = services.pool.route(model)
-        except ApiError:
-            continue
-        sources_ok = route.single or any(worker.takes_work for worker in route.prefill)
-        if sources_ok and any(worker.takes_work for worker in route.decode):
-            return True
-    return False
 
 
 def _document_hot_routes(app: FastAPI) -> None:

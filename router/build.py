@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from protocol.router import new_router_id
@@ -13,6 +14,7 @@ from router.placement import DECODE_POLICIES, PREFILL_POLICIES, DirectRule
 from router.placement.affinity import Affinity
 from router.prefill_aborts import PrefillAborts
 from router.priorities import PriorityClasses
+from router.readiness import Readiness
 from router.retry_budget import RetryBudget
 from router.room_queue import RoomQueue
 from router.services import Services
@@ -48,6 +50,7 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
         ),
         priorities=PriorityClasses(settings.priority_classes),
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
+        readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         signs_of_life=SignsOfLife(upstream),
         prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from router.placement import DirectRule, PickDecode, PickPrefill
     from router.prefill_aborts import PrefillAborts
     from router.priorities import PriorityClasses
+    from router.readiness import Readiness
     from router.retry_budget import RetryBudget
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
@@ -70,6 +71,7 @@ class Services:
     direct: DirectRule
     priorities: PriorityClasses
     retry_budget: RetryBudget
+    readiness: Readiness
     #: The other routers.
     peers: Peers
     #: What routers that died have left on workers.

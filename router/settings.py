@@ -104,6 +104,14 @@ class RouterSettings(ProcessSettings):
             "that is not streamed is computed, what counts is that the worker announces itself or answers /health."
         ),
     )
+    ready_prefill_wait_s: float = Field(
+        120.0,
+        ge=0,
+        description=(
+            "How long /ready waits for a first prefill worker while others could serve, seconds; 0 where there shall "
+            "be none. A worker that does both is one. Once there has been one, /ready does not wait again."
+        ),
+    )
     connect_timeout_s: float = Field(3.0, gt=0, description="Longest wait for a connection to a worker, seconds.")
     drain_timeout_s: float = Field(
         30.0, ge=0, description="On SIGTERM, how long running requests may go on before they are aborted, seconds."

@@ -56,6 +56,8 @@ class WorkerPool:
         self._routes = Routes(self._workers.values)
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
+        #: Called when there are new workers, or one has said what it serves.
+        self.on_came: list[Callable[[], None]] = []
         #: Called with each worker that was added by URL.
         self.on_static: list[Callable[[Worker], None]] = []
         #: Called when a worker's breaker opens.
@@ -97,12 +99,14 @@ class WorkerPool:
 
     def apply(self, statuses: Iterable[WorkerStatus]) -> None:
         """Take over the registry's list: new workers come, missing ones go, loads are noted. Needs a running loop."""
-        seen = set(self._static)
+        seen, came = set(self._static), False
         for status in statuses:
             seen.add(status.record.worker_id)
-            self._note(status)
+            came = self._note(status) or came
         for worker_id in self._workers.keys() - seen:
             self._remove(worker_id)
+        if came:
+            self._tell_who_came()
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(LOAD_TTL_S, self._look_for_old_loads)
         self.room_changed()
@@ -229,12 +233,14 @@ class WorkerPool:
         for listener in self.on_room:
             listener()
 
-    def _note(self, status: WorkerStatus) -> None:
+    def _note(self, status: WorkerStatus) -> bool:
+        """True if it is a new one."""
         record = status.record
         worker = self._workers.get(record.worker_id)
         if worker is not None and worker.engine_id != record.engine_id:
             self._remove(record.worker_id)
             worker = None
+        is_new = worker is None
         if worker is None:
             factor = PREFILL_QUEUE_FACTOR if record.role is Role.PREFILL else 1
             worker = Worker(
@@ -256,6 +262,7 @@ class WorkerPool:
             self._routes.forget()
         if status.load is not worker.load:  # the list repeats what it told before
             worker.report(status.load, self._clock())
+        return is_new
 
     def _know(self, worker: Worker) -> None:
         self._workers[worker.worker_id] = worker
@@ -271,4 +278,9 @@ class WorkerPool:
 
     def _changed(self) -> None:
         self._routes.forget()
+        self._tell_who_came()
         self.room_changed()
+
+    def _tell_who_came(self) -> None:
+        for listener in self.on_came:
+            listener()
