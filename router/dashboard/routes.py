@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from router.dashboard.history import NUM_STEPS
 from router.dashboard.live import Board, LiveStream
@@ -98,8 +99,11 @@ def page_file(name: str) -> bytes:
 
 def _add_file(api: APIRouter, path: str, name: str) -> None:
     content = page_file(name)
+    headers = {**HEADERS, "etag": f'"{sha256(content).hexdigest()[:16]}"'}
     media_type = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
 
     @api.get(path, include_in_schema=False)
-    async def file() -> Response:
-        return Response(content, media_type=media_type, headers=HEADERS)
+    async def file(if_none_match: Annotated[str, Header()] = "") -> Response:
+        if headers["etag"] in if_none_match:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=media_type, headers=headers)

@@ -219,6 +219,16 @@ async def test_the_page_is_closed_to_everything_from_outside(cluster: Cluster) -
         assert urls <= {"http://www.w3.org/2000/svg"}, "a name, not an address"
 
 
+async def test_what_a_browser_has_is_not_sent_again(cluster: Cluster) -> None:
+    for path in FILES:
+        first = await cluster.client.get(path)
+        again = await cluster.client.get(path, headers={"if-none-match": f"W/{first.headers['etag']}"})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["content-security-policy"] == first.headers["content-security-policy"]
+        changed = await cluster.client.get(path, headers={"if-none-match": '"another"'})
+        assert changed.content == first.content
+
+
 async def test_everything_the_page_needs_is_served(cluster: Cluster) -> None:
     page = (await cluster.client.get("/dashboard")).text
     wanted = set(re.findall(r"(?:src|href)=\"([^\"]+)\"", page))
