@@ -45,6 +45,10 @@ class AdminClient:
         """Live requests of all routers, oldest first, as ``GET /admin/requests`` gives them."""
         return self._listing("requests")
 
+    def ended(self, outcome: str | None = None) -> list[dict[str, Any]]:
+        """Those of all routers that ended last, newest first; with ``outcome`` only those that ended so."""
+        return self._listing("ended", "requests/ended" + (f"?outcome={outcome}" if outcome else ""))
+
     def workers(self) -> list[dict[str, Any]]:
         """Known workers, as ``GET /admin/workers`` gives them."""
         return self._listing("workers")
@@ -75,8 +79,8 @@ class AdminClient:
                 if line.startswith(b"data:"):
                     yield _snapshot(line[len(b"data:") :])
 
-    def _listing(self, what: str) -> list[dict[str, Any]]:
-        answer = self._call("GET", f"/admin/{what}")
+    def _listing(self, what: str, path: str = "") -> list[dict[str, Any]]:
+        answer = self._call("GET", f"/admin/{path or what}")
         rows = answer.get(what) if isinstance(answer, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) and row.get("id") for row in rows):
             raise AdminError(f"{self.url} answered something else than a list of {what}; is it a router of Baton?")

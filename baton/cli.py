@@ -30,8 +30,8 @@ PROCESSES = {
 }
 #: Command of an operator, which asks a router: its module, with a function of the command's name, a line of help.
 OPERATOR = {
-    "requests": ("baton.requests_command", "List the live requests of a router."),
-    "workers": ("baton.requests_command", "List the workers that a router knows."),
+    "requests": ("baton.requests_command", "List the live requests of all routers, or those that ended last."),
+    "workers": ("baton.workers_command", "List the workers that a router knows."),
     "top": ("baton.top.command", "Watch a router in the terminal; q ends it."),
     "abort": ("baton.abort_command", "Abort requests by id, all of them, or those that match."),
     "drain": ("baton.drain_command", "Give a worker no new requests."),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from protocol.ids import shorten
 
@@ -19,6 +22,7 @@ NOTHING = "-"
 _PIPE_COLUMNS = 400
 
 REQUEST_COLUMNS = ("ID", "STATE", "AGE", "P", "D", "LEASE LEFT", "TOKENS", "ROUTER", "MODEL", "USER")
+ENDED_COLUMNS = ("ID", "OUTCOME", "ENDED IN", "AGO", "TOOK", "P", "D", "TOKENS", "ROUTER", "MODEL", "USER", "WHY")
 WORKER_COLUMNS = ("ID", "ROLE", "STATE", "REQUESTS", "RUNNING", "WAITING", "READING", "LEASES", "BLOCKS", "MODELS")
 
 
@@ -38,6 +42,29 @@ def request_rows(requests: Sequence[Item]) -> list[list[str]]:
             routers.get(str(request.get("router")), NOTHING),
             text(request.get("model")),
             text(request.get("user")),
+        ]
+        for request in requests
+    ]
+
+
+def ended_rows(requests: Sequence[Item]) -> list[list[str]]:
+    """One row per request that is over, in the order given, under ``ENDED_COLUMNS``."""
+    ids = shorten(str(request["id"]) for request in requests)
+    routers = shorten(str(request["router"]) for request in requests if request.get("router"))
+    places = shorten(str(request[key]) for request in requests for key in _PLACES if request.get(key))
+    return [
+        [
+            ids[str(request["id"])],
+            text(request.get("outcome")),
+            text(request.get("ended_in")),
+            duration(request.get("ended_ms_ago")),
+            duration(request.get("total_ms")),
+            *(places.get(str(request.get(key)), NOTHING) for key in _PLACES),
+            text(request.get("num_tokens")),
+            routers.get(str(request.get("router")), NOTHING),
+            text(request.get("model")),
+            text(request.get("user")),
+            text(": ".join(str(request[key]) for key in ("code", "error") if request.get(key))),
         ]
         for request in requests
     ]
@@ -97,6 +124,11 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for row in rows:
         made.add_row(*map(Text, row))
     return made
+
+
+def print_json(value: Any) -> None:
+    """For programs."""
+    click.echo(json.dumps(value, indent=2))
 
 
 def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -41,6 +41,26 @@ def request(request_id: str, state: State = State.DECODING, **changes: Any) -> d
     return {**given, **changes}
 
 
+def ended(request_id: str, outcome: State = State.FAILED, **changes: Any) -> dict[str, Any]:
+    """One request that is over, as the router shows it."""
+    given: dict[str, Any] = {
+        "id": request_id,
+        "router": request_id[:12],
+        "outcome": outcome,
+        "ended_in": "held",
+        "ended_ms_ago": 1500.0,
+        "total_ms": 2500.0,
+        "code": "no_room",
+        "error": "No worker had room in time.",
+        "model": "demo",
+        "user": "",
+        "prefill_worker": "prefill-worker-1",
+        "decode_worker": None,
+        "num_tokens": 1,
+    }
+    return {**given, **changes}
+
+
 def worker(worker_id: str, role: Role = Role.PREFILL, **changes: Any) -> dict[str, Any]:
     """One worker, as the router shows it."""
     given: dict[str, Any] = {
@@ -75,6 +95,7 @@ class ScriptedRouter:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.ended: list[dict[str, Any]] = []
         #: Routers that did not answer this one.
         self.unreachable: list[str] = []
         self.workers: list[dict[str, Any]] = []
@@ -88,8 +109,11 @@ class ScriptedRouter:
         self.url = ""
 
     def get(self, path: str) -> Any:
+        failed = [row for row in self.ended if row["outcome"] == State.FAILED]
         answers: dict[str, Any] = {
             "/admin/requests": {"requests": self.requests, "unreachable_routers": self.unreachable},
+            "/admin/requests/ended": {"ended": self.ended, "unreachable_routers": self.unreachable},
+            "/admin/requests/ended?outcome=failed": {"ended": failed},
             "/admin/workers": {"workers": self.workers},
         }
         if path not in answers:

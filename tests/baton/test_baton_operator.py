@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi import FastAPI
-from scripted_router import TOKEN, ScriptedRouter, request, serving, worker
+from scripted_router import TOKEN, ScriptedRouter, ended, request, serving, worker
 
 from baton.cli import main
 from baton.tables import REQUEST_COLUMNS, request_rows, worker_rows
@@ -41,7 +41,9 @@ class Anything:
         return self
 
 
-@pytest.mark.parametrize(("view", "row"), [("RequestView", request("id")), ("WorkerView", worker("id"))])
+@pytest.mark.parametrize(
+    ("view", "row"), [("RequestView", request("id")), ("EndedView", ended("id")), ("WorkerView", worker("id"))]
+)
 def test_the_real_router_has_the_fields_that_are_shown(view: str, row: dict[str, Any]) -> None:
     api = FastAPI()
     parts: Any = Anything()
@@ -67,6 +69,21 @@ def test_requests_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
     assert first.split()[:4] == ["aaaa0000", "decoding", "2.5", "s"]
     assert second.split()[:2] == ["aaaa9999", "held"]
     assert second.rstrip().endswith("ann")
+
+
+def test_requests_that_ended_are_a_table_and_say_why(router: ScriptedRouter, capsys: Capture) -> None:
+    done = {"ended_in": None, "code": None, "error": None}
+    router.ended = [ended("bbbb000011112222"), ended("bbbb999911112222", State.DONE, **done)]
+    assert main(["requests", "--ended"]) == 0
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.split()[:7] == ["bbbb0000", "failed", "held", "1.5", "s", "2.5", "s"]
+    assert first.rstrip().endswith("no_room: No worker had room in time.")
+    assert second.split()[:3] == ["bbbb9999", "done", "-"]
+    assert main(["requests", "--ended", "failed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ended": router.ended[:1], "unreachable_routers": []}
+    router.ended.clear()
+    assert main(["requests", "--ended", "failed"]) == 0
+    assert capsys.readouterr().out == "no request is known that failed\n"
 
 
 @pytest.mark.parametrize("what", ["requests", "workers"])
