@@ -1,25 +1,34 @@
 # The verbs. CI calls nothing else. ARGS goes to the program behind a verb: make serve ARGS="--decode 2"
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The first that runs: a shim of a version manager may be there for a Python that is not.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c '' 2> /dev/null && command -v $$python && break; done)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+QUIETLY := "$(PYTHON)" deploy/quietly.py
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c deploy/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-faults test-fuzz test-mutations test-compose serve bench clean
+.PHONY: help install lint format test test-faults test-fuzz test-mutations test-compose test-install serve bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed  ## create .venv with everything pinned (again only when the pins change)
 
-# torch comes first and alone: plain pip takes the build that this machine offers (a CPU build here, CUDA elsewhere).
-$(VENV)/.installed: pyproject.toml deploy/constraints.txt
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-		{ echo "Python 3.11 is needed; say where it is: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c deploy/constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --disable-pip-version-check -c deploy/constraints.txt -e '.[worker,dev]'
+# What serving needs. torch comes first and alone: plain pip takes the build that this machine offers (a CPU build here,
+# CUDA elsewhere).
+$(VENV)/.serving: pyproject.toml deploy/constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+		{ echo "Python 3.11, 3.12 or 3.13 is needed; say where it is: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(QUIETLY) "creating $(VENV)" "$(PYTHON)" -m venv $(VENV)
+	@$(QUIETLY) "installing PyTorch" $(PIP) torch==2.13.0
+	@$(QUIETLY) "installing what serving needs" $(PIP) -e '.[worker]'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.serving
+	@$(QUIETLY) "installing what tests and tools need" $(PIP) -e '.[worker,dev]'
 	@touch $@
 
 lint: install  ## ruff and mypy --strict
@@ -46,7 +55,10 @@ test-fuzz: install  ## bad input, twenty times as much as make test has, other i
 test-compose: install  ## the compose file, one of each kind killed amid streams; needs a Docker engine
 	$(BIN)/python -m deploy.drill $(ARGS)
 
-serve: install  ## Redis, workers and router with the demo model on http://127.0.0.1:8000
+test-install: install  ## the wheel in empty environments; PYTHONS="python3.11 python3.13" for others
+	$(BIN)/python -m deploy.try_install $(ARGS) $(PYTHONS)
+
+serve: $(VENV)/.serving  ## Redis, workers and router with the demo model on http://127.0.0.1:8000
 	@exec $(BIN)/baton up $(ARGS)
 
 bench: install  ## measure the router

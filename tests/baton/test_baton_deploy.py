@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import runpy
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +152,22 @@ def test_every_image_is_pinned_and_nothing_runs_as_root() -> None:
     assert len(last_stages) == 2
     for stage in last_stages:
         assert "USER baton" in stage and "HEALTHCHECK" in stage
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_a_long_command_says_is_shown_when_it_fails(status: int) -> None:
+    command = ["a long thing", "sh", "-c", f"echo out; echo err >&2; exit {status}"]
+    done = subprocess.run(
+        [sys.executable, ROOT / "deploy" / "quietly.py", *command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status
+    assert done.stderr == ("out\nerr\n\n" if status else "")
+    how = "failed" if status else "done"
+    assert re.fullmatch(rf"a long thing \.\.\.\na long thing: {how} in \d+ s\n", done.stdout)
+
+
+@pytest.mark.parametrize(("verb", "extras"), [("serve", {"worker"}), ("install", {"worker", "worker,dev"})])
+def test_serving_installs_no_tools(verb: str, extras: set[str], tmp_path: Path) -> None:
+    command = ["make", "-n", verb, f"VENV={tmp_path / 'venv'}"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"-e '\.\[([a-z,]+)\]'", said)) == extras
