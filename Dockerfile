@@ -31,6 +31,7 @@ COPY workers workers
 COPY baton baton
 COPY demo demo
 RUN $PIP install -c deploy/constraints.txt .
+COPY deploy/healthcheck.py /opt/baton/bin/healthcheck
 
 # Here, and not below: the old builder makes every stage above the one that is asked for.
 FROM base AS router
@@ -40,7 +41,7 @@ WORKDIR /home/baton
 ENV BATON_ROUTER_HOST=0.0.0.0 BATON_ROUTER_PORT=8000 BATON_ROUTER_INTERNAL_PORT=8001
 EXPOSE 8000 8001
 HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=3 \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health', timeout=2)"]
+    CMD ["python", "/opt/baton/bin/healthcheck", "8000"]
 ENTRYPOINT ["baton"]
 CMD ["router"]
 
@@ -67,6 +68,6 @@ ENV BATON_WORKER_HOST=0.0.0.0 BATON_WORKER_PORT=8100 BATON_WORKER_INTERNAL_PORT=
     BATON_WORKER_MODEL=/opt/baton/models/baton-demo
 EXPOSE 8100 8101
 HEALTHCHECK --interval=5s --timeout=3s --start-period=600s --retries=3 \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8100/health', timeout=2)"]
+    CMD ["python", "/opt/baton/bin/healthcheck", "8100"]
 ENTRYPOINT ["baton"]
 CMD ["worker"]

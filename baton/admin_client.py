@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from net.tls import why
 from protocol.ids import IdError, resolve
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class AdminClient:
         self.unreachable_routers: list[str] = []
         self._place = urlsplit(self.url)
         self._timeout_s = settings.timeout_s
+        self._ca_file = settings.ca_file
         token = settings.admin_token
         self._headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
 
@@ -109,13 +112,28 @@ class AdminClient:
                 raise _refusal(self.url, path, response)
             yield response
         except (OSError, http.client.HTTPException) as error:
-            raise AdminError(f"cannot ask the router at {self.url}: {_reason(error)}") from None
+            raise AdminError(f"cannot ask the router at {self.url}: {_reason(error)}{self._hint(error)}") from None
         finally:
             connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._place.scheme == "https" else http.client.HTTPConnection
-        return kind(self._place.hostname or "", self._place.port, timeout=self._timeout_s)
+        host, port = self._place.hostname or "", self._place.port
+        if self._place.scheme != "https":
+            return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+        return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=self._context())
+
+    def _context(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            raise AdminError(f"ca_file: {self._ca_file} cannot be used: {error.strerror}") from None
+
+    def _hint(self, error: OSError | http.client.HTTPException) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return "; --ca-file names the CA that has certified it"
+        if isinstance(error, http.client.RemoteDisconnected) and self._place.scheme == "http":
+            return "; if it speaks TLS, its URL begins with https://"
+        return ""
 
 
 class _RefusedError(AdminError):
@@ -170,6 +188,8 @@ def _ids(answer: Any) -> list[str]:
 def _reason(error: OSError | http.client.HTTPException) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
+    if isinstance(error, ssl.SSLError):
+        return why(error)
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return f"no HTTP answer ({type(error).__name__})"

@@ -25,7 +25,7 @@ from baton.kept_redis import keep_redis
 from baton.machine import this_machine
 from baton.output import say
 from baton.plan import DECODE_STAGE, PREFILL_STAGE, Model, Plan, child_environ, choose_model, make_plan, with_known_port
-from baton.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
+from baton.preflight import PreflightError, check_model, check_port, check_redis, check_tls, check_worker_packages
 from baton.scaling import Scaler
 from baton.sections import settings_model
 from baton.settings import UpSettings
@@ -89,6 +89,7 @@ def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, 
     router = load(RouterSettings, {"host": settings.host, "port": settings.port}, environ, document)
     start = _Start(settings, environ, document, command, model, token, router)
     start.plan(settings.redis_url or "unix:///to-be-started")
+    check_tls(router)
     check_worker_packages()
     if not check_model(model.place):
         environ.update(look_up(model.place, start.revision, environ))

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import redis
 
+from net.tls import TlsError
+from router.settings import RouterSettings
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 #: What the extra ``worker`` of the package brings; each is imported under the name by which it is installed.
 WORKER_PACKAGES = ("accelerate", "nixl", "numpy", "safetensors", "tokenizers", "torch", "transformers")
@@ -57,6 +60,16 @@ def check_model(model: str) -> bool:
     if not _HUB_ID.fullmatch(model) or model.startswith((".", "~", "/")):
         raise PreflightError(f"there is no model at {model}")
     return False
+
+
+def check_tls(settings: RouterSettings) -> None:
+    """Raises PreflightError when a certificate or a key cannot be used. Workers have the files of the router."""
+    from router.tls import load_tls
+
+    try:
+        load_tls(settings)
+    except TlsError as error:
+        raise PreflightError(str(error)) from None
 
 
 def check_redis(url: str) -> None:

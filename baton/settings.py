@@ -82,6 +82,11 @@ class AdminSettings(Settings):
 
     url: str = Field("http://127.0.0.1:8000", description="Base URL of the router to ask: http(s)://host:port.")
     admin_token: SecretStr | None = Field(None, description="The router's admin token, where it asks for one.")
+    ca_file: Path | None = Field(
+        None,
+        description="CA (PEM) that has certified the router, where its URL is https:// and this machine does not "
+        "trust it anyway.",
+    )
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for an answer of the router, seconds.")
 
     @field_validator("url")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from net.tls import own_certificate_context
 from router.settings import RouterSettings
 
 #: The router hears of workers through the registry, a moment after they say that they are ready. It has no way to tell
@@ -87,7 +88,7 @@ def _count(number: int, what: str) -> str:
 def _ask_model(url: str, settings: RouterSettings) -> str:
     address = urlsplit(url)
     headers = {"Authorization": f"Bearer {settings.api_keys[0].get_secret_value()}"} if settings.api_keys else {}
-    connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=REQUEST_TIMEOUT_S)
+    connection = _connection(address.hostname or "127.0.0.1", address.port, settings.tls_certificate_file)
     try:
         connection.request("GET", "/v1/models", headers=headers)
         response = connection.getresponse()
@@ -97,3 +98,10 @@ def _ask_model(url: str, settings: RouterSettings) -> str:
         return ""  # not yet: the caller asks again
     finally:
         connection.close()
+
+
+def _connection(host: str, port: int | None, certificate: Path | None) -> http.client.HTTPConnection:
+    if certificate is None:
+        return http.client.HTTPConnection(host, port, timeout=REQUEST_TIMEOUT_S)
+    context = own_certificate_context(certificate)
+    return http.client.HTTPSConnection(host, port, timeout=REQUEST_TIMEOUT_S, context=context)

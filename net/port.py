@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from net.connection import Connection, HeadLimits
 from net.sockets import BACKLOG
+from net.tls import HANDSHAKE_S
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Generator
 
     from starlette.types import ASGIApp
@@ -26,6 +28,8 @@ class PortConfig:
     #: Seconds that a connection may wait for its next request.
     keep_alive_s: float
     head: HeadLimits = field(default_factory=HeadLimits)
+    #: None: without TLS.
+    tls: ssl.SSLContext | None = None
 
 
 class PortServer(uvicorn.Server):
@@ -69,9 +73,13 @@ class PortServer(uvicorn.Server):
         """Accept connections on ``sockets``."""
         loop = asyncio.get_running_loop()
         for sock in sockets or ():
-            self.servers.append(await loop.create_server(self._connection, sock=sock, backlog=BACKLOG))
+            self.servers.append(await loop.create_server(self._connection, sock=sock, backlog=BACKLOG, **self._tls()))
         self.started = True
         self.up.set()
+
+    def _tls(self) -> dict[str, Any]:
+        tls = self._port_config.tls
+        return {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S}
 
     def _connection(self) -> Connection:
         return Connection(self.config, self.server_state, self._port_config.head)

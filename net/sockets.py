@@ -66,9 +66,9 @@ def port_of(bound: socket.socket) -> int:
     return port
 
 
-def base_url(host: str, port: int) -> str:
+def base_url(host: str, port: int, *, tls: bool = False) -> str:
     """For clients; IPv6 addresses get their brackets."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _tcp_socket(host: str, port: int) -> tuple[socket.socket, tuple[object, ...]]:

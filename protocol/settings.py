@@ -21,6 +21,7 @@ A process is started by ``<package>.main.run(settings) -> int`` (the exit code),
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -38,6 +39,10 @@ SHARED = frozenset(
         "admin_token",
         "api_keys",
         "allowed_hosts",
+        "internal_tls_certificate_file",
+        "internal_tls_key_file",
+        "internal_ca_file",
+        "internal_tls_name",
         "lease_duration_ms",
         "redis_grace_ms",
         "max_body_bytes",
@@ -122,6 +127,20 @@ class ProcessSettings(Settings):
         description="Names (or addresses) that requests may ask under where no token guards a path, beside those of "
         "this machine: what a proxy in front is called. They are what the Host header says; *: any.",
     )
+    internal_tls_certificate_file: Path | None = Field(
+        None,
+        description="Certificate (PEM, with its chain) of this process for TLS between routers and workers; with it "
+        "nothing between them goes without TLS. It needs the key and the CA, too.",
+    )
+    internal_tls_key_file: Path | None = Field(None, description="Private key of that certificate (PEM).")
+    internal_ca_file: Path | None = Field(
+        None, description="CA (PEM) that has certified all routers and workers: each refuses whom it has not."
+    )
+    internal_tls_name: str | None = Field(
+        None,
+        description="Name that the certificates of all routers and workers have, for machines without names of their "
+        "own. Default: a certificate must have the host that its owner is reached at.",
+    )
     lease_duration_ms: int = Field(
         6000, ge=100, le=3_600_000, description="Milliseconds that a grant or a renewal holds P's blocks."
     )
@@ -146,6 +165,21 @@ class ProcessSettings(Settings):
         description="File descriptor for the status lines of protocol/status.py, given by a parent process.",
     )
 
+    @field_validator("internal_tls_certificate_file", "internal_tls_key_file", "internal_ca_file")
+    @classmethod
+    def _whole_paths(cls, path: Path | None) -> Path | None:
+        """So that they mean the same wherever a process of ours is started."""
+        return whole_path(path)
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        files = (self.internal_tls_certificate_file, self.internal_tls_key_file, self.internal_ca_file)
+        if any(files) and not all(files):
+            raise ValueError("internal_tls_certificate_file, internal_tls_key_file and internal_ca_file go together")
+        if self.internal_tls_name is not None and not any(files):
+            raise ValueError("internal_tls_name needs internal_tls_certificate_file")
+        return self
+
     @field_validator("allowed_hosts")
     @classmethod
     def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -157,9 +191,22 @@ class ProcessSettings(Settings):
         return BodyLimits(self.max_messages, self.max_json_values)
 
     @property
+    def speaks_internal_tls(self) -> bool:
+        """Between routers and workers."""
+        return self.internal_tls_certificate_file is not None
+
+    @property
     def redis_login(self) -> str:
         """``redis_url`` with the password in it, for Redis clients only; empty without Redis."""
         return redis_login(self.redis_url, self.redis_password)
+
+
+def whole_path(path: Path | None) -> Path | None:
+    """Of a file. Raises ValueError."""
+    try:
+        return None if path is None else path.expanduser().absolute()
+    except RuntimeError:
+        raise ValueError("there is no such user's home") from None
 
 
 def redis_login(url: str, password: SecretStr | None) -> str:

@@ -22,17 +22,20 @@ from router.signs_of_life import SignsOfLife
 from router.workers import WorkerPool
 
 if TYPE_CHECKING:
+    from net.tls import InternalTls
     from router.peers.port import Peers
     from router.services import Leases
     from router.settings import RouterSettings
 
 
-def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None = None) -> Services:
+def build_services(
+    settings: RouterSettings, leases: Leases, peers: Peers | None = None, tls: InternalTls | None = None
+) -> Services:
     """The parts of a router that requests share. Needs a running loop. Without ``peers`` it knows no other router."""
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
-    upstream = HttpUpstream(settings.connect_timeout_s)
+    upstream = HttpUpstream(settings.connect_timeout_s, tls)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     services = Services(
         settings=settings,
@@ -61,6 +64,8 @@ def build_services(settings: RouterSettings, leases: Leases, peers: Peers | None
     services.peers.on_dead.append(services.cleanup.start)
     names = services.priorities.names
     services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
+    if not settings.trust_static_workers:
+        pool.on_static.append(lambda worker: upstream.foreign.add(worker.url))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)
     return services

@@ -9,6 +9,8 @@ not known, and it must never be the next request's.
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any, cast
@@ -16,11 +18,16 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from net.tls import why
 from router.http_answer import HttpAnswer
 from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+
+    from net.tls import InternalTls
+
+log = logging.getLogger("baton.router")
 
 #: Kept connections older than this are not used again: uvicorn's own limit, which it closes at, is 5 s.
 MAX_IDLE_S = 4.0
@@ -184,10 +191,12 @@ class _Origin:
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
-        secure = parts.scheme == "https"
+        self.base_url = base_url
+        self.speaks_tls = secure = parts.scheme == "https"
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if secure else 80)
-        self.ssl = ssl.create_default_context() if secure else None
+        #: Why it could not be reached the last time, where that was TLS; it is logged when it changes.
+        self.complaint = ""
         self.prefix = parts.path.rstrip("/")
         self.host_header = parts.netloc.rpartition("@")[2]
         self.idle: list[_Connection] = []
@@ -211,8 +220,12 @@ class _Origin:
 class HttpUpstream:
     """``Upstream`` with a pool of connections per worker. Use it from one event loop."""
 
-    def __init__(self, connect_timeout_s: float) -> None:
+    def __init__(self, connect_timeout_s: float, tls: InternalTls | None = None) -> None:
+        """``tls``: of Baton's own processes, which are then never called without it."""
         self._connect_timeout_s = connect_timeout_s
+        self._tls = tls
+        #: Base URLs that may be anybody's: what certifies them is what this machine trusts.
+        self.foreign: set[str] = set()
         self._origins: dict[str, _Origin] = {}
         self._connections: set[_Connection] = set()
 
@@ -260,21 +273,47 @@ class HttpUpstream:
 
     async def _connect(self, origin: _Origin) -> _Connection:
         loop = asyncio.get_running_loop()
+        options = self._tls_options(origin)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(origin.idle, self._connections), origin.host, origin.port, ssl=origin.ssl
+                    lambda: _Connection(origin.idle, self._connections), origin.host, origin.port, **options
                 )
         except TimeoutError:
             raise ConnectError("no connection to the worker in time") from None
+        except ssl.SSLError as error:
+            raise self._refused(origin, why(error)) from None
         except (OSError, ValueError):  # ValueError: a name that DNS cannot have
             raise ConnectError("the worker does not accept connections") from None
+        origin.complaint = ""
         return connection
+
+    def _tls_options(self, origin: _Origin) -> dict[str, Any]:
+        """For ``create_connection``. Raises ConnectError where nothing may go without TLS."""
+        if not origin.speaks_tls:
+            if self._tls is not None:
+                raise self._refused(origin, "it does not speak TLS, which is set up here")
+            return {}
+        if self._tls is None or origin.base_url in self.foreign:
+            return {"ssl": _machines_context()}
+        return {"ssl": self._tls.client(), "server_hostname": self._tls.name_of(origin.host)}
+
+    def _refused(self, origin: _Origin, complaint: str) -> ConnectError:
+        if origin.complaint != complaint:
+            origin.complaint = complaint
+            log.warning("no connection to %s: %s", origin.base_url, complaint)
+        return ConnectError("the worker cannot be reached over TLS")
 
     async def close(self) -> None:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)  # lets the transports call connection_lost
+
+
+@functools.cache
+def _machines_context() -> ssl.SSLContext:
+    """Trusts whom this machine trusts."""
+    return ssl.create_default_context()
 
 
 async def _wait(

@@ -14,7 +14,8 @@ import uvloop
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
-from net.sockets import listen
+from net.sockets import base_url, listen, port_of
+from net.tls import TlsError
 from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Progress, Ready, encode
@@ -39,6 +40,7 @@ from router.peers.group_metrics import metrics_state_routes
 from router.peers.membership import Membership
 from router.proven_workers import ProvenWorkers
 from router.server import RouterServer
+from router.tls import OnlyTls, RouterTls, load_tls
 
 if TYPE_CHECKING:
     import socket
@@ -64,6 +66,10 @@ def run(settings: RouterSettings) -> int:
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
     try:
+        tls = load_tls(settings)
+    except TlsError as error:
+        return _fail(settings, str(error))
+    try:
         sock = listen(settings.host, settings.port, shared=bool(settings.group))
     except OSError as error:
         return _fail(settings, str(error.strerror))
@@ -79,12 +85,16 @@ def run(settings: RouterSettings) -> int:
             return _fail(settings, "redis_url is not understood by the Redis client")
         except OSError as error:
             return _fail(settings, f"internal port: {error.strerror}")
-        uvloop.run(serve(settings, sock, stores, internal))
+        uvloop.run(serve(settings, sock, stores, internal, tls))
     return 0
 
 
 async def serve(
-    settings: RouterSettings, sock: socket.socket, stores: Stores, internal: socket.socket | None = None
+    settings: RouterSettings,
+    sock: socket.socket,
+    stores: Stores,
+    internal: socket.socket | None = None,
+    tls: RouterTls = RouterTls(),  # noqa: B008 (frozen)
 ) -> None:
     """Serve on bound sockets until told to stop; then close everything in the order that nothing is needed after.
 
@@ -94,18 +104,19 @@ async def serve(
     leases = LeaseClient(stores.leases, settings)
     membership = None
     if stores.routers is not None and internal is not None:
-        membership = Membership(settings, stores.routers, sock, internal)
-    services = build_services(settings, leases, None if membership is None else membership.peers)
+        membership = Membership(settings, stores.routers, sock, internal, tls.internal)
+    services = build_services(settings, leases, None if membership is None else membership.peers, tls.internal)
     services.metrics.ignored_announcements = stores.ignored
     token = settings.internal_token
     hello = None if token is None else WorkerHello(services.upstream, hello_key(token.get_secret_value()))
     workers = ProvenWorkers(services.pool, hello, services.metrics.worker_proofs)
     probes = HealthProbes(services.upstream, services.pool, hello)
     services.pool.add_static(settings.prefill, settings.decode)
-    watch = asyncio.get_running_loop().create_task(discover(stores.registry, workers))
+    follower = workers if tls.internal is None else OnlyTls(workers)
+    watch = asyncio.get_running_loop().create_task(discover(stores.registry, follower))
     recorder = Recorder(services)
     front = create_app(services, LeaseListing(stores.leases), recorder)
-    url = _url(settings.host, sock)
+    url = _url(settings, sock)
 
     def on_ready() -> None:
         logger.info("serving on %s", url)
@@ -113,7 +124,7 @@ async def serve(
         tell(settings, Ready(url=url, internal_url=internal_url))
 
     learning: asyncio.Task[None] | None = None
-    server = RouterServer(front, services, on_ready=on_ready)
+    server = RouterServer(front, services, on_ready=on_ready, tls=tls.public)
     try:
         if membership is not None:
             shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
@@ -191,9 +202,7 @@ def _fail(settings: RouterSettings, error: str) -> int:
     return 1
 
 
-def _url(host: str, sock: socket.socket) -> str:
-    port = sock.getsockname()[1]
-    shown = (
-        "127.0.0.1" if host in {"", "0.0.0.0"} else "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
-    )
-    return f"http://{shown}:{port}"
+def _url(settings: RouterSettings, sock: socket.socket) -> str:
+    """For somebody on this machine."""
+    shown = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    return base_url(shown, port_of(sock), tls=settings.speaks_tls)

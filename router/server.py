@@ -18,6 +18,7 @@ from protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Generator
 
     from router.front import Front
@@ -37,9 +38,15 @@ def _tune_collector() -> None:
 class RouterServer(PortServer):
     """Serves one ``Front``; ``on_ready`` is called once it accepts connections."""
 
-    def __init__(self, front: Front, services: Services, on_ready: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        front: Front,
+        services: Services,
+        on_ready: Callable[[], None] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         settings = services.settings
-        config = PortConfig(keep_alive_s=settings.keep_alive_s)
+        config = PortConfig(keep_alive_s=settings.keep_alive_s, tls=tls)
         super().__init__(front, config, settings.drain_timeout_s + _CLOSE_S + 1)
         self._front = front
         self._services = services

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from protocol.addresses import page_origin, worker_url
-from protocol.settings import LOOPBACK, ProcessSettings
+from protocol.settings import LOOPBACK, ProcessSettings, whole_path
 from router.events import MAX_EVENT_BYTES
 from router.priorities import PriorityClasses
 
@@ -30,6 +31,10 @@ class RouterSettings(ProcessSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the HTTP API; 0 lets the system choose.")
+    tls_certificate_file: Path | None = Field(
+        None, description="Certificate (PEM, with its chain) of this port; then it speaks TLS only. It needs its key."
+    )
+    tls_key_file: Path | None = Field(None, description="Private key of that certificate (PEM).")
     internal_host: str | None = Field(
         None,
         description="Address of the port for other routers. Default: the same as host where there is an internal "
@@ -238,6 +243,11 @@ class RouterSettings(ProcessSettings):
     def _urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(worker_url(url) for url in urls)
 
+    @field_validator("tls_certificate_file", "tls_key_file")
+    @classmethod
+    def _whole_tls_paths(cls, path: Path | None) -> Path | None:
+        return whole_path(path)
+
     @field_validator("cors_origins")
     @classmethod
     def _origins(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -249,6 +259,10 @@ class RouterSettings(ProcessSettings):
             raise ValueError(
                 f"host {self.host} is not a loopback address: set api_keys, or allow_anonymous to serve everybody"
             )
+        if (self.tls_certificate_file is None) is not (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file go together")
+        if self.speaks_internal_tls and any(map(_is_plain, (*self.prefill, *self.decode))):
+            raise ValueError("prefill and decode need https:// URLs where there is an internal_tls_certificate_file")
         if "*" in self.cors_origins and not self.api_keys:
             raise ValueError("cors_origins * needs api_keys: else every page that somebody here looks at may use /v1")
         if not self.redis_url and not (self.prefill and self.decode):
@@ -264,6 +278,11 @@ class RouterSettings(ProcessSettings):
         if self.min_uncached_tokens and self.pick_decode != "affinity":
             raise ValueError("min_uncached_tokens needs pick_decode=affinity, which knows what decode workers have")
         return self
+
+    @property
+    def speaks_tls(self) -> bool:
+        """With clients."""
+        return self.tls_certificate_file is not None
 
     @property
     def bound_internal_host(self) -> str:
@@ -282,3 +301,7 @@ class RouterSettings(ProcessSettings):
     def serves_admin(self) -> bool:
         """``/admin`` is reachable: guarded by a token, or by nobody else being able to connect."""
         return self.admin_token is not None or self.host in LOOPBACK
+
+
+def _is_plain(url: str) -> bool:
+    return not url.startswith("https://")

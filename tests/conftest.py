@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from certificates import Authority
 from hypothesis import HealthCheck, settings
 
 from baton.embedded_redis import EmbeddedRedis
@@ -48,6 +49,18 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A CA of ours."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="session")
+def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Somebody else's."""
+    return Authority(tmp_path_factory.mktemp("other-ca"))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from net.sockets import bind
+from net.tls import TlsError
 from protocol import failpoints
 from protocol.log import set_up_logging
 from protocol.status import Failed, Ready
@@ -64,7 +65,11 @@ async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.s
         stores = connect(settings)
     except ValueError:  # an option in the URL; the message may repeat it
         return "redis_url is not understood by the Redis client"
-    worker = Worker(settings, sockets, stores, pipe.tell)
+    try:
+        worker = Worker(settings, sockets, stores, pipe.tell)
+    except TlsError as error:
+        await stores.close()
+        return str(error)
     try:
         if not await _start(worker, signals):
             return None

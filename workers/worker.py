@@ -24,6 +24,7 @@ import msgspec
 from leases.ids import new_id
 from net.port import HttpPort, PortConfig
 from net.sockets import base_url, port_of
+from net.tls import internal_tls
 from protocol.status import Progress as ProgressStatus
 from protocol.steps import Progress
 from protocol.worker import WorkerLoad, WorkerRecord
@@ -77,10 +78,12 @@ class Worker:
         stores: Stores,
         tell: Callable[[ProgressStatus], None],
     ) -> None:
+        """Raises TlsError."""
         self._settings = settings
         self._bound, self._internal_bound = sockets
         self._stores = stores
         self._tell = tell
+        self._tls = internal_tls(settings)
         self._engine_id = new_id()
         self._leaving = False
         self._parts = AsyncExitStack()
@@ -104,13 +107,15 @@ class Worker:
     @property
     def url(self) -> str:
         """Base URL of the public port, as others reach it."""
-        return base_url(self._settings.advertised(self._settings.host), port_of(self._bound))
+        settings = self._settings
+        return base_url(settings.advertised(settings.host), port_of(self._bound), tls=settings.speaks_internal_tls)
 
     @property
     def internal_url(self) -> str:
         """Base URL of the internal port."""
-        host = self._settings.advertised(self._settings.bound_internal_host)
-        return base_url(host, port_of(self._internal_bound))
+        settings = self._settings
+        host = settings.advertised(settings.bound_internal_host)
+        return base_url(host, port_of(self._internal_bound), tls=settings.speaks_internal_tls)
 
     async def start(self) -> None:
         """Serve. Raises RankStartError, TokenizerError; ``stop`` then cleans up."""
@@ -191,6 +196,7 @@ class Worker:
             local=ranks.metadata,
             token=None if token is None else token.get_secret_value(),
             compatibility_hash=ready.compatibility.hash,
+            tls=self._tls,
             options=HandshakeOptions(
                 timeout_s=settings.handshake_timeout_s, concurrency=settings.handshake_concurrency
             ),
@@ -258,11 +264,18 @@ class Worker:
             peers=self._pool.states,
             routers=[self._handshakes(readies), *self._hello(record)],
         )
-        config = PortConfig(keep_alive_s=KEEP_ALIVE_S)
         return (
-            HttpPort(with_door(public, settings, settings.host), self._bound, config),
-            HttpPort(with_door(internal, settings, settings.bound_internal_host), self._internal_bound, config),
+            HttpPort(with_door(public, settings, settings.host), self._bound, self._port_config(internal=False)),
+            HttpPort(
+                with_door(internal, settings, settings.bound_internal_host),
+                self._internal_bound,
+                self._port_config(internal=True),
+            ),
         )
+
+    def _port_config(self, *, internal: bool) -> PortConfig:
+        tls = None if self._tls is None else self._tls.server(internal=internal)
+        return PortConfig(keep_alive_s=KEEP_ALIVE_S, tls=tls)
 
     def _tell_load(self) -> WorkerLoad:
         """How busy the engine is, and how it stands with others."""

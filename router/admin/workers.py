@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from protocol.errors import ConflictError
+from protocol.errors import BadRequestError, ConflictError
 from router.admin.ids import one_worker
 from router.admin.others import OfAll
 from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, has_url, tell_others
@@ -77,6 +77,12 @@ def worker_routes(services: Services) -> APIRouter:
     @api.post("/workers", status_code=201)
     async def add(new: NewWorker) -> ChangedWorker:
         """Add a worker by URL to all routers. They ask for its models; until it has answered, any model is tried."""
+        if services.settings.speaks_internal_tls and not new.url.startswith("https://"):
+            raise BadRequestError(
+                "TLS is set up between routers and workers: the URL has to begin with https://.",
+                code="invalid_value",
+                param="url",
+            )
         if has_url(pool, new.url):
             raise ConflictError("There is a worker with that URL already.", code="worker_exists", param="url")
         view = view_worker(add_worker(pool, new))

@@ -24,6 +24,7 @@ from router.peers.link import ALIVE_PATH
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -115,9 +116,9 @@ class InternalFront:
 class InternalPort(HttpPort):
     """Serves the internal port on one socket. ``start`` returns once it answers."""
 
-    def __init__(self, front: InternalFront, sock: socket.socket) -> None:
+    def __init__(self, front: InternalFront, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         # Whoever sees its link end and asks again must be refused: links end once nobody can connect.
-        super().__init__(front, sock, PortConfig(keep_alive_s=_KEEP_ALIVE_S), on_refusing=front.close)
+        super().__init__(front, sock, PortConfig(keep_alive_s=_KEEP_ALIVE_S, tls=tls), on_refusing=front.close)
 
 
 async def _until_gone(receive: Receive) -> None:

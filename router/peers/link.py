@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING
+import ssl
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from net.tls import why
 from protocol.hello import HELLO_PATH, NUM_PROOF_CHARS, is_proof, new_nonce, router_proof
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from net.tls import InternalTls
     from protocol.router import RouterRecord
 
 #: The id of the router that is meant follows.
@@ -52,7 +55,11 @@ class Link:
 
 
 async def open_link(
-    record: RouterRecord, headers: Sequence[tuple[str, str]], timeout_s: float, key: bytes | None = None
+    record: RouterRecord,
+    headers: Sequence[tuple[str, str]],
+    timeout_s: float,
+    key: bytes | None = None,
+    tls: InternalTls | None = None,
 ) -> Link:
     """A link to that router, once it has answered. Raises LinkRefused and NoLink.
 
@@ -60,11 +67,12 @@ async def open_link(
     before ``headers`` show it.
     """
     place = urlsplit(record.internal_url)
+    options = _tls_options(place.scheme, place.hostname or "", tls)
     path = ALIVE_PATH + record.router_id
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            reader, writer = await asyncio.open_connection(place.hostname, place.port, **options)
             _probe(writer.get_extra_info("socket"))
             if key is not None:
                 await _prove(record, key, reader, writer)
@@ -79,6 +87,8 @@ async def open_link(
             writer.close()
         if isinstance(error, ConnectionRefusedError):
             raise LinkRefused from None
+        if isinstance(error, ssl.SSLError):
+            raise NoLink(why(error)) from None
         if isinstance(error, TimeoutError | OSError | asyncio.IncompleteReadError | asyncio.LimitOverrunError):
             raise NoLink(type(error).__name__) from None
         raise
@@ -92,6 +102,13 @@ async def _prove(record: RouterRecord, key: bytes, reader: asyncio.StreamReader,
     await reader.readuntil(b"\r\n\r\n")
     if not is_proof(await reader.readexactly(NUM_PROOF_CHARS), router_proof(key, record, nonce)):
         raise NoLink("it did not prove that it knows the internal token")
+
+
+def _tls_options(scheme: str, host: str, tls: InternalTls | None) -> dict[str, Any]:
+    """For ``open_connection``. Raises NoLink where one of the two speaks TLS and the other does not."""
+    if (scheme == "https") is not (tls is not None):
+        raise NoLink("it speaks TLS, which is not set up here" if tls is None else "it does not speak TLS")
+    return {} if tls is None else {"ssl": tls.client(), "server_hostname": tls.name_of(host)}
 
 
 def _probe(sock: socket.socket) -> None:

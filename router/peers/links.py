@@ -16,6 +16,7 @@ from router.peers.verdict import Peer, PeerEvent, PeerState
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
+    from net.tls import InternalTls
     from protocol.router import RouterRecord
     from router.peers.calls import PeerCalls
 
@@ -56,6 +57,7 @@ class LinkedPeers:
         calls: PeerCalls,
         headers: Sequence[tuple[str, str]],
         key: bytes | None = None,
+        tls: InternalTls | None = None,
     ) -> None:
         """``record`` is this router's own; ``headers`` open an internal port, and are shown to those only who prove by
         ``key`` that they know what is in them.
@@ -68,6 +70,7 @@ class LinkedPeers:
         self._calls = calls
         self._headers = headers
         self._key = key
+        self._tls = tls
         self._kept: dict[str, _Kept] = {}
 
     def __repr__(self) -> str:
@@ -175,7 +178,7 @@ class LinkedPeers:
         while link is None:
             await asyncio.sleep(MAX_RETRY_S)
             with contextlib.suppress(LinkRefused, NoLink):
-                link = await open_link(record, self._headers, LINK_TIMEOUT_S, self._key)
+                link = await open_link(record, self._headers, LINK_TIMEOUT_S, self._key, self._tls)
         link.close()
         log.warning("router %s answers although nobody listened there: it counts as a new one", record.router_id)
         self._forget(kept)
@@ -185,7 +188,7 @@ class LinkedPeers:
         """Open a link and hold it until it ends or should be looked at; False: none could be had."""
         peer = kept.peer
         try:
-            link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S, self._key)
+            link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S, self._key, self._tls)
         except LinkRefused:
             kept.failed("it does not accept connections")
             self._note(peer, PeerEvent.REFUSED)

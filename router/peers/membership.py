@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from net.tls import InternalTls
     from protocol.router import RouterRecord
     from registry.announcer import Announcer
     from registry.store import Registry
@@ -35,24 +36,26 @@ class Membership:
         registry: Registry[RouterRecord],
         public: socket.socket,
         internal: socket.socket,
+        tls: InternalTls | None = None,
     ) -> None:
         """Of a router that serves on these bound sockets."""
         token = settings.internal_token
         headers = () if token is None else (("authorization", f"Bearer {token.get_secret_value()}"),)
         self._settings = settings
         self._registry = registry
-        self._upstream = HttpUpstream(CALL_TIMEOUT_S)
+        self._upstream = HttpUpstream(CALL_TIMEOUT_S, tls)
         self._internal = internal
+        self._tls = None if tls is None else tls.server(internal=True)
         record = record_of(new_router_id(), settings, public, internal)
         key = None if token is None else hello_key(token.get_secret_value())
-        self.peers = LinkedPeers(record, PeerCalls(self._upstream, headers), headers, key)
+        self.peers = LinkedPeers(record, PeerCalls(self._upstream, headers), headers, key, tls)
         self._port: InternalPort | None = None
         self._presence: Announcer[RouterRecord] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, app: ASGIApp) -> None:
         """Serve ``app`` on the internal port, then tell the others, then look who they are."""
-        self._port = InternalPort(InternalFront(self._settings, self.peers.record, app), self._internal)
+        self._port = InternalPort(InternalFront(self._settings, self.peers.record, app), self._internal, self._tls)
         await self._port.start()
         self._presence = presence(self._registry, self.peers.record)
         await self._presence.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from net.sockets import base_url, port_of
 from protocol.router import RouterRecord
 from registry.announcer import Announcer
 
@@ -23,8 +24,10 @@ def record_of(router_id: str, settings: RouterSettings, public: socket.socket, i
     """What the others are to know of this router, by its bound sockets."""
     return RouterRecord(
         router_id=router_id,
-        url=_base_url(settings.advertised(settings.host), public),
-        internal_url=_base_url(settings.advertised(settings.bound_internal_host), internal),
+        url=base_url(settings.advertised(settings.host), port_of(public), tls=settings.speaks_tls),
+        internal_url=base_url(
+            settings.advertised(settings.bound_internal_host), port_of(internal), tls=settings.speaks_internal_tls
+        ),
         group=settings.group,
         started_s=int(time.time()),
     )
@@ -33,8 +36,3 @@ def record_of(router_id: str, settings: RouterSettings, public: socket.socket, i
 def presence(registry: Registry[RouterRecord], record: RouterRecord) -> Announcer[RouterRecord]:
     """``start`` it once the internal port answers; ``stop`` withdraws the record."""
     return Announcer(registry, record.router_id, lambda: record, interval_ms=INTERVAL_MS, ttl_ms=TTL_MS, who="router")
-
-
-def _base_url(host: str, sock: socket.socket) -> str:
-    port = sock.getsockname()[1]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

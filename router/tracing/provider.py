@@ -87,7 +87,7 @@ def _about(x: Exchange) -> dict[str, AttributeValue]:
         "http.request.method": "POST",
         "http.route": x.ask.path,
         "url.path": x.ask.path,
-        "url.scheme": "http",
+        "url.scheme": "https" if x.services.settings.speaks_tls else "http",
         "gen_ai.operation.name": "chat" if x.ask.chat else "text_completion",
         "gen_ai.provider.name": "baton",
         "gen_ai.request.model": x.ask.model,

@@ -10,7 +10,8 @@ import httpx
 from router_stubs import StubWorker
 
 from leases.memory_store import MemoryLeaseStore
-from net.sockets import listen
+from net.sockets import base_url, listen, port_of
+from net.tls import own_certificate_context
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.app import create_app
 from router.build import build_services
@@ -18,8 +19,10 @@ from router.health import HealthProbes
 from router.lease_view import LeaseListing
 from router.server import RouterServer
 from router.settings import RouterSettings
+from router.tls import load_tls
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from leases.store import LeaseState, LeaseStore
@@ -77,14 +80,15 @@ class Cluster:
         self.settings = settings
         self.store = MemoryLeaseStore()
         self.leases = DirectLeases(self.store)
-        self.services: Services = build_services(settings, self.leases)
+        self.tls = load_tls(settings)
+        self.services: Services = build_services(settings, self.leases, tls=self.tls.internal)
         self.workers: list[StubWorker] = []
         self.limits: dict[str, int] = {}
         #: Compatibility hashes, by worker.
         self.hashes: dict[str, str] = {}
         self.weights: dict[str, str] = {}
         self.front = create_app(self.services, LeaseListing(self.store))
-        self.server = RouterServer(self.front, self.services)
+        self.server = RouterServer(self.front, self.services, tls=self.tls.public)
         self.probes = HealthProbes(self.services.upstream, self.services.pool)
         self.url = ""
         self.client: httpx.AsyncClient
@@ -104,7 +108,7 @@ class Cluster:
         """
         worker = StubWorker(role, ours=ours, store=self.store, name=f"{role[0]}{len(self.workers)}")
         worker.model = model
-        await worker.start()
+        await worker.start(tls=None if self.tls.internal is None else self.tls.internal.server(internal=True))
         self.workers.append(worker)
         self.limits[worker.name] = limit
         self.hashes[worker.name] = digest if ours else ""
@@ -139,12 +143,16 @@ class Cluster:
 
     async def start(self) -> None:
         sock = listen("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        self.url = base_url("127.0.0.1", port_of(sock), tls=self.tls.public is not None)
         ready = asyncio.Event()
         self.server._on_ready = ready.set
         self._serving = asyncio.create_task(self.server.serve(sockets=[sock]))
         await ready.wait()
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=20)
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=20, verify=self._trust())
+
+    def _trust(self) -> ssl.SSLContext | bool:
+        certificate = self.settings.tls_certificate_file
+        return certificate is None or own_certificate_context(certificate)
 
     async def close(self) -> None:
         await self.client.aclose()

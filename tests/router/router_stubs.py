@@ -12,6 +12,7 @@ from aiohttp import web
 from protocol.hello import HELLO_PATH
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from leases.store import LeaseStore
@@ -125,7 +126,7 @@ class StubWorker:
         self.url = ""
         self._runner: web.AppRunner | None = None
 
-    async def start(self, port: int = 0) -> StubWorker:
+    async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> StubWorker:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/v1/chat/completions", self._serve)
         app.router.add_post("/v1/completions", self._serve)
@@ -135,10 +136,10 @@ class StubWorker:
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=tls)
         await site.start()
         host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = f"{'http' if tls is None else 'https'}://{host}:{port}"
         return self
 
     async def stop(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from router_cluster import eventually, make_settings
 
-from net.sockets import listen
+from net.sockets import base_url, listen
 from protocol.router import RouterRecord
 from protocol.token_keys import hello_key
 from router.http_client import HttpUpstream
@@ -22,6 +22,8 @@ from router.peers.links import LinkedPeers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from net.tls import InternalTls
 
 TOKEN = "s3cret-internal"
 OTHER = "b" * 12
@@ -41,11 +43,13 @@ def app() -> FastAPI:
 class OtherRouter:
     """One that answers on its internal port."""
 
-    def __init__(self, port: int = 0, router_id: str = OTHER) -> None:
+    def __init__(self, port: int = 0, router_id: str = OTHER, tls: InternalTls | None = None) -> None:
         sock = listen("127.0.0.1", port)
         self.port = sock.getsockname()[1]
-        self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=f"http://127.0.0.1:{self.port}")
-        self._port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), self.record, app()), sock)
+        url = base_url("127.0.0.1", self.port, tls=tls is not None)
+        self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=url)
+        front = InternalFront(make_settings(internal_token=TOKEN), self.record, app())
+        self._port = InternalPort(front, sock, None if tls is None else tls.server(internal=True))
 
     async def __aenter__(self) -> OtherRouter:
         await self._port.start()
@@ -102,9 +106,9 @@ class Mute:
 
 
 @asynccontextmanager
-async def linked(token: str = TOKEN) -> AsyncIterator[LinkedPeers]:
-    upstream, headers = HttpUpstream(2.0), (("authorization", f"Bearer {token}"),)
-    peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers, hello_key(token))
+async def linked(token: str = TOKEN, tls: InternalTls | None = None) -> AsyncIterator[LinkedPeers]:
+    upstream, headers = HttpUpstream(2.0, tls), (("authorization", f"Bearer {token}"),)
+    peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers, hello_key(token), tls)
     dead: list[str] = []
     peers.on_dead.append(dead.append)
     peers.dead = dead  # type: ignore[attr-defined]

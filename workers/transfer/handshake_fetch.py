@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
+import ssl
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from net.tls import why
 from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from workers.limits import MAX_ID_CHARS, MAX_RANKS
 from workers.transfer.errors import HandshakeError, HandshakeReason
 from workers.transfer.handshake_http import Answer, BadAnswerError, Place, get
 
 if TYPE_CHECKING:
+    from net.tls import InternalTls
     from protocol.handoff import KVTransferParams
     from workers.transfer.handshake_resolver import Resolver
 
@@ -69,11 +72,20 @@ class HandshakeFetcher:
     ``try_s``: seconds to connect to an address before the host's next one is tried.
     """
 
-    def __init__(self, token: str | None, compatibility_hash: str, *, resolver: Resolver, try_s: float) -> None:
+    def __init__(
+        self,
+        token: str | None,
+        compatibility_hash: str,
+        *,
+        resolver: Resolver,
+        try_s: float,
+        tls: InternalTls | None = None,
+    ) -> None:
         self._authorization = f"Bearer {token}".encode() if token else b""
         self._compatibility_hash = compatibility_hash
         self._resolver = resolver
         self._try_s = try_s
+        self._tls = tls
         self._num_extra = 0
 
     async def fetch(self, target: Target) -> list[RankMetadata]:
@@ -91,7 +103,7 @@ class HandshakeFetcher:
             addresses = await self._resolver.addresses(target.host)
         except OSError as error:
             raise HandshakeError(HandshakeReason.REFUSED, f"{target.host}: {error}") from error
-        return Place(target.host, target.port, addresses, self._try_s)
+        return Place(target.host, target.port, addresses, self._try_s, self._tls)
 
     async def _fetch_others(self, target: Target, place: Place) -> list[RankMetadata]:
         ranks, found = iter(range(1, target.num_ranks)), dict[int, RankMetadata]()
@@ -122,6 +134,8 @@ class HandshakeFetcher:
             answer = await get(place, path, self._authorization, MAX_ANSWER_BYTES)
         except BadAnswerError as error:
             raise HandshakeError(HandshakeReason.GARBAGE, f"{where}: {error}") from error
+        except ssl.SSLError as error:
+            raise HandshakeError(HandshakeReason.REFUSED, f"{where}: {why(error)}") from error
         except OSError as error:
             raise HandshakeError(HandshakeReason.REFUSED, f"{where}: {error}") from error
         _check_status(where, answer)

@@ -7,9 +7,12 @@ nothing for as long as 50 ms; this takes a tenth of it.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httptools
 import msgspec
+
+from net.tls import InternalTls
 
 #: Status line and headers of an answer may take this much beside the body.
 _MAX_HEAD_BYTES = 65536
@@ -31,6 +34,14 @@ class Place(msgspec.Struct, frozen=True):
     port: int
     addresses: tuple[str, ...]
     try_s: float
+    #: How to ask there; None: without TLS.
+    tls: InternalTls | None = None
+
+    def connection(self) -> dict[str, Any]:
+        """What ``open_connection`` is told besides."""
+        if self.tls is None:
+            return {}
+        return {"ssl": self.tls.client(), "server_hostname": self.tls.name_of(self.host)}
 
 
 class Answer:
@@ -82,10 +93,10 @@ async def _connect(place: Place) -> tuple[str, asyncio.StreamReader, asyncio.Str
     for address in others:
         try:
             async with asyncio.timeout(place.try_s):
-                return address, *await asyncio.open_connection(address, place.port)
+                return address, *await asyncio.open_connection(address, place.port, **place.connection())
         except OSError:  # TimeoutError is one
             continue
-    return last, *await asyncio.open_connection(last, place.port)
+    return last, *await asyncio.open_connection(last, place.port, **place.connection())
 
 
 def _request(place: Place, path: str, authorization: bytes) -> bytes:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from net.tls import InternalTls
 from protocol.handoff import KVTransferParams
 from protocol.handshake import RankMetadata
 from protocol.steps import Connect, Connected, Disconnect
@@ -62,7 +63,7 @@ class HandshakePool:
 
     ``local`` are our own ranks. ``send`` passes a message on to every one of them; their answers come back through
     ``on_connected``. ``clock`` is seconds; ``lookup`` says which addresses a host name has,
-    and is called from threads.
+    and is called from threads. ``tls``: None asks without it.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class HandshakePool:
         local: Sequence[RankMetadata],
         token: str | None,
         compatibility_hash: str,
+        tls: InternalTls | None = None,
         options: HandshakeOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
         lookup: Lookup = look_up,
@@ -85,6 +87,7 @@ class HandshakePool:
             compatibility_hash,
             resolver=Resolver(lookup, self._options.max_engines),
             try_s=self._options.timeout_s / (MAX_ADDRESSES + 1),
+            tls=tls,
         )
         self._ranks = OurRanks(send, len(self._local), self._options.concurrency)
         self._clock = clock

@@ -1,0 +1,65 @@
+"""The router's two kinds of TLS: with clients, and between routers and workers."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from net.tls import Files, internal_tls, server_context
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterable
+
+    from net.tls import InternalTls
+    from protocol.worker import WorkerStatus
+    from router.discovery import Follower
+    from router.settings import RouterSettings
+
+log = logging.getLogger("baton.router")
+
+
+@dataclass(frozen=True)
+class RouterTls:
+    """None: not set up."""
+
+    public: ssl.SSLContext | None = None
+    internal: InternalTls | None = None
+
+
+def load_tls(settings: RouterSettings) -> RouterTls:
+    """From the files of the settings. Raises TlsError."""
+    return RouterTls(public_context(settings), internal_tls(settings))
+
+
+def public_context(settings: RouterSettings) -> ssl.SSLContext | None:
+    """For the public port. Raises TlsError."""
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    return None if certificate is None or key is None else server_context(Files(certificate, key))
+
+
+class OnlyTls:
+    """Passes on the registry's list without the workers that do not speak TLS: nothing is ever sent to those."""
+
+    def __init__(self, follower: Follower[WorkerStatus]) -> None:
+        self._follower = follower
+        self._refused: set[str] = set()
+
+    def apply(self, entries: Iterable[WorkerStatus]) -> None:
+        """Take over the whole list."""
+        secure, plain = [], set()
+        for status in entries:
+            if _speaks_tls(status):
+                secure.append(status)
+            else:
+                plain.add(status.record.worker_id)
+        for worker_id in sorted(plain - self._refused):
+            log.warning("worker %s announces http://, but TLS is set up here: it is left out", worker_id)
+        self._refused = plain
+        self._follower.apply(secure)
+
+
+def _speaks_tls(status: WorkerStatus) -> bool:
+    record = status.record
+    return all(url.startswith("https://") for url in (record.url, record.internal_url) if url)
