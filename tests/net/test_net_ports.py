@@ -12,6 +12,7 @@ from router_cluster import Cluster, make_settings
 from worker_server_kit import front
 
 from net.sockets import listen, port_of
+from protocol.router import RouterRecord
 from router.peers.internal import CLOSE_S, InternalFront, InternalPort
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 PORTS = ("router", "router, internal", "worker", "worker, internal")
 TOKEN = "sesame"
+RECORD = RouterRecord(router_id="a" * 12, url="http://router:1", internal_url="http://router:2")
 
 
 @contextlib.asynccontextmanager
@@ -37,7 +39,7 @@ async def router_internal() -> AsyncIterator[int]:
         raise AssertionError("a stranger got through")
 
     sock = listen("127.0.0.1", 0)
-    port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), "a" * 12, app), sock)
+    port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), RECORD, app), sock)
     await port.start()
     try:
         yield port_of(sock)
