@@ -40,11 +40,11 @@ format: install  ## let ruff rewrite what lint complains about
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: install  ## everything that needs no GPU, but for test-faults
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not faults" $(ARGS)
+test: install  ## everything that needs no GPU, but for what test-faults has
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not slow and not faults" $(ARGS)
 
-test-faults: install  ## kill processes of a whole Baton at the worst moments, and check every answer
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m faults $(ARGS)
+test-faults: install  ## the long tests, and those that kill processes of a whole Baton and check every answer
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu" $(ARGS)
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -119,6 +120,7 @@ async def serve(
     url = _url(settings, sock)
 
     def on_ready() -> None:
+        _tune_collector()
         logger.info("serving on %s", url)
         internal_url = "" if membership is None else membership.peers.record.internal_url
         tell(settings, Ready(url=url, internal_url=internal_url))
@@ -147,6 +149,15 @@ async def serve(
             await membership.stop()
         await stores.registry.close()
         stores.leases.close()
+
+
+def _tune_collector() -> None:
+    """For this whole process. Requests leave hardly any cycles behind; by default looking for them costs a tenth of
+    the CPU at 512 streams.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 async def _first_news(*heard: asyncio.Event) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 from typing import TYPE_CHECKING
 
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 
 #: After the last request was told to end, connections get this long to close.
 _CLOSE_S = 2.0
-
-
-def _tune_collector() -> None:
-    """Requests leave hardly any cycles behind; by default looking for them costs a tenth of the CPU at 512 streams."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 class RouterServer(PortServer):
@@ -55,7 +47,6 @@ class RouterServer(PortServer):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, then ``on_ready``."""
         await super().startup(sockets)
-        _tune_collector()
         if self._on_ready is not None:
             self._on_ready()
 

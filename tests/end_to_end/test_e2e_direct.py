@@ -6,10 +6,13 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from stack import MODEL, Stack, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.slow
 
 CHAT = {
     "messages": [{"role": "user", "content": "What is a lease?"}],

@@ -62,6 +62,7 @@ def report(capsys: pytest.CaptureFixture[str], state: str, elapsed_ms: float) ->
         print(f"\n  client left while {state}: blocks back after {elapsed_ms:.1f} ms")
 
 
+@pytest.mark.slow
 async def test_queued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """P stands still with as many requests as it takes; the next one waits in the router and holds nothing."""
     prompts = [reference.prompt_of(500, seed=seed) for seed in (1, 2, 3)]
@@ -80,6 +81,7 @@ async def test_queued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
             await stack.until_idle()
 
 
+@pytest.mark.slow
 async def test_prefilling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = {**FLAGS, "max-num-batched-tokens": 64}
     async with (
@@ -109,6 +111,7 @@ async def test_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert [row["state"] for row in await stack.requests()] == ["decoding"]
 
 
+@pytest.mark.slow
 async def test_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """D's rank stands still, so the read cannot end: P's blocks go back at once, D's when NIXL is done with them."""
     async with Stack(tmp_path, worker_flags=FLAGS) as stack:
@@ -123,6 +126,7 @@ async def test_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
             report(capsys, "reading (on D, after its rank could go on)", (time.perf_counter() - start) * 1e3)
 
 
+@pytest.mark.slow
 async def test_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with (
         Stack(tmp_path, worker_flags=FLAGS) as stack,

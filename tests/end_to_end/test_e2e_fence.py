@@ -36,7 +36,7 @@ async def answer_after_overwrite(stack: Stack, prompt: list[int]) -> list[int]:
     return await stack.decode_at("decode-0", prompt, params, NUM_TOKENS)
 
 
-@pytest.mark.parametrize("length", [100, 250])
+@pytest.mark.parametrize("length", [100, pytest.param(250, marks=pytest.mark.slow)])
 async def test_overwritten_blocks_are_never_served(tmp_path: Path, length: int) -> None:
     async with small_stack(tmp_path) as stack:
         prompt = reference.prompt_of(length, seed=length)
@@ -47,6 +47,7 @@ async def test_overwritten_blocks_are_never_served(tmp_path: Path, length: int) 
         await stack.until_idle()
 
 
+@pytest.mark.slow
 async def test_it_is_the_fence_that_prevents_it(tmp_path: Path) -> None:
     """The same with the fence off gives another prompt's tokens: the test above can fail."""
     async with small_stack(tmp_path, **{"unsafe-disable-fence": True}) as stack:
@@ -56,6 +57,7 @@ async def test_it_is_the_fence_that_prevents_it(tmp_path: Path) -> None:
         assert await stack.metric("decode-0", "baton_worker_fence_rejections_total") == 0
 
 
+@pytest.mark.slow
 async def test_an_expired_lease_whose_blocks_still_hold_the_data_is_still_good(tmp_path: Path) -> None:
     async with small_stack(tmp_path) as stack:
         prompt = reference.prompt_of(250, seed=251)

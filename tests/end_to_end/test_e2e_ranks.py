@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 NUM_TOKENS = 20
 LENGTHS = [1, 15, 16, 17, 100, 700]
 #: The demo model has 4 kv heads: from all on one rank to one on each.

@@ -11,11 +11,14 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import reference
 from stack import MODEL, Stack, stopped
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.slow
 
 READ_TIMEOUT_S = 1.0
 NUM_TOKENS = 12

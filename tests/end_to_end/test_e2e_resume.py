@@ -13,6 +13,8 @@ from stack import MODEL, Stack
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.slow
+
 NUM_TOKENS = 20
 WISHES: list[dict[str, Any]] = [
     {"temperature": 0},

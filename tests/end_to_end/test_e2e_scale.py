@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 NUM_CLIENTS = 3
 MAX_TOKENS = 8
 #: Requests that are answered before a change counts as survived.
@@ -79,7 +81,6 @@ async def until_serving(stack: Stack, *workers: str) -> None:
         await eventually(has_served)
 
 
-@pytest.mark.slow
 async def test_no_request_fails_while_workers_come_and_go(tmp_path: Path) -> None:
     """1P1D, 3P3D, one of them drained and resumed, 1P2D. One stack: most of the time goes into starting processes."""
     async with Stack(tmp_path, worker_flags={"dtype": "float32"}) as stack, load_on(stack) as load:

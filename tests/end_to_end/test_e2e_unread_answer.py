@@ -7,13 +7,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import reference
 from stack import MODEL, Stack
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+pytestmark = pytest.mark.slow
 
 #: Far longer than any wait here: what ends a lease in these tests is never its expiry.
 P_FLAGS = {"lease-duration-ms": 600_000}

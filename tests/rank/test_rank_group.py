@@ -22,7 +22,7 @@ from workers.rank import group as group_module
 from workers.rank.errors import RankStartError
 from workers.rank.first_end import FirstEnd
 from workers.rank.group import RankGroup
-from workers.rank.link import RankLink
+from workers.rank.link import STOP_GRACE_S, RankLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,9 @@ async def check_like_one_rank(folder: Path, num_ranks: int, device: str) -> None
     assert not driver.deaths
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen3", "mixtral"])
+@pytest.mark.parametrize(
+    "architecture", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3", "mixtral"))]
+)
 async def test_two_ranks_give_the_tokens_of_one(architecture: str, shared_device: str, folder_of: Folders) -> None:
     await check_like_one_rank(folder_of(architecture), 2, shared_device)
 
@@ -96,6 +98,7 @@ async def test_four_ranks_give_the_tokens_of_one(shared_device: str, tmp_path: P
     await check_like_one_rank(folder, 4, shared_device)
 
 
+@pytest.mark.slow
 async def test_a_rank_that_is_killed_in_a_step_ends_all_at_once(folder_of: Folders) -> None:
     driver = GroupDriver(2)
     group = await driver.start(spec_of(folder_of("llama"), 2))
@@ -108,11 +111,12 @@ async def test_a_rank_that_is_killed_in_a_step_ends_all_at_once(folder_of: Folde
     group.send(Step(2, [], [], [], []))
     await group.stop()
     await group.stop()
-    assert time.monotonic() - began < 2, "nobody waits for a rank to leave that waits for a dead one"
+    assert time.monotonic() - began < STOP_GRACE_S, "nobody waits for a rank to leave that waits for a dead one"
     assert driver.deaths == ["rank 1 was killed by signal 9"]
     assert all(gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 async def test_a_rank_that_is_killed_while_loading_ends_the_start(folder_of: Folders) -> None:
     before, driver = children(), GroupDriver(2)
     start = asyncio.create_task(driver.start(spec_of(folder_of("llama"), 2)))
@@ -151,6 +155,7 @@ async def test_a_model_that_cannot_be_split_ends_the_group_with_one_line(
     assert list((tmp_path / "tmp").iterdir()) == [], "the rendezvous is gone"
 
 
+@pytest.mark.slow
 async def test_a_rank_whose_siblings_never_come_gives_up(folder_of: Folders, tmp_path: Path) -> None:
     spec = replace(spec_of(folder_of("llama"), 2), rendezvous=str(tmp_path / "rendezvous"), join_timeout_s=0.1)
     with pytest.raises(RankStartError, match="lost another rank before it was ready") as caught:

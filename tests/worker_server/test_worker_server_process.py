@@ -24,8 +24,6 @@ from registry.announcement import WORKERS
 from registry.redis_registry import RedisRegistry
 from workers.settings import WorkerSettings
 
-pytestmark = pytest.mark.slow
-
 RUN = "import sys, json; from workers.main import run; from workers.settings import WorkerSettings; "
 RUN += "sys.exit(run(WorkerSettings(**json.loads(sys.argv[1]))))"
 SMALL: dict[str, Any] = {"num_blocks": 128, "torch_threads": 1, "max_num_seqs": 8, "drain_timeout_s": 20}
@@ -169,6 +167,7 @@ async def check_answers(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/models")).json()["data"][0]["id"] == "tiny"
 
 
+@pytest.mark.slow
 async def test_a_killed_rank_ends_requests_and_process_with_one_line(model: str) -> None:
     async with worker(role="both", redis_url="", model=model, num_blocks=512) as one:
         ready = await one.said(Ready)
@@ -204,6 +203,7 @@ async def test_sigterm_waits_for_what_runs_and_takes_nothing_new(model: str) -> 
         assert await one.end() == 0
 
 
+@pytest.mark.slow
 async def test_sigint_does_not_wait(model: str) -> None:
     async with worker(redis_url="", model=model, num_blocks=512, drain_timeout_s=600) as one:
         ready = await one.said(Ready)
@@ -217,6 +217,7 @@ async def test_sigint_does_not_wait(model: str) -> None:
         assert await one.end() == 0
 
 
+@pytest.mark.slow
 async def test_a_signal_while_loading_leaves_nothing_running(model: str) -> None:
     async with worker(redis_url="", model=model) as one:
         assert await one.lines.readline()  # the rank says that it loads
@@ -226,6 +227,7 @@ async def test_a_signal_while_loading_leaves_nothing_running(model: str) -> None
         assert not is_there(rank)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [{"model": "/nowhere/at/all"}, {"max_model_len": 10**9}, {"kv_cache_bytes": 10, "num_blocks": None}]
 )
