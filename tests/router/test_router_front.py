@@ -236,7 +236,7 @@ class TestCrowdedBodies:
         async def app(*_: object) -> None:
             pytest.fail("the body has reached the framework, which builds it")
 
-        front = InternalFront(cluster.settings, "r" * 12, app)
+        front = InternalFront(cluster.settings, cluster.services.peers.record, app)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost") as client:
             answer = await client.post("/internal/abort", content=CROWDS[crowd])
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "array_above_max_length")
