@@ -3,9 +3,10 @@
 
 FROM python:3.11.14-slim-bookworm AS base
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/baton/bin:$PATH
-# /run/baton is where a volume with the tokens goes: a new volume takes over the owner of the directory.
+# /run/baton is where a volume with the tokens goes that a service needs, /run/baton-tokens where those of all services
+# go while they are made: a new volume takes over the owner of the directory.
 RUN useradd --uid 1000 --create-home --home-dir /home/baton baton \
-    && install -d -o baton -g baton -m 0700 /run/baton \
+    && cd /run && install -d -o baton -g baton -m 0700 baton baton-tokens/router baton-tokens/worker baton-tokens/redis \
     && install -d -o baton -g baton /home/baton/.cache/huggingface
 
 FROM base AS build-router
@@ -25,7 +26,6 @@ COPY protocol protocol
 COPY net net
 COPY leases leases
 COPY registry registry
-COPY net net
 COPY router router
 COPY workers workers
 COPY baton baton

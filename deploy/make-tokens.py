@@ -1,25 +1,66 @@
-"""Write the internal and the admin token into a directory, unless they are there already: ``make-tokens DIRECTORY``."""
+"""Write the secrets of a deployment into the directories of those who need them, unless they are there already.
+
+``make-tokens DIRECTORY=NAME,NAME,... ...``: each directory gets the named ones and no other; a name means the same
+value in all of them. ``redis.conf`` is the password of Redis once more, as its server reads it.
+"""
+
+from __future__ import annotations
 
 import os
 import secrets
 import sys
 from pathlib import Path
 
-NAMES = ("internal-token", "admin-token")
+NAMES = ("internal-token", "admin-token", "api-keys", "redis-password", "redis.conf")
 
 
-def main(directory: Path) -> None:
-    """Each file appears complete or not at all, readable by its owner only."""
+def main(wanted: dict[Path, list[str]]) -> None:
+    """Each file appears complete or not at all, readable by its owner only. Raises OSError."""
+    values: dict[str, str] = {}
     for name in NAMES:
-        path = directory / name
-        if path.exists():
-            continue
-        draft = directory / f".{name}"
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-        draft.rename(path)
+        directories = [directory for directory, names in wanted.items() if name in names]
+        values[name] = next(filter(None, map(_read, (directory / name for directory in directories))), "") or _new(
+            name, values
+        )
+        for directory in directories:
+            _write(directory / name, values[name])
+
+
+def _read(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _new(name: str, values: dict[str, str]) -> str:
+    return f"requirepass {values['redis-password']}" if name == "redis.conf" else secrets.token_urlsafe(32)
+
+
+def _write(path: Path, value: str) -> None:
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w") as file:
+        file.write(value + "\n")
+    draft.rename(path)
+
+
+def parse(arguments: list[str]) -> dict[Path, list[str]]:
+    """Raises SystemExit for a name that is none."""
+    wanted = {}
+    for argument in arguments:
+        directory, _, names = argument.partition("=")
+        wanted[Path(directory)] = names.split(",")
+        unknown = set(names.split(",")) - set(NAMES)
+        if unknown:
+            sys.exit(f"make-tokens: unknown: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    return wanted
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if os.environ.get("BATON_API_KEYS"):
+        # It used to be the router's, for everybody to see who may run docker inspect. To ignore it would open /v1.
+        sys.exit(
+            "make-tokens: BATON_API_KEYS is not read any more: write the keys into a file, one a line, mount it as "
+            "/run/baton/api-keys of the router, and set BATON_API_KEYS_FILE=/run/baton/api-keys instead"
+        )
+    main(parse(sys.argv[1:]))

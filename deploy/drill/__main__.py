@@ -16,6 +16,7 @@ from pathlib import Path
 from deploy import stand_in_bases
 from deploy.drill.abort import abort_through_the_other_router
 from deploy.drill.deployment import deployed
+from deploy.drill.doors import try_the_doors
 from deploy.drill.errors import DrillError
 from deploy.drill.images import build
 from deploy.drill.peace import peace, say
@@ -24,7 +25,7 @@ from deploy.drill.router_death import kill_router
 from deploy.drill.worker_deaths import kill_decode, kill_prefill
 
 #: In this order: each leaves two routers and all workers behind, but for the last.
-SCENES = (abort_through_the_other_router, kill_prefill, kill_decode, kill_redis, kill_router)
+SCENES = (try_the_doors, abort_through_the_other_router, kill_prefill, kill_decode, kill_redis, kill_router)
 
 
 def main() -> int:

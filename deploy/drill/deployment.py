@@ -30,6 +30,7 @@ class Deployment:
     """Methods raise CalledProcessError; what compose said of it is on stderr."""
 
     def __init__(self, file: Path, project: str) -> None:
+        self.project = project
         self._command = [*_compose(), "-f", str(file), "--project-directory", str(ROOT), "-p", project]
 
     def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> str:

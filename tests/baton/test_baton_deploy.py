@@ -17,6 +17,7 @@ from baton.configuration import Document, load, variable
 from baton.sections import MODELS, settings_model
 from baton.sources import read_document
 from deploy import stand_in_bases
+from deploy.drill import doors
 from protocol.settings import SECRET, SHARED
 from workers.settings import WorkerSettings
 
@@ -99,16 +100,130 @@ def test_compose_publishes_on_loopback_only_and_no_worker() -> None:
     }
 
 
-def test_tokens_are_made_once_and_are_private(tmp_path: Path) -> None:
-    make_tokens = runpy.run_path(str(ROOT / "deploy" / "make-tokens.py"))["main"]
-    make_tokens(tmp_path)
-    first = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert set(first) == {"internal-token", "admin-token"}
-    assert len(set(first.values())) == 2
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = compose("docker-compose.yml")["services"]
+    return found
+
+
+def test_every_container_is_read_only_and_has_no_rights() -> None:
+    for name, service in services().items():
+        assert service.get("read_only") is True, name
+        assert service["cap_drop"] == ["ALL"] and "cap_add" not in service, name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert "privileged" not in service, name
+
+
+@pytest.mark.parametrize("file", ["docker-compose.gpu.yml"])
+def test_no_override_gives_rights_back(file: str) -> None:
+    for name, service in compose(file)["services"].items():
+        assert not {"read_only", "cap_add", "cap_drop", "security_opt", "privileged", "networks"} & set(service), name
+
+
+#: Of each service the volume with its secrets, and what is in it.
+SECRETS = {
+    "router": ("router-tokens", {"internal-token", "admin-token", "api-keys", "redis-password"}),
+    "prefill": ("worker-tokens", {"internal-token", "redis-password"}),
+    "decode": ("worker-tokens", {"internal-token", "redis-password"}),
+    "redis": ("redis-tokens", {"redis-password", "redis.conf"}),
+}
+
+
+def test_each_service_is_given_the_secrets_it_needs_and_no_other() -> None:
+    made = dict(part.split("=") for part in services()["tokens"]["command"])
+    places = dict(volume.split(":")[:2] for volume in services()["tokens"]["volumes"] if volume.endswith(tuple(made)))
+    for name, service in services().items():
+        if name == "tokens":
+            continue
+        volumes = [volume for volume in service.get("volumes", []) if volume.split(":")[0] in places]
+        expected = [f"{SECRETS[name][0]}:/run/baton:ro"] if name in SECRETS else []
+        assert volumes == expected, name
+        if name in SECRETS:
+            assert set(made[places[SECRETS[name][0]]].split(",")) == SECRETS[name][1]
+            environment = filled_in(service.get("environment", {}), {})
+            files = {value for key, value in environment.items() if key.endswith("_FILE") and value}
+            assert files <= {f"/run/baton/{secret}" for secret in SECRETS[name][1]}, name
+
+
+def test_the_drill_looks_for_the_same_secrets() -> None:
+    assert {name: names for name, (_, names) in SECRETS.items()} == doors.SECRETS
+
+
+def test_no_secret_is_in_the_environment_of_a_service() -> None:
+    for name, service in services().items():
+        environment = service.get("environment", {})
+        if name != "tokens":  # which refuses it
+            assert not {f"BATON_{each.upper()}" for each in SECRET - {"redis_url"}} & set(environment), name
+        assert "@" not in environment.get("BATON_REDIS_URL", ""), name
+
+
+def test_only_routers_and_workers_reach_redis() -> None:
+    networks = {name: set(service.get("networks", [])) for name, service in services().items()}
+    there = {name for name, joined in networks.items() if joined & networks["redis"]}
+    assert there == {"redis", "router", "prefill", "decode"}
+    assert networks["redis"] == {"backend"}
+    assert compose("docker-compose.yml")["networks"]["backend"] == {"internal": True}
+    assert "ports" not in services()["redis"]
+    assert networks["prometheus"] & networks["router"] & networks["prefill"] & networks["decode"] == {"default"}
+    assert networks["grafana"] == {"dashboards"} <= networks["prometheus"]
+
+
+def test_the_password_of_redis_is_on_no_command_line() -> None:
+    redis = services()["redis"]
+    assert redis["command"][:2] == ["redis-server", "/run/baton/redis.conf"]
+    assert not any(word.startswith("--requirepass") for word in redis["command"])
+    assert redis["healthcheck"]["test"][0] == "CMD-SHELL" and " -a " not in redis["healthcheck"]["test"][1]
+
+
+def make_tokens(*arguments: str) -> None:
+    module = runpy.run_path(str(ROOT / "deploy" / "make-tokens.py"))
+    module["main"](module["parse"](list(arguments)))
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_tokens_are_made_once_are_private_and_the_same_for_all(tmp_path: Path) -> None:
+    wanted = [part.replace("/run/baton-tokens", str(tmp_path)) for part in services()["tokens"]["command"]]
+    for folder in ("router", "worker", "redis"):
+        (tmp_path / folder).mkdir()
+    make_tokens(*wanted)
+    first = contents(tmp_path)
+    assert set(first) == {
+        "router/internal-token", "router/admin-token", "router/api-keys", "router/redis-password",
+        "worker/internal-token", "worker/redis-password", "redis/redis-password", "redis/redis.conf",
+    }  # fmt: skip
+    assert first["router/internal-token"] == first["worker/internal-token"]
+    assert first["router/redis-password"] == first["worker/redis-password"] == first["redis/redis-password"]
+    assert first["redis/redis.conf"] == f"requirepass {first['redis/redis-password']}"
+    assert len(set(first.values())) == 5
     assert all(len(text.strip()) >= 32 for text in first.values())
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o400 for path in tmp_path.iterdir())
-    make_tokens(tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == first
+    assert all(stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o400 for name in first)
+    make_tokens(*wanted)
+    assert contents(tmp_path) == first
+    (tmp_path / "router" / "internal-token").unlink()
+    make_tokens(*wanted)
+    assert contents(tmp_path) == first, "who lacks one is given what the others have"
+
+
+def test_a_secret_that_nobody_knows_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="unknown: admin-tokn"):
+        make_tokens(f"{tmp_path}=admin-tokn")
+    assert contents(tmp_path) == {}
+
+
+def test_api_keys_in_the_environment_are_refused_rather_than_ignored(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "deploy" / "make-tokens.py"), f"{tmp_path}=api-keys"]
+    done = subprocess.run(command, env={"BATON_API_KEYS": "sesame"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and contents(tmp_path) == {}
+    assert "BATON_API_KEYS_FILE" in done.stderr and "sesame" not in done.stderr
+
+
+def test_a_router_of_compose_asks_for_keys_when_it_is_told_to() -> None:
+    environment = services()["router"]["environment"]
+    told = {"BATON_API_KEYS_FILE": "/run/baton/api-keys", "BATON_ROUTER_ALLOW_ANONYMOUS": "false"}
+    assert told.items() <= filled_in(environment, told).items()
+    assert filled_in(environment, {})["BATON_API_KEYS_FILE"] == "", "else its port is this machine's"
 
 
 def test_trimming_leaves_the_nixl_build_that_is_loaded(tmp_path: Path) -> None:
