@@ -33,6 +33,8 @@ class Keeping:
     log_dir: Path | None = None
     #: What is run the next time, by what was run and what it answered.
     next_spec: Callable[[ChildSpec, Ready], ChildSpec] = lambda spec, _: spec
+    #: Told whenever a child has begun to be missed, or is missed no more.
+    on_missing: Callable[[str, bool], None] = lambda *_: None
     #: How long to wait before a start, for each child anew.
     make_restarts: Callable[[], Restarts] = Restarts
 
@@ -138,6 +140,7 @@ class KeptChild:
 
     async def _let_go(self) -> None:
         self._crew.leave(self.name)
+        self._note_trouble("")
         self.keep_no_more()
         if self._keeper is not None:
             await asyncio.wait({self._keeper})
@@ -146,7 +149,7 @@ class KeptChild:
         """Returns the reason why it is given up."""
         reason = await self._until_dead()
         while True:
-            self._trouble = reason
+            self._note_trouble(reason)
             await self._child.stop(LAST_WORDS_S)
             pause_s = self._restarts.died(time.monotonic())
             self._crew.note(self.name, self._restarts.is_hopeless)
@@ -186,9 +189,13 @@ class KeptChild:
             self._keeping.on_news(f"{self.name}: serves{again}{as_whom(ready)}")
         self._restarts.serves(time.monotonic())
         self._crew.note(self.name, is_hopeless=False)
-        self._trouble = ""
+        self._note_trouble("")
         if not self._first.done():
             self._first.set_result(ready)
+
+    def _note_trouble(self, trouble: str) -> None:
+        self._trouble = trouble
+        self._keeping.on_missing(self.name, bool(trouble))
 
     def _tell_trouble(self, line: str) -> None:
         assert self._first is not None

@@ -23,8 +23,19 @@ from baton.hub import look_up
 from baton.kept_child import Keeping, KeptChild
 from baton.kept_redis import keep_redis
 from baton.machine import this_machine
+from baton.missing import MissingFile
 from baton.output import say
-from baton.plan import DECODE_STAGE, PREFILL_STAGE, Model, Plan, child_environ, choose_model, make_plan, with_known_port
+from baton.plan import (
+    DECODE_STAGE,
+    PREFILL_STAGE,
+    Model,
+    Plan,
+    child_environ,
+    choose_model,
+    make_plan,
+    with_known_port,
+    with_missing_file,
+)
 from baton.preflight import PreflightError, check_model, check_port, check_redis, check_tls, check_worker_packages
 from baton.scaling import Scaler
 from baton.sections import settings_model
@@ -103,13 +114,16 @@ async def _serve(start: _Start) -> int:
     stops = StopRequests()
     log_dir = _log_dir(start.settings)
     async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
-        plan = start.plan(redis_url)
+        missing = MissingFile(log_dir / "missing.json")
+        plan = with_missing_file(start.plan(redis_url), missing.path)
         display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
         supervisor = Supervisor(
-            _children(start.settings, plan, display, log_dir), stops, [keep_redis(redis, _tell_news)] if redis else []
+            _children(start.settings, plan, display, log_dir, missing),
+            stops,
+            [keep_redis(redis, _tell_news)] if redis else [],
         )
         try:
-            await _run(start, supervisor, display, log_dir)
+            await _run(start, supervisor, display, log_dir, missing)
         except ChildDiedError as error:
             raise ChildDiedError(f"{error} (logs in {log_dir})") from None
         finally:
@@ -119,14 +133,17 @@ async def _serve(start: _Start) -> int:
                 for child in supervisor.children:  # also those whose turn to stop comes later
                     child.keep_no_more()
                 await supervisor.stop(start.settings.stop_timeout_s, _tell_who_runs)
+                missing.remove()
     return 0
 
 
-def _children(settings: UpSettings, plan: Plan, display: Display, log_dir: Path) -> list[list[KeptChild]]:
+def _children(
+    settings: UpSettings, plan: Plan, display: Display, log_dir: Path, missing: MissingFile
+) -> list[list[KeptChild]]:
     """By stages, each of which is a crew. Workers choose a new port whenever they start; the router's is known to
     clients.
     """
-    workers = Keeping(display.show, _tell_news, settings.start_timeout_s, log_dir)
+    workers = Keeping(display.show, _tell_news, settings.start_timeout_s, log_dir, on_missing=missing.note)
     router = replace(workers, next_spec=with_known_port)
     return [_crew(stage, router if plan.router in stage else workers) for stage in plan.stages]
 
@@ -145,7 +162,9 @@ def _tell_news(line: str) -> None:
     say(line, sys.stdout)
 
 
-async def _run(start: _Start, supervisor: Supervisor[KeptChild], display: Display, log_dir: Path) -> None:
+async def _run(
+    start: _Start, supervisor: Supervisor[KeptChild], display: Display, log_dir: Path, missing: MissingFile
+) -> None:
     try:
         async with reminders(display):
             answers = await supervisor.start()
@@ -156,10 +175,11 @@ async def _run(start: _Start, supervisor: Supervisor[KeptChild], display: Displa
         say("stopping", sys.stdout)
         return
     display.close()
-    async with _commands(start, supervisor, url, log_dir):
-        missing = tuple(child.trouble for child in supervisor.children if child.trouble)
+    keeping = Keeping(lambda *_: None, _tell_news, start.settings.start_timeout_s, log_dir, on_missing=missing.note)
+    async with _commands(start, supervisor, url, keeping):
+        troubles = tuple(child.trouble for child in supervisor.children if child.trouble)
         numbers = (_num_serving(supervisor, PREFILL_STAGE), _num_serving(supervisor, DECODE_STAGE))
-        say(welcome(Service(url, model, *numbers, log_dir, start.router, missing)), sys.stdout)
+        say(welcome(Service(url, model, *numbers, log_dir, start.router, troubles)), sys.stdout)
         await supervisor.wait()
         say("stopping", sys.stdout)
 
@@ -169,10 +189,11 @@ def _num_serving(supervisor: Supervisor[KeptChild], stage: int) -> int:
 
 
 @asynccontextmanager
-async def _commands(start: _Start, supervisor: Supervisor[KeptChild], url: str, log_dir: Path) -> AsyncIterator[None]:
+async def _commands(
+    start: _Start, supervisor: Supervisor[KeptChild], url: str, keeping: Keeping
+) -> AsyncIterator[None]:
     """``baton scale`` works while inside, or a line says why it does not."""
     settings = start.settings
-    keeping = Keeping(lambda *_: None, _tell_news, settings.start_timeout_s, log_dir)
     gpus = this_machine(start.environ).gpus
     # The worker's own limit is the first; the rest is for what comes after: withdraw, close, exit.
     scaler = Scaler(supervisor, keeping, gpus, settings.drain_timeout_s + settings.stop_timeout_s, _tell_news)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,6 +94,12 @@ def make_plan(
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
     return Plan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+
+
+def with_missing_file(plan: Plan, path: Path) -> Plan:
+    """The router is told where to read which workers are missing."""
+    router = replace(plan.router, argv=(*plan.router.argv, flag("missing_file"), str(path)))
+    return replace(plan, router=router)
 
 
 def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:

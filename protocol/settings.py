@@ -55,7 +55,7 @@ SHARED = frozenset(
 #: Settings whose value is never shown, neither in help nor in errors.
 SECRET = frozenset({"redis_url", "redis_password", "internal_token", "admin_token", "api_keys"})
 #: Settings that only a parent process uses; not shown in help.
-HIDDEN = frozenset({"status_fd", "group"})
+HIDDEN = frozenset({"status_fd", "group", "missing_file"})
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 

@@ -19,6 +19,7 @@ from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
 from router.error_pages import use_our_errors
 from router.front import Front
+from router.missing import missing_workers
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.peers.group_metrics import group_families
@@ -53,6 +54,7 @@ class Health(BaseModel):
     models: list[str]
     workers: int
     reachable_workers: int
+    missing_workers: list[str] = Field([], description="Workers that baton up cannot start, or starts again just now.")
     requests: int
 
 
@@ -152,6 +154,7 @@ def _health(services: Services) -> Health:
         models=services.pool.models(),
         workers=len(workers),
         reachable_workers=sum(worker.takes_work for worker in workers),
+        missing_workers=missing_workers(services.settings.missing_file),
         requests=len(services.active),
     )
 

@@ -59,6 +59,9 @@ class RouterSettings(ProcessSettings):
         pattern=r"^[0-9a-f]*$",
         description="Random id that the processes of one port have in common, given by their parent.",
     )
+    missing_file: Path | None = Field(
+        None, description="File in which baton up says which of its workers do not serve: a JSON list of names."
+    )
     prefill: tuple[str, ...] = Field((), description="Base URLs of prefill workers that are not in the registry.")
     decode: tuple[str, ...] = Field((), description="Base URLs of decode workers that are not in the registry.")
     trust_static_workers: bool = Field(

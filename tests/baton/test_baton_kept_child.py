@@ -13,8 +13,10 @@ import pytest
 from baton.child import ChildDiedError, ChildSpec, PutOffError
 from baton.crew import Crew
 from baton.kept_child import Keeping, KeptChild
+from baton.missing import MissingFile
 from baton.restarts import Restarts
 from baton.supervisor import StopRequests, Supervisor
+from router.missing import missing_workers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +40,7 @@ class Kit:
         self._folder = folder
         self.crew = Crew()
         self.news: asyncio.Queue[str] = asyncio.Queue()
+        self.missing = MissingFile(folder / "missing.json")
         self.children: list[KeptChild] = []
 
     def child(self, name: str, can_start: bool = True) -> KeptChild:
@@ -46,9 +49,17 @@ class Kit:
             path.touch()
         spec = ChildSpec(name, (sys.executable, "-c", PROGRAM, str(path)), dict(os.environ))
         restarts = partial(Restarts, stretch=lambda: 0.0)
-        keeping = Keeping(lambda *_: None, self.news.put_nowait, 60.0, self._folder, make_restarts=restarts)
+        keeping = Keeping(
+            *(lambda *_: None, self.news.put_nowait, 60.0, self._folder),
+            on_missing=self.missing.note,
+            make_restarts=restarts,
+        )
         self.children.append(KeptChild(spec, keeping, self.crew))
         return self.children[-1]
+
+    def said_to_be_missing(self) -> list[str]:
+        """What a router reads."""
+        return missing_workers(self.missing.path)
 
     def repair(self, name: str) -> None:
         (self._folder / name).touch()
@@ -78,11 +89,12 @@ async def test_one_of_several_is_put_off_and_comes_when_it_can(kit: Kit) -> None
     supervisor = Supervisor([[well, ill]], StopRequests())
     assert list(await supervisor.start()) == ["d-1"]
     assert (well.trouble, ill.trouble) == ("", "d-2: no room")
+    assert kit.said_to_be_missing() == ["d-2"]
     with pytest.raises(PutOffError, match=r"^d-2: no room$"):
         await ill.ready()
     kit.repair("d-2")
     assert await kit.until("serves now") == "d-2: serves now"
-    assert ill.trouble == ""
+    assert (ill.trouble, kit.said_to_be_missing()) == ("", [])
     await supervisor.stop(60)
 
 
@@ -133,7 +145,9 @@ async def test_one_that_has_joined_later_is_missed_less(kit: Kit) -> None:
     added.kill()
     for _ in range(8):
         await kit.until(" s")
+    assert kit.said_to_be_missing() == ["d-2"]
     await added.leave(0)
+    assert kit.said_to_be_missing() == []
     kit.spoil("d-1")
     first.kill()
     assert await first.ended() == "d-1: no room"

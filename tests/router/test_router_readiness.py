@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from router_cluster import Cluster, DirectLeases, chat, eventually, make_settings
@@ -12,6 +12,11 @@ from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.build import build_services
 from router.readiness import Readiness, Ready
 from router.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from router.settings import RouterSettings
 
 WAIT_S = 100.0
 
@@ -146,3 +151,27 @@ async def test_what_a_load_balancer_sees(cluster: Cluster) -> None:
     await eventually(lambda: any(not worker.healthy for worker in cluster.services.pool))
     assert await ready() == (200, "ok")
     cluster.check_idle()
+
+
+class TestMissing:
+    """``baton up`` has a worker that never came, of which the registry knows nothing."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "missing.json"
+
+    @pytest.fixture(params=[('["decode-2"]', ["decode-2"]), ('["decode-', []), ("", [])], ids=["told", "cut", "empty"])
+    def told(self, path: Path, request: pytest.FixtureRequest) -> list[str]:
+        path.write_text(request.param[0])
+        names: list[str] = request.param[1]
+        return names
+
+    @pytest.fixture
+    def settings(self, path: Path) -> RouterSettings:
+        return make_settings(missing_file=path)
+
+    async def test_its_name_is_told(self, cluster: Cluster, told: list[str]) -> None:
+        assert (await cluster.client.get("/ready")).json()["missing_workers"] == told
+
+    async def test_there_need_not_be_a_file(self, cluster: Cluster) -> None:
+        assert (await cluster.client.get("/ready")).json()["missing_workers"] == []
