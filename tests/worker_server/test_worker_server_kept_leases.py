@@ -66,16 +66,16 @@ async def test_a_lease_is_granted_and_dropped_by_its_request() -> None:
         assert not kept.leases.drop_request("r")
 
 
-async def test_all_leases_of_a_prefix_are_dropped_granted_or_not() -> None:
+async def test_all_leases_of_a_suffix_are_dropped_granted_or_not() -> None:
     async with keeping() as kept:
-        kept.engine.leases |= {"lease-1": "r1", "lease-2": "other"}
+        kept.engine.leases |= {"lease-1": "1r", "lease-2": "r-another-s"}
         assert await kept.leases.grant("lease-0")
         assert await kept.leases.grant("lease-2")
         assert kept.leases.drop_all("r") == 2
-        assert kept.engine.leases == {"lease-2": "other"}
+        assert kept.engine.leases == {"lease-2": "r-another-s"}
         assert not await kept.leases.grant("lease-1")
         assert kept.leases.drop_all("r") == 0
-        assert kept.leases.drop_all("other") == 1
+        assert kept.leases.drop_all("-s") == 1
         kept.check_nothing_held()
 
 

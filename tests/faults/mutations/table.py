@@ -219,12 +219,12 @@ LEASES = (
         (
             Change(
                 "workers/kept_leases.py",
-                "        lease_ids = self._engine.leases_with(prefix)\n",
+                "        lease_ids = self._engine.leases_with(suffix)\n",
                 "        lease_ids: list[str] = []\n",
             ),
         ),
         (
-            "tests/worker_server/test_worker_server_kept_leases.py::test_all_leases_of_a_prefix_are_dropped_granted_or_not",
+            "tests/worker_server/test_worker_server_kept_leases.py::test_all_leases_of_a_suffix_are_dropped_granted_or_not",
         ),
     ),
 )
