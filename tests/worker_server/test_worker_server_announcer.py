@@ -115,7 +115,7 @@ async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arri
     )
     tokenizer = Tokenizer(fast_tokenizer(), render, eos_token_ids=frozenset({1}), special_ids=frozenset({0, 1}))
     body = completion(kv_transfer_params={"do_remote_decode": True})
-    job = await Jobs(identity, tokenizer, 10).make(CompletionRequest, body, "r")
+    job = await Jobs(identity, tokenizer).make(CompletionRequest, body, "r")
     serving = Serving(engine, leases, identity, WorkerMetrics(engine.stats, dict), lambda: None)
 
     async def nothing(message: Any = None) -> Any:
