@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 
-from net.connection import Connection, HeadLimits
-from net.sockets import BACKLOG
-from net.tls import HANDSHAKE_S
+from net.acceptor import Acceptor
+from net.connection import Connection
+from net.connections import Connections
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable, Generator
 
     from starlette.types import ASGIApp
 
-
-@dataclass(frozen=True)
-class PortConfig:
-    """How a port treats those who connect to it."""
-
-    #: Seconds that a connection may wait for its next request.
-    keep_alive_s: float
-    head: HeadLimits = field(default_factory=HeadLimits)
-    #: None: without TLS.
-    tls: ssl.SSLContext | None = None
+    from net.config import PortConfig
 
 
 class PortServer(uvicorn.Server):
@@ -54,15 +43,17 @@ class PortServer(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=config.keep_alive_s,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=max(1, round(grace_s)),
             )
         )
         self._port_config = config
+        self._acceptors: list[Acceptor] = []
         self._on_refusing = on_refusing
         self._leaving = asyncio.Event()
         self.up = asyncio.Event()
-        self.servers: list[asyncio.Server] = []
+        self.servers = []  # uvicorn's, which are asyncio's
+        #: From ``startup`` on.
+        self.connections: Connections
 
     def leave(self) -> None:
         """Shut down now."""
@@ -72,17 +63,16 @@ class PortServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections on ``sockets``."""
         loop = asyncio.get_running_loop()
+        self.connections = Connections(loop, self._port_config, self.server_state.connections)
         for sock in sockets or ():
-            self.servers.append(await loop.create_server(self._connection, sock=sock, backlog=BACKLOG, **self._tls()))
+            acceptor = Acceptor(sock, self._connection, self.connections)
+            acceptor.start()
+            self._acceptors.append(acceptor)
         self.started = True
         self.up.set()
 
-    def _tls(self) -> dict[str, Any]:
-        tls = self._port_config.tls
-        return {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S}
-
     def _connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self._port_config.head)
+        return Connection(self.config, self.server_state, self.connections)
 
     async def main_loop(self) -> None:
         """uvicorn's looks ten times a second whether it should stop, and makes a date that nobody wants."""
@@ -90,12 +80,15 @@ class PortServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, after ``on_refusing``."""
-        for server in self.servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for sock in sockets or ():
             sock.close()
         self._on_refusing()
-        await super().shutdown(sockets)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self.connections.end()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -116,6 +109,11 @@ class HttpPort:
         self._bound = bound
         self._server = PortServer(app, config, 1.0, on_refusing)
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> Connections:
+        """Of clients, from ``start`` on."""
+        return self._server.connections
 
     async def start(self) -> None:
         """Accept connections. Raises what uvicorn raises."""

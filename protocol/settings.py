@@ -46,6 +46,8 @@ SHARED = frozenset(
         "lease_duration_ms",
         "redis_grace_ms",
         "max_body_bytes",
+        "max_head_bytes",
+        "head_timeout_s",
         "max_messages",
         "max_json_values",
         "log_level",
@@ -156,6 +158,30 @@ class ProcessSettings(Settings):
     )
     max_json_values: int = Field(
         2**20, ge=MORE_NODES, description="Values in one body: a prompt of token ids has one for each token."
+    )
+    max_bodies_bytes: int = Field(
+        2**30,
+        ge=1024,
+        description="Bytes of all request bodies that the process holds, each from its arrival to the end of its "
+        "request; what comes on top is answered 429.",
+    )
+    body_timeout_s: float = Field(
+        60.0, gt=0, description="Longest wait for the whole body of a request, seconds; then it is answered 408."
+    )
+    max_head_bytes: int = Field(
+        64 * 2**10,
+        ge=1024,
+        le=2**20,
+        description="Bytes of a request's largest head, the URL and the headers; a larger one is answered 431.",
+    )
+    head_timeout_s: float = Field(
+        15.0, gt=0, description="Longest wait for the whole head of a request, seconds; then the connection is closed."
+    )
+    max_connections: int | None = Field(
+        None,
+        ge=16,
+        description="Connections to the public port. Beyond them idle ones are closed, then new ones turned away with "
+        "503. Default: by how many file descriptors the process may have, 20000 at most.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level logged.")
     log_format: Literal["text", "json"] = Field("text", description="Log lines for people or for machines.")

@@ -15,6 +15,7 @@ import uvloop
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore
+from net.config import raise_descriptor_limit
 from net.sockets import base_url, listen, port_of
 from net.tls import TlsError
 from protocol import failpoints
@@ -66,6 +67,7 @@ def run(settings: RouterSettings) -> int:
     """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
+    raise_descriptor_limit()
     try:
         tls = load_tls(settings)
     except TlsError as error:

@@ -12,7 +12,8 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING
 
-from net.port import PortConfig, PortServer
+from net.config import public_port
+from net.port import PortServer
 from protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class RouterServer(PortServer):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         settings = services.settings
-        config = PortConfig(keep_alive_s=settings.keep_alive_s, tls=tls)
+        config = public_port(settings, settings.keep_alive_s, tls)
         super().__init__(front, config, settings.drain_timeout_s + _CLOSE_S + 1)
         self._front = front
         self._services = services

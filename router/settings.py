@@ -89,9 +89,6 @@ class RouterSettings(ProcessSettings):
     request_timeout_s: float = Field(
         600.0, gt=0, description="Longest life of a request, seconds; a client lowers it with x-request-timeout."
     )
-    body_timeout_s: float = Field(
-        60.0, gt=0, description="Longest wait for the whole body of a request, seconds; then it is answered 408."
-    )
     prefill_timeout_s: float = Field(300.0, gt=0, description="Longest wait for a prefill worker's answer, seconds.")
     held_timeout_s: float = Field(
         120.0, gt=0, description="Longest wait for a worker with room, a prefill or a decode worker, seconds each."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from net.config import raise_descriptor_limit
 from net.sockets import bind
 from net.tls import TlsError
 from protocol import failpoints
@@ -41,6 +42,7 @@ def run(settings: WorkerSettings) -> int:
     """Serve until told to stop. 0: stopped in order; 1: could not start or go on, one line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
+    raise_descriptor_limit()
     _prepare_tokenizers()
     pipe = StatusPipe(settings.status_fd)
     try:

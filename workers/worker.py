@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from leases.ids import new_id
-from net.port import HttpPort, PortConfig
+from net.config import internal_port, public_port
+from net.port import HttpPort
 from net.sockets import base_url, port_of
 from net.tls import internal_tls
 from protocol.status import Progress as ProgressStatus
@@ -49,6 +50,7 @@ from workers.transfer.handshake_server import handshake_bytes, handshake_router
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable
 
     from fastapi import APIRouter
@@ -264,18 +266,16 @@ class Worker:
             peers=self._pool.states,
             routers=[self._handshakes(readies), *self._hello(record)],
         )
+        doors = with_door(public, settings, settings.host), with_door(internal, settings, settings.bound_internal_host)
         return (
-            HttpPort(with_door(public, settings, settings.host), self._bound, self._port_config(internal=False)),
+            HttpPort(doors[0], self._bound, public_port(settings, KEEP_ALIVE_S, self._context(internal=False))),
             HttpPort(
-                with_door(internal, settings, settings.bound_internal_host),
-                self._internal_bound,
-                self._port_config(internal=True),
+                doors[1], self._internal_bound, internal_port(settings, KEEP_ALIVE_S, self._context(internal=True))
             ),
         )
 
-    def _port_config(self, *, internal: bool) -> PortConfig:
-        tls = None if self._tls is None else self._tls.server(internal=internal)
-        return PortConfig(keep_alive_s=KEEP_ALIVE_S, tls=tls)
+    def _context(self, *, internal: bool) -> ssl.SSLContext | None:
+        return None if self._tls is None else self._tls.server(internal=internal)
 
     def _tell_load(self) -> WorkerLoad:
         """How busy the engine is, and how it stands with others."""

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from net.config import internal_port
 from net.hosts import hosts_of
-from net.port import HttpPort, PortConfig
+from net.port import HttpPort
 from net.unguarded import check_local
 from protocol.errors import ApiError
 from protocol.excerpts import excerpt
@@ -116,9 +117,11 @@ class InternalFront:
 class InternalPort(HttpPort):
     """Serves the internal port on one socket. ``start`` returns once it answers."""
 
-    def __init__(self, front: InternalFront, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, settings: RouterSettings, front: InternalFront, sock: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> None:
         # Whoever sees its link end and asks again must be refused: links end once nobody can connect.
-        super().__init__(front, sock, PortConfig(keep_alive_s=_KEEP_ALIVE_S, tls=tls), on_refusing=front.close)
+        super().__init__(front, sock, internal_port(settings, _KEEP_ALIVE_S, tls), on_refusing=front.close)
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -55,7 +55,8 @@ class Membership:
 
     async def start(self, app: ASGIApp) -> None:
         """Serve ``app`` on the internal port, then tell the others, then look who they are."""
-        self._port = InternalPort(InternalFront(self._settings, self.peers.record, app), self._internal, self._tls)
+        front = InternalFront(self._settings, self.peers.record, app)
+        self._port = InternalPort(self._settings, front, self._internal, self._tls)
         await self._port.start()
         self._presence = presence(self._registry, self.peers.record)
         await self._presence.start()

@@ -8,7 +8,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from net.port import HttpPort, PortConfig
+from net.config import PortConfig
+from net.port import HttpPort
 from net.sockets import bind, port_of
 
 if TYPE_CHECKING:
@@ -27,17 +28,26 @@ class App:
         self.scopes: list[Scope] = []
         self.go_on = asyncio.Event()
         self.num_bytes = 0
+        #: Instead of the number.
+        self.answer = b""
+        self._asked = asyncio.Condition()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
+        async with self._asked:
+            self._asked.notify_all()
         if scope["path"] != "/early":
             await self._read(receive)
         if scope["path"] == "/held":
             await self.go_on.wait()
-        body = b"%d" % self.num_bytes
+        body = self.answer or b"%d" % self.num_bytes
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def until_asked(self, num_requests: int) -> None:
+        async with self._asked:
+            await self._asked.wait_for(lambda: len(self.scopes) >= num_requests)
 
     async def _read(self, receive: Receive) -> None:
         more = True

@@ -39,7 +39,8 @@ async def router_internal() -> AsyncIterator[int]:
         raise AssertionError("a stranger got through")
 
     sock = listen("127.0.0.1", 0)
-    port = InternalPort(InternalFront(make_settings(internal_token=TOKEN), RECORD, app), sock)
+    settings = make_settings(internal_token=TOKEN)
+    port = InternalPort(settings, InternalFront(settings, RECORD, app), sock)
     await port.start()
     try:
         yield port_of(sock)
@@ -88,4 +89,23 @@ async def test_many_lines_are_refused(port: int) -> None:
     async with connected(port) as caller:
         caller.writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"a:\r\n" * 1000)
         assert (await caller.answer()).status == 431
+        await caller.closed()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/internal/anything", "/admin/abort"])
+async def test_what_a_stranger_sends_is_not_taken(port: int, path: str) -> None:
+    async with connected(port) as caller:
+        caller.writer.write(f"POST {path} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        answer = await caller.answer()
+        assert answer.status in (401, 404)
+        assert answer.headers["connection"] == "close"
+        with pytest.raises(ConnectionError):
+            for _ in range(100):
+                await caller.send(b"100000\r\n" + b"x" * (1 << 20) + b"\r\n")
+
+
+async def test_a_request_for_no_host_is_refused(port: int) -> None:
+    async with connected(port) as caller:
+        caller.writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+        assert (await caller.answer()).code == "invalid_host"
         await caller.closed()

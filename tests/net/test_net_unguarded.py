@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from net.port import HttpPort, PortConfig
+from net.config import PortConfig
+from net.port import HttpPort
 from net.sockets import listen, port_of
 from workers.app import with_door
 from workers.settings import WorkerSettings

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from net.tls import InternalTls
 
 TOKEN = "s3cret-internal"
+SETTINGS = make_settings(internal_token=TOKEN)
 OTHER = "b" * 12
 OWN = RouterRecord(router_id="a" * 12, url="http://own", internal_url="http://own")
 
@@ -48,8 +49,8 @@ class OtherRouter:
         self.port = sock.getsockname()[1]
         url = base_url("127.0.0.1", self.port, tls=tls is not None)
         self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=url)
-        front = InternalFront(make_settings(internal_token=TOKEN), self.record, app())
-        self._port = InternalPort(front, sock, None if tls is None else tls.server(internal=True))
+        front = InternalFront(SETTINGS, self.record, app())
+        self._port = InternalPort(SETTINGS, front, sock, None if tls is None else tls.server(internal=True))
 
     async def __aenter__(self) -> OtherRouter:
         await self._port.start()

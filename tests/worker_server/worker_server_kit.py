@@ -17,7 +17,8 @@ import httpx
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from net.port import HttpPort, PortConfig
+from net.config import PortConfig
+from net.port import HttpPort
 from net.sockets import bind, port_of
 from protocol.json_body import BodyLimits
 from protocol.worker import WorkerLoad

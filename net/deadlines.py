@@ -1,0 +1,74 @@
+"""Things that are due a fixed time after they were added, unless they go before: one timer for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class Timers(Protocol):
+    """What is needed of an event loop."""
+
+    def time(self) -> float:
+        """Now, in seconds."""
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> Any:
+        """Call it then, unless what is returned is cancelled."""
+
+
+class Deadlines(Generic[T]):
+    """``on_due`` is called once with each that is still there ``timeout_s`` after it was added; it is out then.
+
+    Adding and discarding cost a dictionary's entry: things come and go far more often than one is due.
+    """
+
+    def __init__(self, timers: Timers, timeout_s: float, on_due: Callable[[T], None]) -> None:
+        self._timers = timers
+        self._timeout_s = timeout_s
+        self._on_due = on_due
+        self._due_s: dict[T, float] = {}  # in the order in which they are due
+        self._timer: Any = None
+
+    def __len__(self) -> int:
+        return len(self._due_s)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._due_s
+
+    def add(self, item: T) -> None:
+        """Begin its time, unless it has begun."""
+        if item in self._due_s:
+            return
+        self._due_s[item] = due_s = self._timers.time() + self._timeout_s
+        if self._timer is None:
+            self._timer = self._timers.call_at(due_s, self._wake)
+
+    def discard(self, item: T) -> None:
+        """It is not due any more."""
+        self._due_s.pop(item, None)
+
+    def oldest(self) -> T | None:
+        """The one that is due next."""
+        return next(iter(self._due_s), None)
+
+    def close(self) -> None:
+        """Nothing is due any more."""
+        self._due_s.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        self._timer = None
+        now_s = self._timers.time()
+        while self._due_s:
+            item, due_s = next(iter(self._due_s.items()))
+            if due_s > now_s:
+                self._timer = self._timer or self._timers.call_at(due_s, self._wake)
+                return
+            del self._due_s[item]
+            self._on_due(item)
