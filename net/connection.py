@@ -173,9 +173,12 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = self._patient
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """A piece of the body. Once the answer has begun nobody wants it."""
         self._quiet_bytes = 0
-        super().on_body(body)
+        if self.cycle.response_started:
+            self._ignore(len(body))
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The body is over, too; the next head begins."""

@@ -211,6 +211,12 @@ class ProcessSettings(Settings):
     def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(own_host(name) for name in names)
 
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Self:
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError("max_bodies_bytes must not be below max_body_bytes")
+        return self
+
     @property
     def body_limits(self) -> BodyLimits:
         """What the body of a client may be made of."""

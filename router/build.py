@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from net.body import BodyBudget
 from protocol.router import new_router_id
 from router.http_client import HttpUpstream
 from router.leased_blocks import LeasedBlocks
@@ -53,6 +54,7 @@ def build_services(
         ),
         priorities=PriorityClasses(settings.priority_classes),
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
+        body_budget=BodyBudget(settings.max_bodies_bytes),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         signs_of_life=SignsOfLife(upstream),

@@ -35,6 +35,8 @@ def use_our_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, ApiError):  # what the framework met when it read the body
+            return _answer(error.__cause__)
         if error.status_code == 404:
             return _answer(NotFoundError(f"Unknown path: {_asked(request)}", code="unknown_url"))
         failure = WorkerError(error.status_code, {"message": str(error.detail), "type": "invalid_request_error"})

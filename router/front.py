@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from net.body import WITHOUT_BODY, Body, BodyReader, ClientGoneError, no_body
 from net.connection import DROP
 from protocol.errors import (
     ApiError,
     BadRequestError,
-    BodyTimeoutError,
     InternalError,
     PermissionDeniedError,
     UnavailableError,
@@ -29,7 +29,7 @@ from protocol.openai import ChatRequest, CompletionRequest, simplify, validate
 from protocol.router import new_request_id
 from router.admission import check_queue, check_requests, make_room
 from router.ask import Ask
-from router.body import SMALL, BodyReader, replay
+from router.body import SMALL
 from router.client_id import client_id
 from router.cors import answer_preflight, is_preflight
 from router.doors import Doors, is_api
@@ -55,8 +55,6 @@ KINDS: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
     "/v1/completions": CompletionRequest,
 }
 
-_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
-_CLOSE = (b"connection", b"close")
 _PRIORITY = HEADER.encode()
 
 
@@ -69,7 +67,7 @@ class Front:
         self._admin_keys = admin_keys
         self._app = app
         self._doors = Doors(services.settings)
-        self._bodies = BodyReader(services.settings.max_body_bytes)
+        self._bodies = BodyReader(services.settings.max_body_bytes, services.body_budget)
         self._limits = services.settings.body_limits
         self.closing = False
         self._tracing: Tracing | None = None
@@ -111,21 +109,27 @@ class Front:
         return Reply(send, new_request_id(self._services.router_id), scope["state"][DROP], client_id(headers))
 
     async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
-        """To the framework, which reads a body whole before it looks at anything: so who it is comes first, here."""
+        """To the framework. Who it is comes first, here; then the route; and a body only if that takes one."""
         try:
             if scope["path"].startswith("/admin"):
                 self._admin_keys.check(headers.get(b"authorization"))
-            body = b""
-            if scope["method"] not in _WITHOUT_BODY:
-                body = await self._bodies.read(headers, receive, self._services.settings.body_timeout_s)
-                SMALL.check_bytes(body)
+            elif is_api(scope["path"]):
+                self._keys.check(headers.get(b"authorization"))
         except ApiError as error:
             await self._refuse(self._reply(scope, headers, send), error)
             return
-        try:
-            await self._app(scope, replay(body, receive), send)
-        except Exception:
-            log.exception("%s %s met a bug", scope["method"], excerpt(scope["path"]))
+        with Body(self._bodies) as body:
+            if scope["method"] in WITHOUT_BODY:
+                receive = no_body(receive)
+            else:
+                timeout_s = self._services.settings.body_timeout_s
+                receive = body.when_asked(headers, receive, timeout_s, SMALL.check_bytes)
+            try:
+                await self._app(scope, receive, send)
+            except Exception:
+                log.exception("%s %s met a bug", scope["method"], excerpt(scope["path"]))
+            if body.error is not None:
+                self._services.metrics.refused[body.error.status] += 1
 
     async def _serve(
         self,
@@ -138,38 +142,37 @@ class Front:
         came_s = asyncio.get_running_loop().time()
         request_id = new_request_id(self._services.router_id)
         reply = Reply(send, request_id, scope["state"][DROP], client_id(headers))
-        try:
-            self._keys.check(headers.get(b"authorization"))
-            timeout_s = self._timeout_s(headers)
-            priority = self._priority(headers)
-            self._admit(priority)
-            body_timeout_s = min(timeout_s, self._services.settings.body_timeout_s)
-            raw = await self._bodies.read(headers, receive, body_timeout_s)
-            self._admit(priority)  # again: that took time. From here to the list of active requests nothing is awaited.
-            body = parse_body(raw, self._limits)
-            ask = _ask(kind, body)
-            if priority is not None:
-                ask = msgspec.structs.replace(ask, priority=priority)
-            self._services.pool.route(ask.model)
-            make_room(self._services, ask.model, ask.priority, len(raw))
-        except ApiError as error:
-            await self._refuse(reply, error)
-            return
-        exchange = Exchange(self._services, request_id, ask, LegBodies(body), reply, len(raw))
-        if self._tracing is not None:
-            exchange.trace = self._tracing.begin(exchange, headers, came_s)
-            CURRENT.set(exchange.trace)
-        await self._run(exchange, receive, came_s + timeout_s)
+        with Body(self._bodies) as held:
+            try:
+                self._keys.check(headers.get(b"authorization"))
+                timeout_s = self._timeout_s(headers)
+                priority = self._priority(headers)
+                self._admit(priority)
+                body_timeout_s = min(timeout_s, self._services.settings.body_timeout_s)
+                raw = await held.read(headers, receive, body_timeout_s)
+                # Again: that took time. From here to the list of active requests nothing is awaited.
+                self._admit(priority)
+                body = parse_body(raw, self._limits)
+                ask = _ask(kind, body)
+                if priority is not None:
+                    ask = msgspec.structs.replace(ask, priority=priority)
+                self._services.pool.route(ask.model)
+                make_room(self._services, ask.model, ask.priority, len(raw))
+            except ClientGoneError:
+                return
+            except ApiError as error:
+                await self._refuse(reply, error)
+                return
+            exchange = Exchange(self._services, request_id, ask, LegBodies(body), reply, len(raw))
+            if self._tracing is not None:
+                exchange.trace = self._tracing.begin(exchange, headers, came_s)
+                CURRENT.set(exchange.trace)
+            await self._run(exchange, receive, came_s + timeout_s)
 
     async def _refuse(self, reply: Reply, error: ApiError) -> None:
         """Answer a request that never began. What is left of a body that was not wanted ends with the connection."""
-        if isinstance(error, ClientGone):
-            return
         self._services.metrics.refused[error.status] += 1
-        if isinstance(error, BodyTimeoutError):
-            await reply.whole(error.status, b"application/json", error.to_json(), (_CLOSE,))
-        else:
-            await reply.error(error)
+        await reply.error(error)
 
     async def _run(self, x: Exchange, receive: Receive, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()

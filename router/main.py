@@ -132,7 +132,7 @@ async def serve(
     try:
         if membership is not None:
             shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
-            await membership.start(internal_app(services, *shares))
+            await membership.start(internal_app(services, *shares), services.body_budget)
             learning = asyncio.create_task(learn_from_others(services, membership.peers))
             await _first_news(workers.met, membership.peers.met)
         await server.serve(sockets=[sock])

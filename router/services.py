@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from leases.store import LeaseState
+    from net.body import BodyBudget
     from router.leased_blocks import LeasedBlocks
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
@@ -72,6 +73,8 @@ class Services:
     priorities: PriorityClasses
     retry_budget: RetryBudget
     readiness: Readiness
+    #: Of all bodies that this process holds, on both ports.
+    body_budget: BodyBudget
     #: The other routers.
     peers: Peers
     #: What routers that died have left on workers.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.routing import Route
 
+from net.body import BodyBudget, BodyReader
 from net.hosts import hosts_of
 from net.unguarded import Unguarded
 from protocol.openai import ChatRequest, CompletionRequest
@@ -47,6 +48,8 @@ def create_public_app(
     metrics: WorkerMetrics,
     load: Callable[[], WorkerLoad],
     max_body_bytes: int,
+    max_bodies_bytes: int,
+    body_timeout_s: float,
     limits: BodyLimits,
     on_change: Callable[[], None] = lambda: None,
 ) -> FastAPI:
@@ -61,10 +64,10 @@ def create_public_app(
     app.include_router(pages(identity, health, load, metrics))
     jobs = Jobs(identity, tokenizer)
     serving = Serving(engine, leases, identity, metrics, on_change)
-    max_bytes = with_hand_off(max_body_bytes, identity.max_model_len)
+    bodies = BodyReader(with_hand_off(max_body_bytes, identity.max_model_len), BodyBudget(max_bodies_bytes))
     limits = limits_with_hand_off(limits, identity.max_model_len)
-    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, max_bytes, limits)
-    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, max_bytes, limits)
+    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, bodies, body_timeout_s, limits)
+    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, bodies, body_timeout_s, limits)
     app.router.routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
     app.router.routes.append(Route("/v1/completions", completions, methods=["POST"]))
     return app

@@ -252,6 +252,8 @@ class Worker:
             metrics=self._metrics,
             load=self._tell_load,
             max_body_bytes=settings.max_body_bytes,
+            max_bodies_bytes=settings.max_bodies_bytes,
+            body_timeout_s=settings.body_timeout_s,
             limits=settings.body_limits,
             on_change=self._announcer.changed,
         )

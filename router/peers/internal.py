@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from net.body import WITHOUT_BODY, Body, BodyReader, no_body
 from net.config import internal_port
 from net.hosts import hosts_of
 from net.port import HttpPort
@@ -19,8 +20,7 @@ from protocol.excerpts import excerpt
 from protocol.hello import HELLO_PATH, NONCE, router_proof
 from protocol.token_keys import hello_key
 from router.auth import BearerKeys
-from router.body import SMALL, BodyReader, replay
-from router.exit import ClientGone
+from router.body import SMALL
 from router.peers.link import ALIVE_PATH
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from net.body import BodyBudget
     from protocol.router import RouterRecord
     from router.settings import RouterSettings
 
@@ -41,12 +42,12 @@ CLOSE_S = 1.0
 
 
 class InternalFront:
-    """Who it is comes first, then the body, which is bounded; then ``app``. Links are held open here.
+    """Who it is comes first, then the route in ``app``, then the body, if it takes one. Links are held open here.
 
     Who asks may first have this router prove that it knows the token itself (``protocol/hello.py``).
     """
 
-    def __init__(self, settings: RouterSettings, record: RouterRecord, app: ASGIApp) -> None:
+    def __init__(self, settings: RouterSettings, record: RouterRecord, app: ASGIApp, budget: BodyBudget) -> None:
         self._record = record
         self._alive_path = ALIVE_PATH + record.router_id
         token = settings.internal_token
@@ -56,7 +57,7 @@ class InternalFront:
         #: None: the token guards everything that says more than that the process lives.
         self._local_names = names if token is None else None
         self._hello_key = None if token is None else hello_key(token.get_secret_value())
-        self._bodies = BodyReader(settings.max_body_bytes)
+        self._bodies = BodyReader(settings.max_body_bytes, budget)
         self._body_timeout_s = settings.body_timeout_s
         self._app = app
         self._closed = asyncio.Event()
@@ -77,20 +78,22 @@ class InternalFront:
                 check_local(self._local_names, headers)
             if scope["path"] != "/health":
                 self._keys.check(headers.get(b"authorization"))
-            body = b""
-            if scope["method"] not in {"GET", "HEAD"}:
-                body = await self._bodies.read(headers, receive, self._body_timeout_s)
-                SMALL.check_bytes(body)
-        except ClientGone:
-            return
         except ApiError as error:
             await _answer(send, error.status, error.to_json())
             return
         if scope["path"] == self._alive_path:
             await self._hold(receive, send)
         else:
+            await self._pass_on(scope, headers, receive, send)
+
+    async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        with Body(self._bodies) as body:
+            if scope["method"] in WITHOUT_BODY:
+                receive = no_body(receive)
+            else:
+                receive = body.when_asked(headers, receive, self._body_timeout_s, SMALL.check_bytes)
             try:
-                await self._app(scope, replay(body, receive), send)
+                await self._app(scope, receive, send)
             except Exception:
                 log.exception("%s %s of another router met a bug", scope["method"], excerpt(scope["path"]))
 

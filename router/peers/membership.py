@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from net.body import BodyBudget
     from net.tls import InternalTls
     from protocol.router import RouterRecord
     from registry.announcer import Announcer
@@ -53,9 +54,9 @@ class Membership:
         self._presence: Announcer[RouterRecord] | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self, app: ASGIApp) -> None:
+    async def start(self, app: ASGIApp, budget: BodyBudget) -> None:
         """Serve ``app`` on the internal port, then tell the others, then look who they are."""
-        front = InternalFront(self._settings, self.peers.record, app)
+        front = InternalFront(self._settings, self.peers.record, app, budget)
         self._port = InternalPort(self._settings, front, self._internal, self._tls)
         await self._port.start()
         self._presence = presence(self._registry, self.peers.record)

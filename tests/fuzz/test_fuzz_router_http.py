@@ -77,7 +77,9 @@ class Served:
         services = self.cluster.services
         recorder = Recorder(services)
         shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
-        port = InternalFront(self.cluster.settings, services.peers.record, internal_app(services, *shares))
+        port = InternalFront(
+            self.cluster.settings, services.peers.record, internal_app(services, *shares), services.body_budget
+        )
         self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(port), base_url="http://localhost")
         self.stage.at_end(self.internal.aclose)
 

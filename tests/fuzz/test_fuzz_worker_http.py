@@ -25,9 +25,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker_server_kit import Front, chat, completion, front, tokens_of
 
-from protocol.errors import BadRequestError
-from workers.server.http import read_body
-
 PATHS = ("/v1/chat/completions", "/v1/completions")
 PROMPT = tokens_of("hello")
 D_PARAMS: dict[str, Any] = {
@@ -194,15 +191,3 @@ def test_an_error_repeats_little_of_a_path(worker: Worker) -> None:
             answer = worker.send(method, path + quote(LONG_TEXT), internal=internal)
             check_excerpts(answer)
             worker.tried("long texts", answer)
-
-
-@pytest.mark.parametrize("length", ["\u00b2", "-1", "1e3", "9" * 5000, "+1", " 1", ""])
-def test_a_length_that_is_none(stage: Stage, length: str) -> None:
-    """The HTTP parser refuses them first; whoever puts another one there finds them refused here."""
-
-    async def receive() -> Any:
-        raise AssertionError("nothing is read")
-
-    scope = {"type": "http", "headers": [(b"content-length", length.encode("latin-1"))]}
-    with pytest.raises(BadRequestError):
-        stage.run(read_body(scope, receive, 100))

@@ -11,6 +11,7 @@ from net_kit import Caller
 from router_cluster import Cluster, make_settings
 from worker_server_kit import front
 
+from net.body import BodyBudget
 from net.sockets import listen, port_of
 from protocol.router import RouterRecord
 from router.peers.internal import CLOSE_S, InternalFront, InternalPort
@@ -40,7 +41,7 @@ async def router_internal() -> AsyncIterator[int]:
 
     sock = listen("127.0.0.1", 0)
     settings = make_settings(internal_token=TOKEN)
-    port = InternalPort(settings, InternalFront(settings, RECORD, app), sock)
+    port = InternalPort(settings, InternalFront(settings, RECORD, app, BodyBudget(1 << 20)), sock)
     await port.start()
     try:
         yield port_of(sock)

@@ -10,9 +10,18 @@ from typing import Any
 import httpx
 import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
+from router_stubs import Hang
 
-from protocol.errors import BodyTimeoutError, PayloadTooLargeError, UnavailableError
-from router.body import BodyReader
+from net.body import Body, BodyBudget, BodyReader
+from protocol.errors import (
+    BadRequestError,
+    BodyTimeoutError,
+    PayloadTooLargeError,
+    RateLimitError,
+    UnavailableError,
+)
+from router.admin.internal import internal_routes
+from router.peers.app import internal_app
 from router.peers.internal import InternalFront
 from router.settings import RouterSettings
 
@@ -94,11 +103,86 @@ class TestAdmin:
         caller.writer.close()
 
 
-@pytest.mark.parametrize("path", ["/health", "/nothing", "/v1/models"])
-async def test_no_path_takes_more_than_the_limit(cluster: Cluster, path: str) -> None:
-    caller = await call(cluster, path, cluster.settings.max_body_bytes + 1)
-    assert await caller.code() == (413, "request_too_large")
-    caller.writer.close()
+class TestKeysThenTheRouteThenTheBody:
+    """None of these bodies ever comes, and all answers do."""
+
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(api_keys=("sesame",), admin_token="boss")
+
+    @pytest.mark.parametrize(
+        ("path", "token", "status"),
+        [
+            ("/v1/chat/completions", "wrong", 401),
+            ("/v1/nothing", "wrong", 401),
+            ("/admin/abort", "sesame", 401),
+            ("/admin/nothing", "wrong", 401),
+            ("/v1/nothing", "sesame", 404),
+            ("/admin/nothing", "boss", 404),
+            ("/nothing", "wrong", 404),
+            ("/v1/models", "sesame", 405),
+            ("/health", "wrong", 405),
+            ("/dashboard", "wrong", 405),
+        ],
+    )
+    async def test_what_nobody_asked_for_is_not_read(
+        self, cluster: Cluster, path: str, token: str, status: int
+    ) -> None:
+        for length in (LIMIT, 1 << 50):
+            caller = await call(cluster, path, length, f"authorization: Bearer {token}", sent=b"{")
+            assert (await caller.answer())[0] == status
+            assert await caller.reader.read() == b"", "and nothing more is taken"
+            caller.writer.close()
+        assert cluster.services.body_budget.used_bytes == 0
+
+    async def test_a_get_has_no_body(self, cluster: Cluster) -> None:
+        response = await cluster.client.request("GET", "/health", content=b"x" * 100)
+        assert response.status_code == 200
+
+    async def test_a_route_without_a_body_reads_none(self, cluster: Cluster) -> None:
+        caller = await call(cluster, f"/admin/requests/{'0' * 32}/abort", LIMIT, "authorization: Bearer boss")
+        assert (await caller.answer())[0] == 404
+        caller.writer.close()
+
+
+class TestFewBytes:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_body_bytes=1024, max_bodies_bytes=1024)
+
+    async def test_what_has_arrived_counts_until_its_request_ends(self, cluster: Cluster) -> None:
+        await ready(cluster)
+        budget = cluster.services.body_budget
+        large = json.dumps({**chat(), "messages": [{"role": "user", "content": "u" * 600}]}).encode()
+        slow = await call(cluster, "/v1/chat/completions", 1024, sent=large[:500])
+        await eventually(lambda: budget.used_bytes == 500)
+        assert (await cluster.client.post("/v1/chat/completions", content=BODY)).status_code == 200, "what fits"
+        late = await call(cluster, "/v1/chat/completions", len(large), sent=large)
+        head = (await late.reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.startswith(b"http/1.1 429") and b"retry-after: 1" in head
+        late.writer.close()
+        slow.writer.close()
+        await eventually(lambda: budget.used_bytes == 0)
+        cluster.workers[0].script.append(hang := Hang())
+        running = await call(cluster, "/v1/chat/completions", len(large), sent=large)
+        await eventually(lambda: budget.used_bytes == len(large))
+        answer = await cluster.client.post("/v1/chat/completions", content=large)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        hang.release.set()
+        assert (await running.answer())[0] == 200
+        running.writer.close()
+        await eventually(lambda: budget.used_bytes == 0)
+
+    async def test_what_operators_send_counts_too(self, cluster: Cluster) -> None:
+        budget = cluster.services.body_budget
+        slow = await call(cluster, "/admin/abort", 900, sent=b" " * 600)
+        await eventually(lambda: budget.used_bytes == 600)
+        late = await call(cluster, "/admin/abort", 600, sent=b" " * 600)
+        assert await late.code() == (429, "rate_limit_exceeded")
+        for caller in (slow, late):
+            caller.writer.close()
+        await eventually(lambda: budget.used_bytes == 0)
+        assert cluster.services.metrics.refused[429] == 1
 
 
 class TestSlowBodies:
@@ -176,29 +260,64 @@ def parts(*data: bytes) -> Any:
     return receive
 
 
-async def test_reading_ends_at_the_limit_in_time_and_on_close() -> None:
-    reader = BodyReader(4)
+def whole(data: bytes) -> Any:
+    """A ``receive`` that gives this."""
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return receive
+
+
+@pytest.fixture
+def reader() -> BodyReader:
+    return BodyReader(4, BodyBudget(6))
+
+
+async def read(reader: BodyReader, receive: Any, timeout_s: float = 60, **headers: bytes) -> bytes:
+    with Body(reader) as body:
+        return await body.read(
+            {name.replace("_", "-").encode(): text for name, text in headers.items()}, receive, timeout_s
+        )
+
+
+async def test_reading_ends_at_the_limit_in_time_and_on_close(reader: BodyReader) -> None:
     with pytest.raises(PayloadTooLargeError):
-        await reader.read({}, parts(b"ab", b"cde"), 60)
+        await read(reader, parts(b"ab", b"cde"))
     with pytest.raises(BodyTimeoutError):
-        await reader.read({}, parts(b"ab"), 0.01)
-    reading = asyncio.create_task(reader.read({}, parts(b"ab"), 60))
+        await read(reader, parts(b"ab"), 0.01)
+    reading = asyncio.create_task(read(reader, parts(b"ab")))
     await asyncio.sleep(0)
-    assert len(reader) == 1
+    assert (len(reader), reader.budget.used_bytes) == (1, 2)
     reader.close()
     with pytest.raises(UnavailableError):
         await reading
-    assert len(reader) == 0
+    assert (len(reader), reader.budget.used_bytes) == (0, 0)
 
 
-async def test_a_cancelled_read_is_forgotten() -> None:
-    reader = BodyReader(4)
-    reading = asyncio.create_task(reader.read({}, parts(b"ab"), 60))
+async def test_a_cancelled_read_is_forgotten(reader: BodyReader) -> None:
+    reading = asyncio.create_task(read(reader, parts(b"ab")))
     await asyncio.sleep(0)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    assert len(reader) == 0
+    assert (len(reader), reader.budget.used_bytes) == (0, 0)
+
+
+async def test_bodies_count_together(reader: BodyReader) -> None:
+    with Body(reader) as first:
+        assert await first.read({}, whole(b"abcd"), 60) == b"abcd"
+        assert await read(reader, whole(b"ab")) == b"ab"
+        with pytest.raises(RateLimitError):
+            await read(reader, whole(b"abc"))
+    assert await read(reader, whole(b"abc")) == b"abc"
+
+
+@pytest.mark.parametrize("length", ["\u00b2", "-1", "1e3", "9" * 5000, "+1", " 1", ""])
+async def test_a_length_that_is_none(reader: BodyReader, length: str) -> None:
+    """The HTTP parser refuses them first; whoever puts another one there finds them refused here."""
+    with pytest.raises(BadRequestError):
+        await read(reader, whole(b""), content_length=length.encode("latin-1"))
 
 
 #: Of what a body may have few; then no JSON, of which a parser would complain.
@@ -233,10 +352,8 @@ class TestCrowdedBodies:
 
     @pytest.mark.parametrize("crowd", CROWDS)
     async def test_other_routers_are_no_exception(self, cluster: Cluster, crowd: str) -> None:
-        async def app(*_: object) -> None:
-            pytest.fail("the body has reached the framework, which builds it")
-
-        front = InternalFront(cluster.settings, cluster.services.peers.record, app)
+        app = internal_app(cluster.services, internal_routes(cluster.services))
+        front = InternalFront(cluster.settings, cluster.services.peers.record, app, cluster.services.body_budget)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost") as client:
             answer = await client.post("/internal/abort", content=CROWDS[crowd])
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "array_above_max_length")

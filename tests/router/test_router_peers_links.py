@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 from router_cluster import eventually, make_settings
 
+from net.body import BodyBudget
 from net.sockets import base_url, listen
 from protocol.router import RouterRecord
 from protocol.token_keys import hello_key
@@ -49,7 +50,7 @@ class OtherRouter:
         self.port = sock.getsockname()[1]
         url = base_url("127.0.0.1", self.port, tls=tls is not None)
         self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=url)
-        front = InternalFront(SETTINGS, self.record, app())
+        front = InternalFront(SETTINGS, self.record, app(), BodyBudget(1 << 20))
         self._port = InternalPort(SETTINGS, front, sock, None if tls is None else tls.server(internal=True))
 
     async def __aenter__(self) -> OtherRouter:

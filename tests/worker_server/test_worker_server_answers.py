@@ -308,3 +308,12 @@ async def test_the_internal_state_is_for_token_holders() -> None:
         state = (await worker.internal.get("/internal/state", headers={"authorization": f"Bearer {SECRET}"})).json()
     assert state["ledger"] == "ok"
     assert state["blocks"] == {"total": 10, "free": 10, "cached": 0, "pinned": 0, "leased": 0, "leases": 1}
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async with front(body_timeout_s=0.05) as made, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
+        writer.write(head)
+        assert (await reader.read()).startswith(b"HTTP/1.1 408")
+        writer.close()

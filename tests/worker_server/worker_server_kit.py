@@ -271,6 +271,7 @@ async def front(
     max_body_bytes: int = 2**20,
     max_messages: int = 2048,
     max_json_values: int = 2**20,
+    body_timeout_s: float = 60,
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
     from pydantic import SecretStr
@@ -302,6 +303,8 @@ async def front(
         metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}),
         load=engine.load,
         max_body_bytes=max_body_bytes,
+        max_bodies_bytes=16 * max_body_bytes,
+        body_timeout_s=body_timeout_s,
         limits=BodyLimits(max_messages, max_json_values),
     )
     internal = create_internal_app(

@@ -7,15 +7,17 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Generic
 
+from net.body import Body, ClientGoneError
 from protocol.errors import ApiError, InternalError
 from protocol.json_body import parse_body
 from protocol.openai import R
-from workers.server.http import Client, ClientGoneError, header, read_body
+from workers.server.http import Client, header
 from workers.server.token_ids import ASKED, HEADER
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from net.body import BodyReader
     from protocol.json_body import BodyLimits
     from workers.server.access import Access
     from workers.server.job import Jobs
@@ -39,29 +41,32 @@ class GenerateEndpoint(Generic[R]):
         jobs: Jobs,
         serving: Serving,
         access: Access,
-        max_body_bytes: int,
+        bodies: BodyReader,
+        body_timeout_s: float,
         limits: BodyLimits,
     ) -> None:
         self._kind: type[R] = kind
         self._jobs = jobs
         self._serving = serving
         self._access = access
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
+        self._body_timeout_s = body_timeout_s
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _request_id(scope)
         client = Client(receive, send, request_id)
-        try:
-            self._access.check_router(scope)
-            raw = await read_body(scope, receive, self._max_body_bytes)
-        except ClientGoneError:
-            return
-        except ApiError as error:
-            await client.send_error(error)
-            return
-        async with client:
-            await self._answer(raw, client, request_id, tells_token_ids=header(scope, HEADER) == ASKED)
+        with Body(self._bodies) as body:
+            try:
+                self._access.check_router(scope)
+                raw = await body.read(dict(scope["headers"]), receive, self._body_timeout_s)
+            except ClientGoneError:
+                return
+            except ApiError as error:
+                await client.send_error(error)
+                return
+            async with client:
+                await self._answer(raw, client, request_id, tells_token_ids=header(scope, HEADER) == ASKED)
         if client.gone:
             logger.info("request %s: the client left", request_id)
 

@@ -1,13 +1,10 @@
-"""The few pieces of ASGI that the hot endpoints need: read a body, write an answer, notice that the client left."""
+"""The few pieces of ASGI that the hot endpoints need: write an answer, notice that the client left."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-
-from protocol.errors import BadRequestError, PayloadTooLargeError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -17,18 +14,12 @@ if TYPE_CHECKING:
 
     from protocol.errors import ApiError
 
-#: Not ``isdigit``, which takes a superscript for a digit; and no number that ``int`` refuses for its length.
-_LENGTH = re.compile(r"[0-9]{1,20}")
 _JSON = (b"content-type", b"application/json")
 _SSE = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-
-
-class ClientGoneError(Exception):
-    """The client closed the connection."""
 
 
 def header(scope: Scope, name: bytes) -> str | None:
@@ -38,33 +29,6 @@ def header(scope: Scope, name: bytes) -> str | None:
             text: str = value.decode("latin-1")
             return text
     return None
-
-
-async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
-    """The whole body. Raises PayloadTooLargeError as soon as that is certain, ClientGoneError."""
-    declared = header(scope, b"content-length")
-    if declared is not None:
-        if _LENGTH.fullmatch(declared) is None:
-            raise BadRequestError("Invalid content-length.")
-        if int(declared) > max_bytes:
-            raise _too_large(max_bytes)
-    parts: list[bytes] = []
-    num_bytes = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
-        part = message.get("body", b"")
-        parts.append(part)
-        num_bytes += len(part)
-        if num_bytes > max_bytes:
-            raise _too_large(max_bytes)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
-def _too_large(max_bytes: int) -> PayloadTooLargeError:
-    return PayloadTooLargeError(f"The request body is larger than {max_bytes} bytes.")
 
 
 class Client:
