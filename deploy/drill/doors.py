@@ -22,13 +22,20 @@ SECRETS = {
 }
 #: Of ``/proc/1/status``: capabilities that a process has or could ever get, and that it gets none by running a file.
 LOCKED = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1"}
-#: Run where Prometheus is: whether Redis has a name there, and whether its address can be reached.
+#: Run where Prometheus is, and as it asks: says which numbers cannot be had, and whether Redis can be reached by its
+#: name or its address.
 REACH = """
-import socket, sys
+import socket, sys, urllib.request
+for name, port in (("router", 8000), ("prefill", 8100), ("decode", 8100)):
+    for address in {each[4][0] for each in socket.getaddrinfo(name, port)}:
+        try:
+            urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10).close()
+        except OSError as error:
+            print(f"the metrics of {name} cannot be had: {error};")
 for place in ("redis", sys.argv[1]):
     try:
         socket.create_connection((place, 6379), 2).close()
-        print(f"{place} can be reached")
+        print(f"{place} can be reached;")
     except OSError:
         pass
 """
@@ -66,7 +73,7 @@ def _check_redis(deployment: Deployment, container: str) -> None:
     network = f"{deployment.project}_default"
     python = ("--entrypoint", "python", "baton-router", "-c", REACH, address)
     if reached := docker("run", "--rm", "--network", network, *python):
-        raise DrillError(f"from where Prometheus is, {reached}")
+        raise DrillError(f"where Prometheus is, {reached}")
 
 
 def _succeeds(*arguments: str) -> bool:
