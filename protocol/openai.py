@@ -167,6 +167,11 @@ class _Request(_Strict):
         return self.max_tokens
 
     @property
+    def limit_param(self) -> str:
+        """What the client calls that."""
+        return "max_tokens"
+
+    @property
     def _min_tokens_too_many(self) -> bool:
         """More than ``max_tokens``. On the prefill leg, which is for one token, it is the whole request's."""
         if not self.min_tokens or self.max_new_tokens is None:
@@ -186,6 +191,10 @@ class ChatRequest(_Request):
     @property
     def max_new_tokens(self) -> int | None:
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+    @property
+    def limit_param(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
 
     @property
     def num_logprobs(self) -> int | None:

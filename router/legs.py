@@ -19,6 +19,7 @@ _PER_LEG = frozenset(
     {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "kv_transfer_params"}
 )
 _DROPPED = _PER_LEG | NO_EFFECT
+_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class LegBodies:
@@ -40,15 +41,16 @@ class LegBodies:
     def prefill(self, *, hand_off: bool, ours: bool, resume: bytes | None = None) -> bytes:
         """For P: one token, not streamed. ``hand_off``: the blocks are kept for a D. ``resume``: what it goes on after.
 
-        ``min_tokens`` decides which tokens are banned and where stop strings count, so our own workers get it as it
-        is; other engines refuse more than ``max_tokens``.
+        ``min_tokens`` decides which tokens are banned and where stop strings count, and a limit that does not fit is
+        refused before there is a first token, so our own workers get both as they are, and sample one token all the
+        same. Other engines are told that one is wanted; they refuse a ``min_tokens`` above it.
         """
-        tail: dict[str, Any] = {"stream": False, "max_tokens": 1}
+        limits = {name: self._body[name] for name in _LIMITS if self._body.get(name) is not None}
+        one = {"max_tokens": 1, **dict.fromkeys(limits, 1)}
+        tail: dict[str, Any] = {"stream": False, **(limits if ours and limits else one)}
         if hand_off:
             go_on = {} if resume is None else {"resume": orjson.Fragment(resume)}
             tail["kv_transfer_params"] = {**ASK_PREFILL, **go_on}
-        if self._body.get("max_completion_tokens") is not None:
-            tail["max_completion_tokens"] = 1
         min_tokens = self._body.get("min_tokens")
         if min_tokens:
             tail["min_tokens"] = min_tokens if ours else 1

@@ -122,9 +122,11 @@ async def test_one_token_is_a_whole_answer(client: AsyncOpenAI, stack: Stack) ->
         ({"temperature": 3}, 400, "temperature", "integer_above_max_value"),
         ({"messages": []}, 400, "messages", "empty_array"),
         ({"messages": [{"role": "user", "content": "lease " * 20_000}]}, 400, "messages", "context_length_exceeded"),
+        ({"max_tokens": 1_000_000}, 400, "max_tokens", "context_length_exceeded"),
+        ({"max_tokens": 1_000_000, "stream": True}, 400, "max_tokens", "context_length_exceeded"),
         ({"extra_body": {"no_such_thing": 1}}, 400, "no_such_thing", "unknown_parameter"),
     ],
-    ids=["model", "n", "temperature", "empty", "too long", "unknown"],
+    ids=["model", "n", "temperature", "empty", "too long", "no room", "no room in a stream", "unknown"],
 )
 async def test_errors_name_the_parameter(
     client: AsyncOpenAI, change: dict[str, object], status: int, param: str, code: str

@@ -98,7 +98,7 @@ async def test_the_router_prefills_elsewhere(tmp_path: Path) -> None:
         for name in ("prefill-0", "prefill-1"):  # D knows both
             warm = reference.prompt_of(LENGTH, seed=50)
             await stack.decode_at("decode-0", warm, await stack.prefill_at(name, warm), 2)
-        first = asyncio.create_task(stack.tokens(reference.prompt_of(20, seed=7), max_tokens=3000))
+        first = asyncio.create_task(stack.tokens(reference.prompt_of(20, seed=7), max_tokens=1000))
         busy = await stack.until_state("reading", "decoding")
         prompt = reference.prompt_of(LENGTH, seed=1)
         second = asyncio.create_task(stack.tokens(prompt, max_tokens=NUM_TOKENS))

@@ -80,7 +80,7 @@ async def test_a_prompt_that_fills_the_context_but_for_one_token_is_prefilled_on
     length = 64
     async with Stack(tmp_path, worker_flags={"dtype": "float32", "max-model-len": length}) as stack:
         prompt = reference.prompt_of(length - 1, seed=9)
-        body = await stack.complete(prompt, max_tokens=9, ignore_eos=True, return_token_ids=True)
+        body = await stack.complete(prompt, ignore_eos=True, return_token_ids=True)
         (choice,) = body["choices"]
         assert (choice["finish_reason"], choice["token_ids"]) == ("length", reference.greedy(tuple(prompt), 1))
         assert body["usage"]["completion_tokens"] == 1

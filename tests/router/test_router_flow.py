@@ -86,7 +86,9 @@ async def test_what_p_and_d_are_sent(cluster: Cluster) -> None:
     await cluster.post(body)
     (to_p,), (to_d,) = p.bodies, d.bodies
     assert to_p["kv_transfer_params"] == {"do_remote_decode": True}
-    assert (to_p["stream"], to_p["max_tokens"], to_p["max_completion_tokens"]) == (False, 1, 1)
+    assert (to_p["stream"], to_p["max_tokens"], to_p["max_completion_tokens"]) == (False, 4, 5), (
+        "it refuses what cannot fit"
+    )
     assert "stream_options" not in to_p
     assert to_p["min_tokens"] == 2, "our own workers need it for bans and stop strings"
     assert (to_d["stream"], to_d["max_tokens"], to_d["max_completion_tokens"], to_d["min_tokens"]) == (True, 4, 5, 2)

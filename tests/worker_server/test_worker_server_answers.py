@@ -136,11 +136,38 @@ async def test_a_completion_without_a_limit_has_openais() -> None:
     assert (body["usage"]["completion_tokens"], body["choices"][0]["finish_reason"]) == (16, "length")
 
 
-async def test_more_tokens_than_fit_end_with_length() -> None:
+async def test_without_a_limit_a_chat_goes_on_until_it_is_full() -> None:
     async with front(tokens_of("a") * 500) as worker:
-        body = (await worker.http.post("/v1/completions", json=completion(max_tokens=10_000))).json()
+        body = (await worker.http.post("/v1/chat/completions", json=chat())).json()
     assert body["choices"][0]["finish_reason"] == "length"
     assert body["usage"]["total_tokens"] == 200
+
+
+@pytest.mark.parametrize("param", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("hand_off", [False, True])
+async def test_a_limit_that_does_not_fit_is_refused_before_anything_is_sampled(param: str, hand_off: bool) -> None:
+    """By P already: D would say so after the first token."""
+    asked = {"kv_transfer_params": {"do_remote_decode": True}} if hand_off else {}
+    async with front(tokens_of("a") * 500) as worker:
+        first = (await worker.http.post("/v1/chat/completions", json=chat(max_tokens=1))).json()
+        num_input = first["usage"]["prompt_tokens"]
+        fits = 200 - num_input
+        whole = await worker.http.post("/v1/chat/completions", json=chat(**{param: fits}, **asked))
+        refused = await worker.http.post("/v1/chat/completions", json=chat(**{param: fits + 1}, **asked))
+        assert len(worker.engine.requests) == 2
+    assert whole.status_code == 200
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"], error["code"]) == (400, param, "context_length_exceeded")
+    assert error["message"] == (
+        f"'{param}' is too large: {fits + 1}. This model's maximum context length is 200 tokens and your request has "
+        f"{num_input} input tokens ({fits + 1} > 200 - {num_input})."
+    )
+
+
+async def test_the_limit_that_a_completion_has_by_default_is_cut_where_it_does_not_fit() -> None:
+    async with front(tokens_of("a") * 500) as worker:
+        body = (await worker.http.post("/v1/completions", json=completion(prompt=[5] * 190))).json()
+    assert (body["choices"][0]["finish_reason"], body["usage"]["completion_tokens"]) == ("length", 10)
 
 
 @pytest.mark.parametrize(

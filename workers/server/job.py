@@ -56,7 +56,7 @@ class Jobs:
     async def make(self, kind: type[R], body: dict[str, Any], request_id: str, *, tells_token_ids: bool = False) -> Job:
         """The body comes from the router, or from this machine: so it may carry ``kv_transfer_params``."""
         leg = leg_of(body)
-        request = validate(kind, _without_limits(body) if leg.hand_off else body)
+        request = validate(kind, body)
         if request.model != self._identity.model:
             raise no_such_model(request.model)
         if leg.hand_off and request.stream:
@@ -108,6 +108,9 @@ class Jobs:
         sampling = sampling_params(
             request, seed=_seed(request, leg.remote), vocab_size=self._identity.vocab_size, eos_token_ids=eos
         )
+        if not leg.has_begun:
+            self._check_limit(request, len(prompt))
+        # P samples exactly one token, whatever the limit is.
         max_tokens = len(leg.given) + 1 if leg.hand_off else self._max_tokens(request, len(prompt))
         engine_request = EngineRequest(
             request_id=_engine_id(request_id),
@@ -125,8 +128,19 @@ class Jobs:
         transcript, reply = self._transcript(request, prompt), self._reply(request, request_id, created)
         return Job(request, leg, engine_request, transcript, reply, created)
 
+    def _check_limit(self, request: Request, num_prompt_tokens: int) -> None:
+        """Refuse a limit that cannot be reached, in vLLM's words: whoever asks for so much wants to know."""
+        fits, wanted = self._identity.max_model_len, request.max_new_tokens
+        if wanted is not None and num_prompt_tokens + wanted > fits:
+            raise BadRequestError(
+                f"'{request.limit_param}' is too large: {wanted}. This model's maximum context length is {fits} tokens "
+                f"and your request has {num_prompt_tokens} input tokens ({wanted} > {fits} - {num_prompt_tokens}).",
+                param=request.limit_param,
+                code="context_length_exceeded",
+            )
+
     def _max_tokens(self, request: Request, num_prompt_tokens: int) -> int:
-        """What the client wants at most, and never more than fits: the answer then ends with ``length``."""
+        """What the client wants at most, as far as it fits: it may not have said, or have a part already."""
         room = self._identity.max_model_len - num_prompt_tokens
         wanted = request.max_new_tokens
         if wanted is None:
@@ -152,11 +166,6 @@ class Jobs:
 
 def _prompt_param(request: Request) -> str:
     return "messages" if isinstance(request, ChatRequest) else "prompt"
-
-
-def _without_limits(body: dict[str, Any]) -> dict[str, Any]:
-    """P samples exactly one token whatever the limits say; ``min_tokens`` may well be more than one."""
-    return {name: value for name, value in body.items() if name not in {"max_tokens", "max_completion_tokens"}}
 
 
 def _engine_id(request_id: str) -> str:
