@@ -57,9 +57,15 @@ class Connection(HttpToolsProtocol):
     def __init__(self, config: Config, server_state: ServerState, port: Connections) -> None:
         super().__init__(config, server_state, {}, asyncio.get_running_loop())
         self._port = port
-        self._limits = port.config.head
+        self._max_bytes = port.config.head.max_bytes
+        self._max_lines = port.config.head.max_lines
         #: A head is to come, or under way; else a body.
         self._in_head = True
+        self._num_hosts = 0
+        #: Looked at already: clients repeat them.
+        self._host = b""
+        #: The port waits for a head; it is not asked for each request.
+        self._owes = False
         #: Of the head under way, as far as they were counted before parsing; ``head_bytes``: as the port knows it.
         self._num_bytes = 0
         self.head_bytes = 0
@@ -79,6 +85,7 @@ class Connection(HttpToolsProtocol):
         """It owes a head from now on."""
         super().connection_made(transport)
         self._patient = _Patient(self)
+        self._owes = True
         self._port.owe(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -99,22 +106,22 @@ class Connection(HttpToolsProtocol):
         if not self._num_bytes:
             self._port.wake(self)
         self._num_bytes += len(data)
-        if self._num_bytes > self._limits.max_bytes:
+        if self._num_bytes > self._max_bytes:
             self._take_long(data)
         else:
             self._feed(data)
-        if self._num_bytes and not self._ignores and self._in_head:
+        if self._num_bytes and self._in_head and not self._ignores:
             self._wait_for_head()
 
     def _take_long(self, data: bytes) -> None:
         """A head, or some, and perhaps what comes after them."""
-        end = len(data) + self._limits.max_bytes - self._num_bytes
+        end = len(data) + self._max_bytes - self._num_bytes
         self._feed(data[:end])
         if self._ignores:
             return
         if not self._in_head:
             self._take_body(data[end:])
-        elif self._num_bytes > self._limits.max_bytes:  # of the same head: a later one began at zero
+        elif self._num_bytes > self._max_bytes:  # of the same head: a later one began at zero
             self._refuse(self._too_large())
         else:
             self._feed(data[end:])
@@ -122,7 +129,7 @@ class Connection(HttpToolsProtocol):
     def _take_body(self, data: bytes) -> None:
         self._quiet_bytes += len(data)
         self._feed(data)
-        if self._quiet_bytes > self._limits.max_bytes and not self._in_head and not self._ignores:
+        if self._quiet_bytes > self._max_bytes and not self._in_head and not self._ignores:
             self._refuse(BadRequestError("A chunk of the body has no end to its size.", code="invalid_http"))
 
     def _feed(self, data: bytes) -> None:
@@ -140,6 +147,7 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_head(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
+            self._owes = True
             self._port.owe(self, self._num_bytes)
 
     # --- what the parser says
@@ -148,23 +156,38 @@ class Connection(HttpToolsProtocol):
         """A new request."""
         super().on_message_begin()
         self._num_bytes = self._num_bytes or 1  # one that begins in the same piece as another one ended
+        self._num_hosts = 0
         self.scope["state"][DROP] = self.transport.abort
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line; those after a body are of no use to anybody."""
         if not self._in_head:
             self._num_late_lines += 1
-            if self._num_late_lines > self._limits.max_lines:
+            if self._num_late_lines > self._max_lines:
                 raise self._too_large()
             return
-        if len(self.headers) >= self._limits.max_lines:
+        name = name.lower()
+        if name == b"host":
+            self._num_hosts += 1
+            if value != self._host:
+                self._take_host(value)
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+        if len(self.headers) > self._max_lines:
             raise self._too_large()
-        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is over. Unless its body comes first, the answer is the last one."""
-        self._check_head()
-        self._port.settle(self)
+        if self._chunk_bytes > self._max_bytes:
+            self._check_size()
+        if self._num_hosts != 1 and (self._num_hosts or self.parser.get_http_version() != "1.0"):
+            raise BadRequestError("A request has one Host header.", code="invalid_host")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise BadRequestError("Too many requests without waiting for an answer.", code="invalid_http")
+        if self._owes:
+            self._owes = False
+            self._port.settle(self)
         super().on_headers_complete()
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0
@@ -189,19 +212,16 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = self.transport
         super().on_message_complete()
 
-    def _check_head(self) -> None:
-        """Raise ApiError for what the parser lets through. Only a large piece can hold a head that is too large."""
-        if self._chunk_bytes > self._limits.max_bytes:
-            num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-            if num_bytes > self._limits.max_bytes:
-                raise self._too_large()
-        hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) != 1 and (hosts or self.parser.get_http_version() != "1.0"):
-            raise BadRequestError("A request has one Host header.", code="invalid_host")
-        if hosts and _HOST.fullmatch(hosts[0]) is None:
+    def _check_size(self) -> None:
+        """Raise HeadTooLargeError. Only a piece larger than a head may be holds one that was not counted before."""
+        num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if num_bytes > self._max_bytes:
+            raise self._too_large()
+
+    def _take_host(self, host: bytes) -> None:
+        if _HOST.fullmatch(host) is None:
             raise BadRequestError("The Host header is no name or address.", code="invalid_host")
-        if len(self.pipeline) >= MAX_PIPELINED:
-            raise BadRequestError("Too many requests without waiting for an answer.", code="invalid_http")
+        self._host = host
 
     # --- how it ends
 
@@ -292,9 +312,7 @@ class Connection(HttpToolsProtocol):
         self.leave()
 
     def _too_large(self) -> HeadTooLargeError:
-        return HeadTooLargeError(
-            f"The head of a request may have {self._limits.max_bytes} bytes in {self._limits.max_lines} lines."
-        )
+        return HeadTooLargeError(f"The head of a request may have {self._max_bytes} bytes in {self._max_lines} lines.")
 
 
 def _not_http() -> BadRequestError:

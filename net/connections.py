@@ -53,6 +53,8 @@ class Connections:
         self._heads = Deadlines(timers, config.head.timeout_s, self._on_late_head)
         self._idle = Deadlines[Client](timers, config.keep_alive_s, self._end)
         self._leaving = Deadlines(timers, config.linger_s, self._on_left)
+        #: It has its answer and owes nothing; it says something after that. Straight, since every request does both.
+        self.rest, self.wake = self._idle.add, self._idle.discard
         self._unsent: dict[Client, int] = {}
         self._heads_bytes = 0
 
@@ -85,14 +87,6 @@ class Connections:
         if client.head_bytes:
             self._heads_bytes -= client.head_bytes
             client.head_bytes = 0
-
-    def rest(self, client: Client) -> None:
-        """It has its answer and owes nothing."""
-        self._idle.add(client)
-
-    def wake(self, client: Client) -> None:
-        """It says something after a rest."""
-        self._idle.discard(client)
 
     def leave(self, client: Client) -> None:
         """It is being closed; that may not take for ever."""

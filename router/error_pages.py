@@ -54,4 +54,6 @@ def _asked(request: Request) -> str:
 
 
 def _answer(error: ApiError, headers: dict[str, str] | None = None) -> Response:
+    if error.retry_after_s is not None:
+        headers = {**(headers or {}), "retry-after": str(max(1, round(error.retry_after_s)))}
     return JSONResponse(error.body(), status_code=error.status, headers=headers)

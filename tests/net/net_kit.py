@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from net.config import PortConfig
 from net.port import HttpPort
@@ -118,15 +118,15 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(config: PortConfig | None = None, **more: Any) -> AsyncIterator[Served]:
+async def serving(config: PortConfig | None = None, timeout_s: float | None = 20) -> AsyncIterator[Served]:
     """A port on loopback; bounded in time, so that a test that waits for nothing fails."""
     app = App()
     bound = bind("127.0.0.1", 0)
-    port = HttpPort(app, bound, config or PortConfig(keep_alive_s=60), **more)
+    port = HttpPort(app, bound, config or PortConfig(keep_alive_s=60))
     await port.start()
     served = Served(app, port, port_of(bound))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(timeout_s):
             yield served
     finally:
         for caller in served.callers:
