@@ -5,8 +5,8 @@ added has a default.
 
 History
 -------
-1: first version. Added since: ``WorkerRecord.tp`` and ``weights_fingerprint``; what ``WorkerLoad`` says of remote
-   engines (``peer...``).
+1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root`` and ``created``;
+   what ``WorkerLoad`` says of remote engines (``peer...``).
 2: where there is an internal token, an announcement is signed with a key made of it and numbered
    (``registry/signature.py``). Readers of version 1 skip both; a router of version 2 that has a token takes only what
    is signed. Going from 1 to 2, workers are replaced first, then routers.
@@ -48,6 +48,10 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     tp: int = 1
     #: Engines with the same one sample the same tokens, whatever the layout of their blocks. Empty: not told.
     weights_fingerprint: str = ""
+    #: What the model was loaded from, as the worker was told: a folder or a hub id. Empty: not told.
+    root: str = ""
+    #: When it was loaded, Unix seconds, for people; 0: not told.
+    created: int = 0
 
 
 class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):

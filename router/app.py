@@ -35,8 +35,10 @@ class ModelCard(BaseModel):
 
     id: str
     object: str = "model"
-    created: int
+    created: int = Field(description="When a worker loaded it, Unix seconds.")
     owned_by: str = "baton"
+    root: str = Field(description="What it was loaded from.")
+    max_model_len: int | None = Field(description="Tokens of prompt and answer together; null: no worker has said.")
 
 
 class ModelList(BaseModel):
@@ -115,17 +117,26 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
 def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
     started = int(time.time())
 
+    def card(model: str) -> ModelCard:
+        facts = services.pool.facts(model)
+        return ModelCard(
+            id=model,
+            created=facts.created or started,
+            root=facts.root or model,
+            max_model_len=facts.max_model_len or None,
+        )
+
     @app.get("/v1/models", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def models() -> ModelList:
         """What can be asked for."""
-        return ModelList(data=[ModelCard(id=model, created=started) for model in services.pool.models()])
+        return ModelList(data=[card(model) for model in services.pool.models()])
 
     @app.get("/v1/models/{model:path}", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def model_card(model: str) -> ModelCard:
         """One model."""
         if model not in services.pool.models():
             raise no_such_model(model)
-        return ModelCard(id=model, created=started)
+        return card(model)
 
     @app.get("/health", tags=["process"])
     async def health() -> Health:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from router.breaker import BreakerState
 from router.upstream import LegError
+from router.workers.model_card import ModelFacts
 
 if TYPE_CHECKING:
     from router.hello import WorkerHello
@@ -29,7 +30,24 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class _Model(msgspec.Struct):
+    """What other engines say besides, and in which form, is theirs."""
+
     id: str
+    root: Any = ""
+    created: Any = 0
+    max_model_len: Any = 0
+
+    def facts(self) -> ModelFacts:
+        """As far as it is understood."""
+        return ModelFacts(
+            root=self.root if isinstance(self.root, str) else "",
+            created=_whole_number(self.created),
+            max_model_len=_whole_number(self.max_model_len),
+        )
+
+
+def _whole_number(value: object) -> int:
+    return value if type(value) is int and 0 <= value < 2**53 else 0
 
 
 class _Models(msgspec.Struct):
@@ -111,4 +129,4 @@ class HealthProbes:
         except (ValueError, RecursionError):  # of msgspec's, DecodeError and UnicodeDecodeError are the first
             log.warning("worker %s did not say which models it serves; any is tried there", worker.worker_id)
             return
-        self._pool.learn_models(worker, tuple(model.id for model in models.data))
+        self._pool.learn_models(worker, {model.id: model.facts() for model in models.data})

@@ -233,8 +233,8 @@ class Worker:
         settings, ready = self._settings, readies[0]
         access = Access(settings.internal_token)
         self._health = Health(engine.load)
-        max_model_len = engine_config(settings, ready).max_total_tokens
-        record = self._record(ready, max_model_len)
+        identity = self._identity(ready, engine_config(settings, ready).max_total_tokens)
+        record = self._record(ready, identity)
         self._announcer = Announcer(
             self._stores.registry,
             record,
@@ -246,7 +246,7 @@ class Worker:
             engine=engine,
             leases=self._leases,
             tokenizer=tokenizer,
-            identity=self._identity(ready, max_model_len),
+            identity=identity,
             access=access,
             health=self._health,
             metrics=self._metrics,
@@ -298,6 +298,7 @@ class Worker:
         return Identity(
             engine_id=self._engine_id,
             model=settings.model_name,
+            root=settings.model,
             created=int(time.time()),
             fingerprint=f"fp_{ready.compatibility.weights_fingerprint[:12]}",
             vocab_size=ready.vocab_size,
@@ -307,7 +308,7 @@ class Worker:
             num_ranks=settings.tp,
         )
 
-    def _record(self, ready: RankReady, max_model_len: int) -> WorkerRecord:
+    def _record(self, ready: RankReady, identity: Identity) -> WorkerRecord:
         settings = self._settings
         return WorkerRecord(
             worker_id=self._engine_id,
@@ -318,11 +319,13 @@ class Worker:
             internal_url=self.internal_url,
             compatibility_hash=ready.compatibility.hash,
             weights_fingerprint=ready.compatibility.weights_fingerprint,
-            max_model_len=max_model_len,
+            max_model_len=identity.max_model_len,
             block_size=settings.block_size,
             num_blocks=ready.num_blocks,
             max_num_seqs=settings.max_num_seqs,
             tp=settings.tp,
+            root=identity.root,
+            created=identity.created,
         )
 
     def _hear(self, rank: int, event: FromRank) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from protocol.worker import Role
 from router.breaker import Breaker, BreakerState
+from router.workers.model_card import ModelFacts, merged
 from router.workers.route import Routes
 from router.workers.worker import BREAKER_FAILURES, Place, Worker
 
@@ -124,14 +125,18 @@ class WorkerPool:
         if not self.forget_old_loads():
             self._sweep = asyncio.get_running_loop().call_later(LOAD_TTL_S, self._look_for_old_loads)
 
-    def learn_models(self, worker: Worker, models: tuple[str, ...]) -> None:
-        """A static worker has said what it serves."""
-        worker.models = models
+    def learn_models(self, worker: Worker, facts: dict[str, ModelFacts]) -> None:
+        """A static worker has said what it serves, and what about that."""
+        worker.models, worker.facts = tuple(facts), facts
         self._changed()
 
     def models(self) -> list[str]:
         """Every model somebody serves, sorted."""
         return sorted({model for worker in self._workers.values() for model in worker.models or ()})
+
+    def facts(self, model: str) -> ModelFacts:
+        """What those that serve a model say of it."""
+        return merged(worker.facts[model] for worker in self._workers.values() if model in worker.facts)
 
     def route(self, model: str) -> Route:
         """Who may serve the model. Raises NotFoundError and UnavailableError."""
@@ -250,6 +255,11 @@ class WorkerPool:
                 limit=record.max_num_seqs * factor if record.max_num_seqs > 0 else self._default_limit,
                 engine_id=record.engine_id,
                 models=(record.model,),
+                facts={
+                    record.model: ModelFacts(
+                        root=record.root, created=record.created, max_model_len=record.max_model_len
+                    )
+                },
                 compatibility_hash=record.compatibility_hash,
                 weights_fingerprint=record.weights_fingerprint,
                 internal_url=record.internal_url,

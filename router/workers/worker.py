@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from protocol.worker import Role, WorkerLoad
 from router.breaker import Breaker
+from router.workers.model_card import ModelFacts
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES = 5
@@ -23,6 +24,8 @@ class Worker:
     engine_id: str = ""
     #: None: not told yet, any model is tried.
     models: tuple[str, ...] | None = None
+    #: What it says of them, by name.
+    facts: dict[str, ModelFacts] = field(default_factory=dict)
     compatibility_hash: str = ""
     #: Those with the same one sample the same tokens. Empty: not told.
     weights_fingerprint: str = ""

@@ -92,6 +92,8 @@ class StubWorker:
         self.name = name
         self.engine_id = f"engine{name}"
         self.model = "m"
+        #: What it says of it besides its name.
+        self.card: dict[str, Any] = {}
         self.first_token = FIRST_TOKEN
         self.finish_reason = "length"
         #: P: with the first token the context is full, so no blocks are kept.
@@ -183,7 +185,7 @@ class StubWorker:
         return web.json_response({"aborted": bool(leases)}, status=self.abort_status)
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+        return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model", **self.card}]})
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())

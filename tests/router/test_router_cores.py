@@ -22,6 +22,7 @@ from router.room_queue import RoomQueue
 from router.settings import RouterSettings
 from router.worker_errors import error_event, from_worker, may_try_another
 from router.workers import LOAD_TTL_S, Place, Worker, WorkerPool
+from router.workers.model_card import ModelFacts
 
 PROMPT = Prompt("m", 1, "")
 
@@ -237,7 +238,7 @@ def test_routes_pair_what_can_be_paired() -> None:
     assert both.role is Role.BOTH
     for one, digest in [(p1, "x"), (p2, "y"), (both, "z"), (d1, "x")]:
         one.compatibility_hash = digest
-        pool.learn_models(one, ("m",))
+        pool.learn_models(one, {"m": ModelFacts()})
     route = pool.route("m")
     assert (route.prefill, route.single) == ((p1,), False)
     assert route.readers(p1) == (d1,)

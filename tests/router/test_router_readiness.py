@@ -12,6 +12,7 @@ from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.build import build_services
 from router.readiness import Readiness, Ready
 from router.workers import WorkerPool
+from router.workers.model_card import ModelFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +130,7 @@ async def test_workers_that_are_named(given: dict[str, Any], state: Ready) -> No
     for worker in services.pool:
         worker.healthy = worker.url == "http://d"
     (d,) = (worker for worker in services.pool if worker.healthy)
-    services.pool.learn_models(d, ("m",))
+    services.pool.learn_models(d, {"m": ModelFacts()})
     assert services.readiness.state() == state
     await services.upstream.close()
 

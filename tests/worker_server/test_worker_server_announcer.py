@@ -105,6 +105,7 @@ async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arri
     leases = RecordingLeases(engine)
     identity = Identity(
         engine_id="e",
+        root="/models/x",
         model="relay",
         created=1,
         fingerprint="f",

@@ -298,6 +298,7 @@ async def test_the_pages() -> None:
     async with front() as worker:
         models = (await worker.http.get("/v1/models")).json()
         assert models["object"] == "list" and models["data"][0]["id"] == MODEL
+        assert models["data"][0]["root"] == "/models/x"
         assert (await worker.http.get(f"/v1/models/{MODEL}")).json() == models["data"][0]
         missing = await worker.http.get("/v1/models/other/name")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")

@@ -285,6 +285,7 @@ async def front(
     bound, internal_bound = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     identity = Identity(
         engine_id="e" * 32,
+        root="/models/x",
         model=MODEL,
         created=1,
         fingerprint="fp_test",

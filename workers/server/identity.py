@@ -15,6 +15,8 @@ class Identity:
 
     engine_id: str
     model: str
+    #: What it was loaded from, and when, Unix seconds.
+    root: str
     created: int
     fingerprint: str
     vocab_size: int

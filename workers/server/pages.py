@@ -44,9 +44,13 @@ class Health:
 def pages(identity: Identity, health: Health, load: Callable[[], WorkerLoad], metrics: WorkerMetrics) -> APIRouter:
     """``GET /v1/models[/{model}]``, ``/health``, ``/load``, ``/metrics``."""
     router = APIRouter()
-    card = {"id": identity.model, "object": "model", "created": identity.created, "owned_by": "baton"} | {
-        "max_model_len": identity.max_model_len
-    }
+    card = {
+        "id": identity.model,
+        "object": "model",
+        "created": identity.created,
+        "owned_by": "baton",
+        "root": identity.root,
+    } | {"max_model_len": identity.max_model_len}
 
     @router.get("/v1/models")
     async def models() -> Response:
