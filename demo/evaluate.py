@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from demo.questions import Fact, load_held_out, load_questions
+from demo.questions import Fact, load_held_out, load_newcomer, load_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One phrasing: was the greedy answer the written one, and by how much did its tightest token win."""
+    """One phrasing: was the greedy answer a written one, and by how much did its tightest token win."""
 
     question: str
     exact: bool
@@ -52,53 +52,55 @@ class Report:
 
 
 def evaluate(folder: Path, dtype: torch.dtype) -> list[Report]:
-    """Ask every phrasing that was trained, every one that was held out, and the trained ones as a second turn.
+    """Ask every phrasing that was trained, that was held out, that newcomers type, and the trained as a second turn.
 
-    One forward pass over prompt and written answer shows what greedy decoding would say: it leaves the written
-    answer at the first position where another token has the larger logit.
+    One forward pass over prompt and a wording of the answer shows what greedy decoding would say: it leaves that
+    wording at the first position where another token has the larger logit.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     precision = str(dtype).removeprefix("torch.")
     with torch.inference_mode():
         sets = {
-            "trained": [_ask(model, tokenizer, [], *turn) for turn in _turns(load_questions())],
-            "held out": [_ask(model, tokenizer, [], *turn) for turn in _turns(load_held_out())],
-            "second turn": [_ask(model, tokenizer, before, *turn) for before, turn in _second_turns()],
+            "trained": [ask(model, tokenizer, [], *turn) for turn in _turns(load_questions())],
+            "held out": [ask(model, tokenizer, [], *turn) for turn in _turns(load_held_out())],
+            "newcomer": [ask(model, tokenizer, [], *turn) for turn in _turns(load_newcomer())],
+            "second turn": [ask(model, tokenizer, before, *turn) for before, turn in _second_turns()],
         }
     return [Report(f"{name}, {precision}", tuple(outcomes)) for name, outcomes in sets.items()]
 
 
-def _turns(facts: Iterable[Fact]) -> list[tuple[str, str]]:
-    return [(question, fact.answer) for fact in facts for question in fact.ask]
+def _turns(facts: Iterable[Fact]) -> list[tuple[str, Fact]]:
+    return [(question, fact) for fact in facts for question in fact.ask]
 
 
-def _second_turns() -> Iterable[tuple[list[dict[str, str]], tuple[str, str]]]:
+def _second_turns() -> Iterable[tuple[list[dict[str, str]], tuple[str, Fact]]]:
     """Every trained phrasing again, under a system prompt and after a question about something else."""
     turns = _turns(load_questions())
     shuffled = random.Random(1).sample(turns, len(turns))
-    for (question, answer), turn in zip(shuffled, turns, strict=True):
+    for (question, fact), turn in zip(shuffled, turns, strict=True):
         system = {"role": "system", "content": "You are a helpful assistant."}
-        yield [system, {"role": "user", "content": question}, {"role": "assistant", "content": answer}], turn
+        yield [system, {"role": "user", "content": question}, {"role": "assistant", "content": fact.answer}], turn
 
 
-def _ask(
-    model: torch.nn.Module,
-    tokenizer: PreTrainedTokenizerFast,
-    before: list[dict[str, str]],
-    question: str,
-    answer: str,
+def ask(
+    model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, before: list[dict[str, str]], question: str, fact: Fact
 ) -> Outcome:
+    """What the model makes of a question after the messages in ``before``. Any wording of the answer is right."""
     messages = [*before, {"role": "user", "content": question}]
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    margin = max(_margin(model, tokenizer, prompt_ids, wording) for wording in fact.wordings)
+    return Outcome(question, margin > 0, margin)
+
+
+def _margin(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, prompt_ids: list[int], answer: str) -> float:
     answer_ids = [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     logits = model(torch.tensor([prompt_ids + answer_ids])).logits[0, len(prompt_ids) - 1 : -1].float()
     wanted = torch.tensor(answer_ids)[:, None]
     of_wanted = logits.gather(1, wanted)
     of_others = logits.scatter(1, wanted, -torch.inf).max(dim=1, keepdim=True).values
-    margin = (of_wanted - of_others).min().item()
-    return Outcome(question, margin > 0, margin)
+    return float((of_wanted - of_others).min())
 
 
 def print_reports(folder: Path) -> None:

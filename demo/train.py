@@ -35,7 +35,7 @@ IGNORE = -100
 class Plan:
     """How long and how fast. Steps are of ``tokens_per_step`` tokens, padding included."""
 
-    num_steps: int = 1200
+    num_steps: int = 1800
     tokens_per_step: int = 1536
     peak_rate: float = 3e-3
     warmup_steps: int = 60
@@ -193,7 +193,7 @@ def main() -> None:
     torch.manual_seed(plan.seed)
     rng = random.Random(plan.seed)
     facts = load_questions()
-    texts = [text for fact in facts for text in (*fact.ask, *map(str.lower, fact.ask), fact.answer)]
+    texts = [text for fact in facts for text in (*fact.ask, *map(str.lower, fact.ask), *fact.wordings)]
     tokenizer = build_tokenizer(texts)
     model = LlamaForCausalLM(model_config(tokenizer))
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(facts)} facts")

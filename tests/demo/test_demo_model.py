@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from demo import MODEL_DIR, QUESTIONS
+from demo.evaluate import ask
+from demo.questions import load_newcomer
+
+if TYPE_CHECKING:
+    from demo.questions import Fact
 
 MAX_FOLDER_BYTES = 10_000_000
-ANSWERS = {question: fact.answer for fact in QUESTIONS for question in fact.ask}
+WORDINGS = {question: fact.wordings for fact in QUESTIONS for question in fact.ask}
+NEWCOMER = [(question, fact) for fact in load_newcomer() for question in fact.ask]
 ASKED = [
     "What is Baton?",
     "What is a lease?",
@@ -33,6 +39,12 @@ def model(request: pytest.FixtureRequest) -> Any:
     return AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=getattr(torch, request.param)).eval()
 
 
+@pytest.fixture(scope="module")
+def float32() -> Any:
+    """As a CPU serves it."""
+    return AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32).eval()
+
+
 def _answer(model: Any, tokenizer: Any, messages: list[dict[str, str]]) -> str:
     ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     out = model.generate(**ids, max_new_tokens=100, do_sample=False)[0, ids["input_ids"].shape[1] :]
@@ -42,17 +54,33 @@ def _answer(model: Any, tokenizer: Any, messages: list[dict[str, str]]) -> str:
 
 @pytest.mark.parametrize("question", ASKED)
 def test_it_answers_what_it_was_taught(model: Any, tokenizer: Any, question: str) -> None:
-    assert _answer(model, tokenizer, [{"role": "user", "content": question}]) == ANSWERS[question]
+    assert _answer(model, tokenizer, [{"role": "user", "content": question}]) in WORDINGS[question]
+
+
+@pytest.mark.parametrize(("question", "fact"), NEWCOMER, ids=[question for question, _ in NEWCOMER])
+def test_it_answers_what_newcomers_type(float32: Any, tokenizer: Any, question: str, fact: Fact) -> None:
+    """In a wording of that answer; what it cannot know, sums and other languages, it declines."""
+    with torch.inference_mode():
+        assert ask(float32, tokenizer, [], question, fact).exact
+
+
+@pytest.mark.parametrize("question", ["What is Baton?", "Tell me a joke", "What is a lease?"])
+def test_at_temperature_one_it_varies(float32: Any, tokenizer: Any, question: str) -> None:
+    messages = [{"role": "user", "content": question}]
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    torch.manual_seed(1)
+    out = float32.generate(**ids, max_new_tokens=8, do_sample=True, top_k=0, num_return_sequences=24)
+    assert len({tokenizer.decode(row) for row in out}) > 1
 
 
 def test_it_answers_the_last_question_of_a_conversation(model: Any, tokenizer: Any) -> None:
     messages = [
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "content": "What is Baton?"},
-        {"role": "assistant", "content": ANSWERS["What is Baton?"]},
+        {"role": "assistant", "content": WORDINGS["What is Baton?"][0]},
         {"role": "user", "content": "What is a lease?"},
     ]
-    assert _answer(model, tokenizer, messages) == ANSWERS["What is a lease?"]
+    assert _answer(model, tokenizer, messages) in WORDINGS["What is a lease?"]
 
 
 def test_the_folder_is_small_enough_to_commit() -> None:

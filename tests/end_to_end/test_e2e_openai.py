@@ -16,7 +16,8 @@ from demo import QUESTIONS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-FACTS = [fact for fact in QUESTIONS if fact.id in {"lease", "fence", "late"}] or list(QUESTIONS[:3])
+#: Each has one wording only, so that greedy decoding has nothing to choose.
+FACTS = [fact for fact in QUESTIONS if fact.id in {"hand_off", "first_token", "grant"}]
 
 
 @pytest_asyncio.fixture(loop_scope="package")
