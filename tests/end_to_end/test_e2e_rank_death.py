@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import reference
+from patience import PATIENCE_S
 from stack import MODEL, Stack, stopped
 
 from registry.announcement import WORKERS
@@ -64,11 +65,11 @@ async def test_a_dead_rank_ends_its_engine_and_nobody_waits(tmp_path: Path, vict
         ranks = stack.ranks("pair")
         stream = Streaming(stack, pair.url)
         running = asyncio.create_task(stream.run())
-        await asyncio.wait_for(stream.begun.wait(), 30)
+        await asyncio.wait_for(stream.begun.wait(), PATIENCE_S)
         began = time.monotonic()
         os.kill(ranks[victim], signal.SIGKILL)
-        await asyncio.wait_for(running, 20)
-        why = await asyncio.wait_for(pair.child.ended(), 20)
+        await asyncio.wait_for(running, PATIENCE_S)
+        why = await asyncio.wait_for(pair.child.ended(), PATIENCE_S)
         print(f"\nrank {victim} killed: the worker had left after {time.monotonic() - began:.2f} s: {why}")
         assert stream.events[-1]["error"]["code"] == "engine_dead"
         assert f"rank {victim} was killed by signal 9" in why
@@ -85,11 +86,11 @@ async def test_a_rank_that_hangs_in_a_forward_pass_is_taken_for_dead(tmp_path: P
         ranks = stack.ranks("pair")
         stream = Streaming(stack, pair.url)
         running = asyncio.create_task(stream.run())
-        await asyncio.wait_for(stream.begun.wait(), 30)
+        await asyncio.wait_for(stream.begun.wait(), PATIENCE_S)
         began = time.monotonic()
         with stopped(ranks[1]):
-            await asyncio.wait_for(running, 20)
-            why = await asyncio.wait_for(pair.child.ended(), 20)
+            await asyncio.wait_for(running, PATIENCE_S)
+            why = await asyncio.wait_for(pair.child.ended(), PATIENCE_S)
         print(f"\nrank 1 stands still: the worker had left after {time.monotonic() - began:.2f} s: {why}")
         assert stream.events[-1]["error"]["code"] == "engine_dead"
         assert "step_timeout_s" in why

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 import reference
+from patience import PATIENCE_S
 from stack import MODEL, Stack, eventually, stopped
 
 from protocol.router import owner_of
@@ -58,7 +59,7 @@ class Streaming:
     async def goes_on(self, num_events: int) -> None:
         """Wait until so many more events have come; it must not end before."""
         wanted = self.num_events + num_events
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while self.num_events < wanted:
                 self._news.clear()
                 await self._news.wait()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from engine_fake_rank import FakeRank
 from engine_requests import VOCAB, config, expected, params_of, remote_request, request
+from patience import PATIENCE_S
 
 from protocol.router import REFUSE_GONE_S
 from protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
@@ -775,7 +776,7 @@ async def test_no_timer_outlives_the_engine(end: str) -> None:
 async def test_a_hand_off_is_known_by_its_request_before_the_caller_sees_it() -> None:
     world = World()
     stream = world.submit(request("a", PROMPT, 1, hand_off=True))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not world.engine.leases_of("a"):
             assert world.engine._scheduler._roster.by_request, "neither a sequence nor a lease of the request"
             await asyncio.sleep(0)

@@ -16,6 +16,7 @@ import httpx
 import orjson
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from protocol.excerpts import MAX_CHARS
 
@@ -80,7 +81,7 @@ class Stage:
         """To its end, which has to come."""
 
         async def bounded() -> T:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 return await coroutine
 
         return self._runner.run(bounded())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from patience import PATIENCE_S
 
 from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore, leases_key
@@ -56,7 +57,7 @@ class WatchedStore(MemoryLeaseStore):
         """Blocks the calling thread until ``count`` more renewals."""
         with self._renewed:
             target = len(self.renewals) + count
-            return self._renewed.wait_for(lambda: len(self.renewals) >= target, 20)
+            return self._renewed.wait_for(lambda: len(self.renewals) >= target, PATIENCE_S)
 
 
 class SilentStore(MemoryLeaseStore):
@@ -84,7 +85,7 @@ def never(state: LeaseState) -> None:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110  (what is asked for has no event that a test could see)
             await asyncio.sleep(0.005)
 

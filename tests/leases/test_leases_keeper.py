@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import PATIENCE_S
 
 from leases.holder_state import DuplicateLeaseError
 from leases.memory_store import MemoryLeaseStore
@@ -41,7 +42,7 @@ class Ends:
         self._changed.set()
 
     async def wait(self, count: int) -> list[tuple[str, LeaseState]]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.seen) < count:
                 self._changed.clear()
                 await self._changed.wait()
@@ -86,7 +87,7 @@ async def until(store: RedisLeaseStore, lease_id: str, *states: LeaseState) -> N
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110  (what is asked for has no event that a test could see)
             await asyncio.sleep(0.005)
 
@@ -251,7 +252,7 @@ async def test_what_the_threads_do_not_expect_is_told_on_the_loop(verb: str, cap
     keeper = LeaseKeeper(Broken(verb), ENGINE, on_end=ends, on_failed=failed.set_result, duration_ms=SHORT_MS)
     keeper.start()
     await keeper.grant("a")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         error = await failed
     assert str(error) == f"{verb} is broken" and f"{verb} is broken" in caplog.text
     await keeper.stop()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from net_kit import GET, HEAD, Caller, serving
+from patience import PATIENCE_S
 
 from net.config import HeadLimits, PortConfig, internal_port, public_port
 from net.notices import MADE_ROOM, NO_DESCRIPTORS, SLOW_HEAD, STUCK, TURNED_AWAY
@@ -209,7 +210,7 @@ def test_out_of_descriptors_the_newest_are_served_and_one_line_says_so(run: str)
 
 async def _crowd(number: int) -> None:
     """Sixty connections that say nothing, and somebody who asks."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(60)]
         caller = Caller(*await asyncio.open_connection("127.0.0.1", number))
         await caller.send(GET)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from net_kit import Caller
+from patience import PATIENCE_S
 from router_cluster import Cluster, make_settings
 from worker_server_kit import front
 
@@ -66,7 +67,7 @@ SERVERS = dict(zip(PORTS, (router, router_internal, worker, worker_internal), st
 
 @pytest.fixture(params=PORTS)
 async def port(request: pytest.FixtureRequest) -> AsyncIterator[int]:
-    async with SERVERS[request.param]() as number, asyncio.timeout(20):
+    async with SERVERS[request.param]() as number, asyncio.timeout(PATIENCE_S):
         yield number
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from patience import PATIENCE_S
 
 from protocol.router import RouterRecord
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
@@ -83,7 +84,7 @@ class Watch:
         await self._changes.aclose()
 
     async def next(self) -> list[Any]:
-        return await asyncio.wait_for(anext(self._changes), 20)
+        return await asyncio.wait_for(anext(self._changes), PATIENCE_S)
 
     async def until(self, expected: list[Any]) -> None:
         while await self.next() != expected:
@@ -167,7 +168,7 @@ async def test_a_cancelled_watcher_harms_nobody(made: Made) -> None:
 
     started = asyncio.Event()
     task = asyncio.create_task(watch_for_ever())
-    await asyncio.wait_for(started.wait(), 20)
+    await asyncio.wait_for(started.wait(), PATIENCE_S)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from patience import PATIENCE_S
 from redis.asyncio.client import PubSub
 from test_registry_contract import LONG_MS, Watch, worker
 
@@ -147,7 +148,7 @@ async def test_a_connection_that_cannot_even_be_closed_does_not_end_the_watch(
         assert await watch.next() == []
         change = asyncio.create_task(watch.next())
         own_redis.kill()
-        await asyncio.wait_for(closed.wait(), 20)
+        await asyncio.wait_for(closed.wait(), PATIENCE_S)
         own_redis.start()
         await registry.announce(worker("a"), LONG_MS)
         assert await change == [worker("a")]

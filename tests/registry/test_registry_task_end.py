@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from patience import PATIENCE_S
 
 from registry.task_end import end_task
 
@@ -25,7 +26,7 @@ async def test_a_task_that_swallows_cancellations_ends(num_swallowed: int) -> No
     running = asyncio.Event()
     task = asyncio.create_task(deaf(num_swallowed, running))
     await running.wait()
-    await asyncio.wait_for(end_task(task), 5)
+    await asyncio.wait_for(end_task(task), PATIENCE_S)
     assert task.cancelled()
 
 

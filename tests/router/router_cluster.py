@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from patience import PATIENCE_S
 from router_stubs import StubWorker
 
 from leases.memory_store import MemoryLeaseStore
@@ -67,7 +68,7 @@ class DirectLeases:
 
 async def eventually(condition: Callable[[], bool], what: str = "") -> None:
     """Until the condition holds; fails after a while. For what happens without anybody to wait on."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
             await asyncio.sleep(0.002)
     assert condition(), what

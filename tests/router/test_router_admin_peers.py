@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest_asyncio
+from patience import PATIENCE_S
 from router_cluster import chat, eventually
 from router_stubs import Hang
 from test_router_process import Announced, RouterProcess, until_workers
@@ -26,7 +27,7 @@ class Three:
 
     def __init__(self, processes: list[RouterProcess], workers: Announced) -> None:
         self.processes = processes
-        self.clients = [httpx.AsyncClient(base_url=process.url, timeout=30) for process in processes]
+        self.clients = [httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) for process in processes]
         self.ids: list[str] = []
         self.workers = workers
         self._tasks: list[asyncio.Task[httpx.Response]] = []
@@ -44,7 +45,7 @@ class Three:
         return answer.json()
 
     async def until(self, index: int, path: str, condition: Callable[[Any], bool]) -> Any:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition(found := await self.get(index, path)):  # noqa: ASYNC110 (another process)
                 await asyncio.sleep(0.01)
         return found
@@ -177,7 +178,7 @@ async def test_workers_that_only_routers_know(redis_url: str, workers: Announced
         assert (drained.json()["told"], drained.json()["unreachable_routers"]) == (False, [])
         assert [await left_out(client, url) for client in routers.clients] == [True] * 3
         late = await RouterProcess().start(redis_url=redis_url)
-        async with httpx.AsyncClient(base_url=late.url, timeout=30) as client, asyncio.timeout(30):
+        async with httpx.AsyncClient(base_url=late.url, timeout=PATIENCE_S) as client, asyncio.timeout(PATIENCE_S):
             while await left_out(client, url) is not True:  # noqa: ASYNC110 (another process)
                 await asyncio.sleep(0.01)
         assert (await late.stop())[0] == 0
@@ -195,7 +196,7 @@ async def left_out(client: httpx.AsyncClient, url: str) -> bool | None:
 
 async def test_internal_paths_are_not_on_the_client_port(redis_url: str, workers: Announced) -> None:
     router = await RouterProcess().start(redis_url=redis_url, internal_token="s3cret-internal")
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
         for path in ("/internal/requests", "/internal/alive/" + "0" * 12, "/internal/keepers"):
             answer = await client.get(router.url + path, headers={"authorization": "Bearer s3cret-internal"})
             assert answer.status_code == 404

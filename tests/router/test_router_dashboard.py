@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from patience import PATIENCE_S
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
@@ -201,7 +202,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(
             await never()
 
     scope = {"type": "http", "state": {DROP: dropped.set}}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         board = Board(cluster.services, Recorder(cluster.services))
         await LiveStream(board, lambda: closing)(scope, never, send)
     assert dropped.is_set()

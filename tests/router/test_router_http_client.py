@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from patience import PATIENCE_S
 
 from router import http_client
 from router.http_answer import HttpAnswer
@@ -195,7 +196,7 @@ async def test_an_answer_that_nobody_asked_for_is_nobodys(
         server.go.clear()
     assert await ask(upstream, server) == b"hi"
     server.go.set()
-    await asyncio.wait_for(server.lost.wait(), 10)
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
     for _ in range(2):
         assert await ask(upstream, server) == b"hi"
     assert (server.num_connections, len(server.requests)) == (2, 3)
@@ -268,7 +269,7 @@ async def test_a_watched_answer_that_goes_silent_fails(server: Server, upstream:
     with pytest.raises(LegTimeout):
         await answer.chunk()
     server.go.set()
-    await asyncio.wait_for(server.lost.wait(), 10)
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
 
 
 async def test_a_watched_answer_that_nobody_reads_does_not_fail(upstream: HttpUpstream, server: Server) -> None:
@@ -288,7 +289,7 @@ async def test_no_answer_in_time_closes_the_connection(server: Server, upstream:
     with pytest.raises(LegTimeout):
         await ask(upstream, server, timeout_s=0.02)
     server.go.set()
-    await asyncio.wait_for(server.lost.wait(), 10)
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
 
 
 async def test_a_slow_body_is_timed_too(server: Server, upstream: HttpUpstream) -> None:
@@ -306,7 +307,7 @@ async def test_cancelling_closes_the_connection(server: Server, upstream: HttpUp
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(server.lost.wait(), 10)
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
 
 
 async def test_an_answer_over_the_limit(server: Server, upstream: HttpUpstream) -> None:
@@ -339,4 +340,4 @@ async def test_closing_an_open_answer_is_seen_by_the_worker(server: Server, upst
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
     answer.close()
     answer.close()
-    await asyncio.wait_for(server.lost.wait(), 10)
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)

@@ -7,6 +7,7 @@ import os
 import signal
 
 import httpx
+from patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
 from test_router_process import RouterProcess
 
@@ -64,7 +65,7 @@ async def refused(client: httpx.AsyncClient, url: str) -> float | None:
 async def test_the_processes_of_a_group_tell_their_sum(redis_url: str) -> None:
     groups = ("abc", "abc", "def")
     routers = await asyncio.gather(*(RouterProcess().start(redis_url=redis_url, group=group) for group in groups))
-    async with httpx.AsyncClient(timeout=30) as client, asyncio.timeout(60):
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client, asyncio.timeout(PATIENCE_S):
         for router in routers:
             assert (await client.post(f"{router.url}/v1/completions", json={})).status_code == 400
         for router, count in zip(routers, (2, 2, 1), strict=True):

@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
+from patience import PATIENCE_S
 from test_router_process import RouterProcess
 
 from protocol.router import RouterRecord
@@ -39,7 +40,7 @@ class Observer:
 
     async def until(self, condition: Callable[[list[RouterRecord]], Any]) -> None:
         """Until the registry's list is so."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             async for records in self.registry.watch():
                 self.peers.apply(records)
                 if condition(records):
@@ -47,7 +48,7 @@ class Observer:
 
     async def settled(self, condition: Callable[[], bool]) -> None:
         """Until the links are so; the registry plays no part."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():  # noqa: ASYNC110 (another process)
                 await asyncio.sleep(0.005)
 

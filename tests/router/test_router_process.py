@@ -16,6 +16,7 @@ import httpx
 import pytest
 import pytest_asyncio
 import redis
+from patience import PATIENCE_S
 from router_cluster import chat, eventually, spoken
 from router_stubs import Hang, StubWorker, word
 
@@ -59,7 +60,7 @@ class RouterProcess:
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(receive, "rb")
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while line := await reader.readline():
                 self.statuses.append(decode(line))
                 if isinstance(self.statuses[-1], Ready):
@@ -71,7 +72,7 @@ class RouterProcess:
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGTERM)  # send_signal() would poll, and take the exit status away
-        _, stderr = await asyncio.wait_for(self.process.communicate(), 30)
+        _, stderr = await asyncio.wait_for(self.process.communicate(), PATIENCE_S)
         assert self.process.returncode is not None
         return self.process.returncode, stderr.decode()
 
@@ -129,7 +130,7 @@ async def announced(redis_url: str) -> AsyncIterator[Announced]:
 
 
 async def until_workers(url: str, count: int) -> None:
-    async with httpx.AsyncClient(base_url=url) as client, asyncio.timeout(20):
+    async with httpx.AsyncClient(base_url=url) as client, asyncio.timeout(PATIENCE_S):
         while (await client.get("/health")).json()["reachable_workers"] != count:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.01)
 
@@ -139,7 +140,7 @@ async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announ
     await until_workers(router.url, 2)
     hang = Hang()
     announced.d.script.append(hang)
-    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
         await eventually(lambda: len(announced.d.bodies) == 1)
         assert announced.held() == ["leasep1"]
@@ -170,7 +171,7 @@ async def test_a_held_request_whose_lease_ended_is_prefilled_again(redis_url: st
     router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
     await announced.d.stop()
-    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
         await eventually(lambda: announced.p.num_leases == 1)
         announced.store.release("enginep", ["leasep1"])
@@ -191,7 +192,7 @@ async def lease_events(client: httpx.AsyncClient) -> dict[str, float]:
 async def until_more(client: httpx.AsyncClient, event: str) -> None:
     """Until the router has counted that event once more."""
     before = (await lease_events(client))[event]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (await lease_events(client))[event] <= before:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.01)
 
@@ -201,7 +202,7 @@ async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, anno
     router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=20_000, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
     await announced.d.stop()
-    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
         await eventually(lambda: announced.p.num_leases == 1)
         await until_more(client, "answered_held")
@@ -234,14 +235,14 @@ async def kept(redis_url: str, engine_id: str, lease_id: str) -> AsyncIterator[N
     try:
         await keeper.grant(lease_id)
         yield
-        assert await asyncio.wait_for(over, 20) is LeaseState.DONE
+        assert await asyncio.wait_for(over, PATIENCE_S) is LeaseState.DONE
     finally:
         await keeper.stop()
 
 
 async def first_answer(url: str, path: str) -> Any:
     """To a request that was sent as soon as somebody listened."""
-    async with asyncio.timeout(60), httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
         while True:
             try:
                 return (await client.get(path)).json()
@@ -284,7 +285,7 @@ async def test_a_port_in_use_is_one_line(redis_url: str) -> None:
 
 async def test_without_redis(announced: Announced) -> None:
     router = await RouterProcess().start(redis_url="", prefill=[announced.p.url], decode=[announced.d.url])
-    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         response = await client.post("/v1/completions", json={"model": "m", "prompt": "x", "max_tokens": 3})
     assert response.json()["choices"][0]["text"] == "".join(map(word, range(3)))
     assert (await router.stop())[0] == 0
@@ -295,7 +296,7 @@ async def test_log_lines(announced: Announced, shape: str) -> None:
     router = await RouterProcess().start(
         redis_url="", prefill=[announced.p.url], decode=[announced.d.url], log_requests=True, log_format=shape
     )
-    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         response = await client.post("/v1/completions", json={"model": "m", "prompt": "x"})
         assert response.status_code == 200
     _, stderr = await router.stop()

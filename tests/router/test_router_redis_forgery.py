@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from patience import PATIENCE_S
 from router_cluster import chat
 from test_router_process import Announced, RouterProcess
 
@@ -64,5 +65,5 @@ async def test_workers_that_prove_themselves_serve_the_first_request(redis_url: 
 
 
 async def asked(router: RouterProcess) -> tuple[httpx.Response, str]:
-    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         return await client.post("/v1/chat/completions", json=chat()), (await client.get("/metrics")).text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from patience import PATIENCE_S
 from router_stubs import StubWorker
 
 from protocol.worker import Role, WorkerLoad
@@ -38,7 +39,7 @@ class Bench:
     async def asked(self, num_times: int) -> None:
         """The clock runs until the worker has been asked so many times more."""
         wanted = self.stub.num_health + num_times
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while self.stub.num_health < wanted:
                 self.now_s += LOOK_S
                 await asyncio.sleep(LOOK_S)
@@ -58,7 +59,7 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_who_does_not_answer_is_silent(bench: Bench, num_waiting: int) -> None:
     await bench.stub.stop()
     waits = [bench.wait() for _ in range(num_waiting)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not all(wait.done() for wait in waits):
             bench.now_s += LOOK_S
             await asyncio.sleep(LOOK_S)

@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from patience import PATIENCE_S
 from router_cluster import Cluster, chat, eventually
 from router_stubs import Hang, Raw, Refuse, Reset, StreamThen
 from test_router_process import RouterProcess
@@ -293,7 +294,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
 async def test_spans_reach_a_collector_before_the_router_ends(cluster: Cluster, received: list[bytes]) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     router = await RouterProcess().start(redis_url="", prefill=[p.url], decode=[d.url])
-    async with httpx.AsyncClient(base_url=router.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         assert (await client.post("/v1/chat/completions", json=chat())).status_code == 200
     code, stderr = await router.stop()
     assert code == 0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from patience import PATIENCE_S
 from transfer_helpers import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 
 from protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
@@ -323,7 +324,7 @@ def test_a_read_whose_end_cannot_be_known_is_the_end_of_the_rank(peer: PeerProce
     with DecodeRank(make_agent=Forgetful) as rank:
         rank.connect(peer.metadata)
         rank.post(peer.engine_id, [0], [0], peer.versions(0))
-        event = rank.events.get(timeout=20)
+        event = rank.events.get(timeout=PATIENCE_S)
         assert isinstance(event, RankFailed)
         assert "invalidated" in event.error
 

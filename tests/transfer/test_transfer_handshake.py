@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from patience import PATIENCE_S
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -253,7 +254,7 @@ async def test_ranks_there_are_asked_at_once_when_the_first_has_answered() -> No
 
     app = Starlette(routes=[Route("/kv/handshake/{rank:int}", handler)])
     async with served_app(app) as port, pooled() as ranks:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             await ranks.pool.connect(params(port, tp_size=2, pp_size=2))
         assert asked[0] == 0
         assert ranks.sent == [Connect("e1", ranks_of_p)]
@@ -280,7 +281,7 @@ async def test_a_rank_there_that_fails_ends_it_for_the_others() -> None:
 
     app = Starlette(routes=[Route("/kv/handshake/{rank:int}", handler)])
     async with served_app(app) as port, pooled() as ranks:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             assert await reason_of(ranks, params(port, tp_size=3)) is HandshakeReason.REFUSED
             assert "/kv/handshake/2 answers 404" in ranks.state().error
             await left.wait()
@@ -735,7 +736,7 @@ async def test_engines_that_hang_do_not_add_up_for_who_comes_after_them() -> Non
     async with served(Engine()) as engine, hanging() as hung, pooled(options=options) as ranks:
         others = [asyncio.create_task(reason_of(ranks, params(hung.port, f"h{i}", tp_size=8))) for i in range(32)]
         await hung.until_asked(32)
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             await ranks.pool.connect(params(engine.port))
         assert not any(task.done() for task in others)
         assert hung.num_asked == 32

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from patience import PATIENCE_S
 from transfer_shards import engine, shards
 
 from protocol.handshake import RankMetadata
@@ -30,8 +31,6 @@ from workers.transfer.handshake_server import handshake_bytes
 
 ROOT = Path(__file__).parents[2]
 HASH = "0" * 32
-#: A bound for what must come; reaching it is a failure.
-PATIENCE_S = 10.0
 _PATH = re.compile(rb"GET /kv/handshake/(\d+) ")
 
 

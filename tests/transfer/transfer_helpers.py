@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from patience import PATIENCE_S
 
 from protocol.handshake import RankMetadata, Shard
 from protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
-#: A bound for what must come; reaching it is a failure.
-PATIENCE_S = 20.0
 NUM_BLOCKS = 64
 BLOCK_BYTES = 65536
 #: What the only rank of an engine holds.

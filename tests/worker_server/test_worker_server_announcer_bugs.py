@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from patience import PATIENCE_S
+
 from protocol.worker import Role, WorkerLoad, WorkerRecord
 from registry import announcer as announcers
 from registry.announcement import WORKERS
@@ -47,7 +49,7 @@ async def test_a_bug_does_not_end_the_announcements(
 
     announcer = Announcer(MemoryRegistry(WORKERS), RECORD, load, interval_ms=10, ttl_ms=60_000)
     await announcer.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await again.wait()
     await announcer.stop()
     assert [record.exc_info is not None for record in caplog.records] == [True]

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from worker_server_kit import EOS, MAX_MODEL_LEN, MODEL, SECRET, TEXT, chat, completion, front, text_of, tokens_of
 
 from workers.engine.api import EngineDeadError, EngineError, PromptTooLongError, ReadFailedError
@@ -339,7 +340,7 @@ async def test_the_internal_state_is_for_token_holders() -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    async with front(body_timeout_s=0.05) as made, asyncio.timeout(20):
+    async with front(body_timeout_s=0.05) as made, asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
         writer.write(head)

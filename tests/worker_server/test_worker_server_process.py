@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import tiny_models
+from patience import PATIENCE_S
 
 from protocol.settings import SHARED
 from protocol.status import Failed, Ready, Status, decode
@@ -93,7 +94,7 @@ def is_there(pid: int) -> bool:
 
 
 def client(url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, timeout=60)
+    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
 
 
 def ask(**more: Any) -> dict[str, Any]:
