@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from baton.admin_client import AdminClient, AdminError, named
+from baton.admin_client import AdminClient, AdminError, RefusedError, named
 from baton.requests_command import warn_of_silent
-from protocol.ids import request_of
 
 if TYPE_CHECKING:
     from baton.settings import AdminSettings
@@ -30,28 +29,42 @@ def parameters() -> list[click.Parameter]:
 
 
 def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **given: Any) -> int:
-    """Abort and print the ids; 0 when something was aborted, else 1. Raises UsageError when it is unclear what."""
+    """Abort and print the ids. Raises AdminError when one that was given is not aborted, or nothing is, and UsageError
+    when it is unclear what.
+    """
     wanted = {name: value for name, value in given.items() if value is not None}
     if sum((bool(ids), everything, bool(wanted))) != 1:
         raise click.UsageError("give ids, or --all, or what the requests have in common (--state, --user, ...)")
     client = AdminClient(settings)
-    aborted = _by_id(client, ids) if ids else _matching(client, wanted or {"all": True})
-    for request_id in aborted:
-        click.echo(request_id)
-    warn_of_silent(client.unreachable_routers)
-    if not aborted:
-        raise AdminError("nothing was aborted: no live request matches")
+    if ids:
+        _by_id(client, ids)
+    else:
+        _matching(client, wanted or {"all": True})
     return 0
 
 
-def _by_id(client: AdminClient, ids: tuple[str, ...]) -> list[str]:
-    """All ids are understood before the first request is ended."""
-    live = client.requests()
-    chosen = dict.fromkeys(named(request_of(given), live, "live request") for given in ids)
-    return [request_id for each in chosen for request_id in client.abort(each)]
+def _by_id(client: AdminClient, ids: tuple[str, ...]) -> None:
+    """Each by itself. Which request is meant is for the router to say: it knows who has not told it of theirs."""
+    refusals = []
+    for given in dict.fromkeys(ids):
+        try:
+            _print(client.abort(given))
+        except RefusedError as refusal:
+            refusals.append(str(refusal))
+    if refusals:
+        raise AdminError("; ".join(refusals))
 
 
-def _matching(client: AdminClient, wanted: dict[str, Any]) -> list[str]:
+def _matching(client: AdminClient, wanted: dict[str, Any]) -> None:
     if "worker" in wanted:
         wanted = {**wanted, "worker": named(wanted["worker"], client.workers(), "worker")}
-    return client.abort_matching(wanted)
+    aborted = client.abort_matching(wanted)
+    _print(aborted)
+    warn_of_silent(client.unreachable_routers)
+    if not aborted:
+        raise AdminError("nothing was aborted: no live request matches")
+
+
+def _print(aborted: list[str]) -> None:
+    for request_id in aborted:
+        click.echo(request_id)

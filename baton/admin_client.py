@@ -57,14 +57,8 @@ class AdminClient:
         return self._listing("workers")
 
     def abort(self, request_id: str) -> list[str]:
-        """End one request; the ids that were told to end: none when it is over already."""
-        try:
-            answer = self._call("POST", f"/admin/requests/{quote(request_id, safe='')}/abort")
-        except _RefusedError as refusal:
-            if refusal.code == "request_not_found":
-                return []
-            raise
-        return _ids(answer)
+        """End the one request that is meant; its id. Raises RefusedError when there is none, or not one."""
+        return _ids(self._call("POST", f"/admin/requests/{quote(request_id, safe='')}/abort"))
 
     def abort_matching(self, wanted: Mapping[str, Any]) -> list[str]:
         """End every request that matches the filter; their ids."""
@@ -136,7 +130,7 @@ class AdminClient:
         return ""
 
 
-class _RefusedError(AdminError):
+class RefusedError(AdminError):
     """An error in OpenAI's shape."""
 
     def __init__(self, message: str, code: str | None) -> None:
@@ -152,7 +146,7 @@ def _refusal(url: str, path: str, response: http.client.HTTPResponse) -> AdminEr
         )
     if response.status == 401:
         return AdminError(f"the router at {url} refuses the admin token; set BATON_ADMIN_TOKEN or --admin-token")
-    return _RefusedError(f"the router at {url} answered {response.status}: {message or response.reason}", code)
+    return RefusedError(f"the router at {url} answered {response.status}: {message or response.reason}", code)
 
 
 def _error_of(body: bytes) -> tuple[str, str | None]:

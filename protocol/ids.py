@@ -1,9 +1,10 @@
 """Ids of requests, workers, engines and routers as people read and type them. One rule, everywhere: what is shown is
 ``short``, and what is taken is the id or any beginning of it, of 4 characters at least, that no other has.
 
-They are random hex from the first digit on, so that eight tell one from all that somebody can see. Of a URL, as workers
-added by URL have for an id, the beginning says nothing: it is shown, and taken, without its scheme. A request may also
-be called as its answer is (``chatcmpl-...``).
+They are random hex from the first digit on, so that eight tell one from all that somebody can see. Workers that were
+added by URL have that for an id. Its beginning means nothing, as ``10.0.0.5:80`` is another worker's address than
+``10.0.0.5:8000``: it is shown without its scheme, and taken with or without it, but whole. A request may also be called
+as its answer is (``chatcmpl-...``).
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ def resolve(given: str, known: Iterable[str], what: str) -> str:
     if given in ids:
         return given
     addresses = [each for each in ids if given and _address(each) == given]
-    if len(addresses) == 1:
-        return addresses[0]
+    if addresses:
+        return only(given, addresses, what)
     check_length(given, what)
-    return only(given, [each for each in ids if each.startswith(given) or _address(each).startswith(given)], what)
+    return only(given, [each for each in ids if each.startswith(given) and not _address(each)], what)
 
 
 def only(given: str, found: Sequence[str], what: str) -> str:
@@ -93,7 +94,9 @@ def only(given: str, found: Sequence[str], what: str) -> str:
 def check_length(given: str, what: str) -> None:
     """Raises IdTooShort."""
     if len(given) < MIN_CHARS:
-        raise IdTooShort(f"'{given}' is too short for the id of a {what}: give at least {MIN_CHARS} characters of it")
+        raise IdTooShort(
+            f"'{excerpt(given)}' is too short for the id of a {what}: give at least {MIN_CHARS} characters of it"
+        )
 
 
 def request_of(given: str) -> str:

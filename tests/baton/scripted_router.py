@@ -8,7 +8,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import ApiError, AuthenticationError, NotFoundError
+from protocol.errors import ApiError, AuthenticationError, ConflictError, NotFoundError, UpstreamError
+from protocol.ids import request_of
 from protocol.worker import Role
 from router.admin.workers import DrainAnswer
 from router.request import State
@@ -127,13 +128,22 @@ class ScriptedRouter:
             matching = [row["id"] for row in self.requests if row["state"] == body.get("state", row["state"])]
             return {"aborted": matching, "unreachable_routers": self.unreachable}
         if parts[:2] == ["admin", "requests"] and parts[3:] == ["abort"]:
-            if parts[2] not in {row["id"] for row in self.requests}:
-                raise NotFoundError("No live request has that id.", code="request_not_found")
-            return {"aborted": [parts[2]]}
+            return {"aborted": [self._meant(request_of(parts[2]))]}
         if self.can_drain and parts[:2] == ["admin", "workers"] and parts[3:] in (["drain"], ["resume"]):
             answer = DrainAnswer(id=parts[2], draining=parts[3] == "drain", told=self.can_tell)
             return answer.model_dump()
         raise NotFoundError(f"Unknown path: POST {path}", code="unknown_url")
+
+    def _meant(self, given: str) -> str:
+        """As ``router/admin/ids.py`` has it."""
+        found = [row["id"] for row in self.requests if row["id"].startswith(given)]
+        if self.unreachable and len(given) < 8:
+            raise UpstreamError("No answer from a router, which may have it.", code="router_unreachable")
+        if not found:
+            raise NotFoundError("No live request has that id.", code="request_not_found")
+        if len(found) > 1:
+            raise ConflictError(f"'{given}' is the beginning of {len(found)} requests' ids.", code="ambiguous_id")
+        return str(found[0])
 
 
 @contextlib.contextmanager

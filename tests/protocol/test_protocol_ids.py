@@ -37,7 +37,20 @@ def test_a_url_is_told_by_its_address() -> None:
         ]
     )
     assert resolve("127.0.0.1:80", urls, "worker") == urls[0]
-    assert resolve("d.ex", urls, "worker") == urls[2]
+    assert resolve("https://d.example.org/base", urls, "worker") == urls[2]
+
+
+@pytest.mark.parametrize("given", ["http", "http://10.0.0.5", "http://10.0.0.5:80", "10.0.0.5", "10.0.0.5:800", "10.0"])
+def test_the_beginning_of_an_address_means_nobody(given: str) -> None:
+    with pytest.raises(IdUnknown):
+        resolve(given, ["http://10.0.0.5:8000", "abcd0000"], "worker")
+
+
+def test_two_at_one_address_are_told_apart_by_the_scheme() -> None:
+    urls = ["http://10.0.0.5:8000", "https://10.0.0.5:8000"]
+    with pytest.raises(IdAmbiguous, match=r"http://10\.0\.0\.5:8000, https://10\.0\.0\.5:8000"):
+        resolve("10.0.0.5:8000", urls, "worker")
+    assert [resolve(url, urls, "worker") for url in urls] == urls
 
 
 def test_who_is_not_meant() -> None:
@@ -46,15 +59,18 @@ def test_who_is_not_meant() -> None:
         resolve("abc", ["abcd"], "worker")
     with pytest.raises(IdTooShort):
         resolve("", ["only"], "worker")
+    with pytest.raises(IdTooShort) as refused:
+        resolve("\x9b/", ["only"], "worker")
+    assert str(refused.value).isprintable()
     with pytest.raises(IdUnknown, match="no worker has an id that begins with 'bcde'"):
         resolve("bcde", ["abcde"], "worker")
     with pytest.raises(
         IdAmbiguous, match=r"beginning of 20 workers' ids: abcd0000, .*, abcd0007 and 12 more; give more"
     ):
         resolve("abcd", many, "worker")
-    with pytest.raises(IdUnknown) as refused:
+    with pytest.raises(IdUnknown) as unknown:
         resolve("x" * 10**6, many, "worker")
-    assert len(str(refused.value)) < 300
+    assert len(str(unknown.value)) < 300
     assert resolve("abc", ["abc", "abcd"], "worker") == "abc", "a whole id of any length is one"
 
 

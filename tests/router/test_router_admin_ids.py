@@ -126,14 +126,17 @@ class TestWorkers:
         assert (status, body["error"]["code"]) == (409, "ambiguous_id")
         assert "98953095a" in body["error"]["message"] and "98953095b" in body["error"]["message"]
         assert not any(worker.left_out for worker in cluster.services.pool)
-        for given, full in (("127.0.0.1", "http://127.0.0.1:9"), ("http://127.0.0.1:9", "http://127.0.0.1:9")):
+        for given, full in (("127.0.0.1:9", "http://127.0.0.1:9"), ("http://127.0.0.1:9", "http://127.0.0.1:9")):
             for what in ("drain", "resume"):
                 status, body = await self.tell(cluster, given, what)
                 assert (status, body["id"], body["draining"]) == (200, full, what == "drain")
-        assert (await cluster.client.delete("/admin/workers/127.0")).json()["id"] == "http://127.0.0.1:9"
+        for given in ("127.0", "127.0.0.1:", "http:%2F%2F127.0.0.1"):
+            answer = await cluster.client.delete(f"/admin/workers/{given}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "worker_not_found")
+        assert (await cluster.client.delete("/admin/workers/127.0.0.1:9")).json()["id"] == "http://127.0.0.1:9"
         answer = await cluster.client.delete("/admin/workers/98953095a")
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "worker_announced")
-        status, body = await self.tell(cluster, "127.0.0.1")
+        status, body = await self.tell(cluster, "127.0.0.1:9")
         assert (status, body["error"]["code"]) == (404, "worker_not_found")
         assert body["error"]["code"] != NotFoundError.code
 
@@ -143,7 +146,7 @@ class TestWorkers:
         url = "http://127.0.0.1:9"
         cluster.services.pool.add_static([], [url])
         x.decode_worker = cluster.services.pool.get(url)
-        for given, hit in (("127.0.0.2", False), ("127.0.0.1", True)):
+        for given, hit in (("127.0.0.1", False), ("127.0.0.1:9", True)):
             answer = await cluster.client.post("/admin/abort", json={"worker": given})
             assert answer.json()["aborted"] == ([x.request_id] if hit else [])
         assert worker.worker_id == "b0"
