@@ -21,10 +21,11 @@ def sprung(trap: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-@pytest.mark.parametrize("entries", ["", ":", "/nowhere:"])
+@pytest.mark.parametrize("entries", ["", ":", "/nowhere::"])
 def test_python_m_baton(trap: Path, entries: str) -> None:
-    environ = {**os.environ, "PYTHONPATH": entries}
-    command = (sys.executable, "-m", "baton", "worker", "--help")
+    """As where a wheel is installed: an editable installation runs code of its own (-S) before ours can do anything."""
+    environ = {**os.environ, "PYTHONPATH": entries + os.pathsep.join(filter(None, sys.path))}
+    command = (sys.executable, "-S", "-m", "baton", "worker", "--help")
     done = subprocess.run(command, cwd=trap, env=environ, capture_output=True, text=True, check=False)
     assert sprung(trap) == ""
     assert (done.returncode, done.stderr) == (0, "")
