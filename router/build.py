@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from net.body import BodyBudget
 from protocol.router import new_router_id
 from router.http_client import HttpUpstream
+from router.internal_calls import InternalCalls
 from router.leased_blocks import LeasedBlocks
 from router.peers.cleanup import Cleanup
 from router.peers.port import Alone
@@ -37,6 +38,7 @@ def build_services(
     prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
     upstream = HttpUpstream(settings.connect_timeout_s, tls)
+    calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     services = Services(
         settings=settings,
@@ -58,9 +60,10 @@ def build_services(
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         leased=LeasedBlocks(settings.max_leased_fraction, pool),
         signs_of_life=SignsOfLife(upstream),
-        prefill_aborts=PrefillAborts(upstream, () if token is None else (("authorization", f"Bearer {token}"),)),
+        internal_calls=calls,
+        prefill_aborts=PrefillAborts(calls),
         peers=Alone(new_router_id()) if peers is None else peers,
-        cleanup=Cleanup(upstream, lambda: pool, () if token is None else (("authorization", f"Bearer {token}"),)),
+        cleanup=Cleanup(calls, lambda: pool),
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )
     services.peers.on_dead.append(services.cleanup.start)

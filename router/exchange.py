@@ -96,8 +96,8 @@ class Exchange:
         self.place: Place | None = None
         self.waiter: Waiter | None = None
         self.answer: Answer | None = None
-        #: The internal URL of a P that may be granting a lease to us in an answer not read yet.
-        self.unread_prefill = ""
+        #: A P that may be granting a lease to us in an answer not read yet.
+        self.unread_prefill: Worker | None = None
         self.engine_id = ""
         self.lease_id = ""
         #: How the lease ended while it was wanted; None: it is held, as far as is known.
@@ -264,8 +264,8 @@ class Exchange:
         answer, self.answer = self.answer, None
         if answer is not None:
             answer.close()
-        unread, self.unread_prefill = self.unread_prefill, ""
-        if unread:
+        unread, self.unread_prefill = self.unread_prefill, None
+        if unread is not None:
             self.services.prefill_aborts.start(unread, self.request_id)
         place, self.place = self.place, None
         if place is not None:

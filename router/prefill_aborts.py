@@ -16,15 +16,13 @@ import msgspec
 from router.upstream import LegError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from router.upstream import Upstream
+    from protocol.hello import WorkerIdentity
+    from router.internal_calls import InternalCalls
 
 #: Calls under way at once; the next ones are left to the leases' expiry.
 MAX_CALLS = 1024
 #: Longest life of a call, connecting included: a fraction of a lease.
 CALL_TIMEOUT_S = 2.0
-_MAX_ANSWER_BYTES = 1 << 16
 
 
 class _Aborted(msgspec.Struct):
@@ -37,25 +35,23 @@ _decoder = msgspec.json.Decoder(_Aborted)
 class PrefillAborts:
     """Aborts under way. ``outcomes`` counts them: aborted, unknown (P had nothing), failed, skipped (too many)."""
 
-    def __init__(self, upstream: Upstream, headers: Sequence[tuple[str, str]] = ()) -> None:
-        """``headers``: the internal token, where there is one."""
-        self._upstream = upstream
-        self._headers = headers
+    def __init__(self, calls: InternalCalls) -> None:
+        self._internal = calls
         self._calls: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.outcomes: Counter[str] = Counter({"aborted": 0, "unknown": 0, "failed": 0, "skipped": 0})
 
     def __repr__(self) -> str:
         return f"<PrefillAborts {len(self._calls)} under way, {dict(self.outcomes)}>"
 
-    def start(self, internal_url: str, request_id: str) -> None:
+    def start(self, worker: WorkerIdentity, request_id: str) -> None:
         """Abort the request there, soon. Never raises."""
-        key = internal_url, request_id
+        key = worker.internal_url, request_id
         if key in self._calls:
             return
         if len(self._calls) >= MAX_CALLS:
             self.outcomes["skipped"] += 1
             return
-        task = self._calls[key] = asyncio.get_running_loop().create_task(self._call(internal_url, request_id))
+        task = self._calls[key] = asyncio.get_running_loop().create_task(self._call(worker, request_id))
         task.add_done_callback(lambda _: self._calls.pop(key, None))
 
     def under_way(self, internal_url: str, request_id: str) -> asyncio.Task[None] | None:
@@ -72,25 +68,20 @@ class PrefillAborts:
             for call in calls:
                 call.cancel()
 
-    async def _call(self, internal_url: str, request_id: str) -> None:
+    async def _call(self, worker: WorkerIdentity, request_id: str) -> None:
         outcome = "failed"
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                outcome = await self._ask(internal_url, request_id)
+                outcome = await self._ask(worker, request_id)
         except (LegError, TimeoutError, ValueError, RecursionError):
             pass  # P is gone, or its lease expires
         finally:
             self.outcomes[outcome] += 1
 
-    async def _ask(self, internal_url: str, request_id: str) -> str:
-        path = f"/internal/abort/{request_id}"
-        answer = await self._upstream.request("POST", internal_url, path, self._headers, b"", CALL_TIMEOUT_S)
-        try:
-            body = await answer.read(_MAX_ANSWER_BYTES, CALL_TIMEOUT_S)
-        finally:
-            answer.close()
-        if answer.status == 404:
+    async def _ask(self, worker: WorkerIdentity, request_id: str) -> str:
+        status, body = await self._internal.post(worker, f"/internal/abort/{request_id}", CALL_TIMEOUT_S)
+        if status == 404:
             return "unknown"
-        if answer.status != 200:
+        if status != 200:
             return "failed"
         return "aborted" if _decoder.decode(body).aborted else "unknown"

@@ -125,14 +125,14 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     ours = bool(worker.compatibility_hash)
     hand_off = not (ours and x.ask.max_new_tokens == 1)
     body = x.bodies.prefill(hand_off=hand_off, ours=ours, resume=x.seen.resume() if x.seen.begun else None)
-    if ours and hand_off:
-        x.unread_prefill = worker.internal_url
+    if ours and hand_off and worker.internal_url:
+        x.unread_prefill = worker
     answer = x.answer = await services.upstream.request(
         "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.headers_for(worker)), body, timeout_s
     )
     data = await read_whole(x, answer, timeout_s)
     if answer.status != 200:
-        x.unread_prefill = ""
+        x.unread_prefill = None
         error = from_worker(answer.status, data, answer.retry_after)
         raise TryAnother(error) if may_try_another(error) else error
     try:
@@ -141,7 +141,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
             _check_lease(x, prefilled.summary.remote_engine_id, prefilled.summary.lease_id)
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
-    x.unread_prefill = ""
+    x.unread_prefill = None
     return prefilled
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from leases.store import LeaseState
     from net.body import BodyBudget
+    from router.internal_calls import InternalCalls
     from router.leased_blocks import LeasedBlocks
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
@@ -66,6 +67,7 @@ class Services:
     pick_prefill: PickPrefill
     pick_decode: PickDecode
     leases: Leases
+    internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
     leased: LeasedBlocks
     signs_of_life: SignsOfLife
@@ -89,12 +91,6 @@ class Services:
     def router_id(self) -> str:
         """Who this router is; the ids of its requests end with it."""
         return self.peers.router_id
-
-    @property
-    def internal_headers(self) -> tuple[tuple[str, str], ...]:
-        """What opens the internal port of a worker, where there is a token."""
-        token = self.settings.internal_token
-        return () if token is None else (("authorization", f"Bearer {token.get_secret_value()}"),)
 
     def headers_for(self, worker: Worker) -> tuple[tuple[str, str], ...]:
         """What shows the worker that a request comes from a router of its own.

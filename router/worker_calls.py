@@ -13,31 +13,22 @@ if TYPE_CHECKING:
     from router.workers import Worker
 
 CALL_TIMEOUT_S = 5.0
-_MAX_ANSWER_BYTES = 1 << 16
 
 
 async def tell_worker(services: Services, worker: Worker, what: Literal["drain", "resume"]) -> bool:
     """True when the worker has heard; False when it has no internal port that this router knows.
 
     Raises UpstreamError when it cannot be reached or does not do it, WorkerError when it says 409: it is leaving.
-    The token goes only to ports that the registry named.
     """
     if not worker.internal_url:
         return False
-    path = f"/internal/{what}"
     try:
-        answer = await services.upstream.request(
-            "POST", worker.internal_url, path, services.internal_headers, b"", CALL_TIMEOUT_S
-        )
-        try:
-            body = await answer.read(_MAX_ANSWER_BYTES, CALL_TIMEOUT_S)
-        finally:
-            answer.close()
+        status, body = await services.internal_calls.post(worker, f"/internal/{what}", CALL_TIMEOUT_S)
     except LegError as error:
         raise UpstreamError(f"The worker was not told to {what}: {error}.", code="worker_unreachable") from None
-    if answer.status == 200:
+    if status == 200:
         return True
-    refusal = from_worker(answer.status, body)
-    if answer.status == 409:
+    refusal = from_worker(status, body)
+    if status == 409:
         raise refusal
     raise UpstreamError(f"The worker was not told to {what}: {refusal.message}")

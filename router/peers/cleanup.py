@@ -22,7 +22,7 @@ from router.upstream import LegError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from router.upstream import Upstream
+    from router.internal_calls import InternalCalls
     from router.workers import Worker
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 MAX_CLEANUPS = 64
 #: Waits between the attempts, seconds.
 RETRY_AFTER_S = (0.05, 0.15, 0.4, 0.8)
-_MAX_ANSWER_BYTES = 1 << 16
 
 
 class _Ended(msgspec.Struct):
@@ -58,15 +57,12 @@ class Cleanup:
 
     def __init__(
         self,
-        upstream: Upstream,
+        calls: InternalCalls,
         workers: Callable[[], Iterable[Worker]],
-        headers: Sequence[tuple[str, str]] = (),
         retry_after_s: Sequence[float] = RETRY_AFTER_S,
     ) -> None:
-        """``headers``: the internal token, where there is one. They go only to ports that the registry named."""
-        self._upstream = upstream
+        self._calls = calls
         self._workers = workers
-        self._headers = headers
         self._retry_after_s = retry_after_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         #: Verdicts so far.
@@ -109,18 +105,18 @@ class Cleanup:
         told = _Told(worker.worker_id)
         try:
             async with asyncio.timeout(TELL_GONE_S):
-                await self._try(router_id, worker.internal_url, told)
+                await self._try(router_id, worker, told)
         except TimeoutError:
             told.error = told.error or f"no answer after {TELL_GONE_S:g} s"
         finally:
             self.outcomes["not_told" if told.ended is None else "told"] += 1
         return told
 
-    async def _try(self, router_id: str, internal_url: str, told: _Told) -> None:
+    async def _try(self, router_id: str, worker: Worker, told: _Told) -> None:
         """Again and again, until it has heard, refuses for good, or has been tried often enough."""
         for wait_s in (*self._retry_after_s, None):
             try:
-                told.ended = await self._ask(router_id, internal_url)
+                told.ended = await self._ask(router_id, worker)
             except (LegError, ValueError, RecursionError) as error:
                 told.error = str(error)
             except _RefusedError as error:
@@ -130,17 +126,13 @@ class Cleanup:
                 return
             await asyncio.sleep(wait_s)
 
-    async def _ask(self, router_id: str, internal_url: str) -> _Ended:
+    async def _ask(self, router_id: str, worker: Worker) -> _Ended:
         path = f"/internal/routers/{router_id}/gone"
-        answer = await self._upstream.request("POST", internal_url, path, self._headers, b"", TELL_GONE_S)
-        try:
-            body = await answer.read(_MAX_ANSWER_BYTES, TELL_GONE_S)
-        finally:
-            answer.close()
-        if 400 <= answer.status < 500:
-            raise _RefusedError(f"status {answer.status}")
-        if answer.status != 200:
-            raise LegError(f"status {answer.status}")
+        status, body = await self._calls.post(worker, path, TELL_GONE_S)
+        if 400 <= status < 500:
+            raise _RefusedError(f"status {status}")
+        if status != 200:
+            raise LegError(f"status {status}")
         return _decoder.decode(body)
 
 

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from protocol.worker import WorkerLoad
 from router.breaker import BreakerState
 from router.http_client import HttpUpstream
+from router.internal_calls import InternalCalls
 from router.metrics import Metrics, RouterCollector
 from router.peers.cleanup import Cleanup
 from router.request import State
@@ -54,7 +55,7 @@ def router_page() -> bytes:
             lambda: states,
             lambda: some,
             lambda: some,
-            Cleanup(HttpUpstream(1.0), tuple),
+            Cleanup(InternalCalls(HttpUpstream(1.0)), tuple),
             lambda: [("w", "prefill", 1, True, BreakerState.CLOSED)],
         )
     )

@@ -11,6 +11,7 @@ import pytest
 from router_cluster import eventually
 
 from protocol.worker import Role
+from router.internal_calls import InternalCalls
 from router.peers import cleanup as cleanups
 from router.peers.cleanup import Cleanup
 from router.upstream import ConnectError, LegError
@@ -50,7 +51,6 @@ class Workers:
     def __init__(self) -> None:
         self.scripts: dict[str, deque[Any]] = {}
         self.calls: list[tuple[str, str]] = []
-        self.headers: list[Any] = []
         self.answers: list[Answer] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -58,7 +58,6 @@ class Workers:
     async def request(self, method: str, base_url: str, path: str, headers: Any, body: bytes, *_: Any) -> Answer:
         assert method == "POST" and body == b""
         self.calls.append((base_url, path))
-        self.headers.append(headers)
         await self.gate.wait()
         script = self.scripts.get(base_url)
         what = script.popleft() if script else (200, b'{"aborted": 0, "leases": 0}')
@@ -82,14 +81,13 @@ async def test_every_worker_with_an_internal_port_is_told_once() -> None:
     upstream = Workers()
     upstream.gate.clear()
     known = workers("http://a", "http://b", "", "http://c")
-    cleanup = Cleanup(upstream, lambda: known, (("authorization", "Bearer s"),))
+    cleanup = Cleanup(InternalCalls(upstream), lambda: known)
     cleanup.start(DEAD)
     cleanup.start(DEAD)
     await eventually(lambda: len(upstream.calls) == 3, "all are told at once, none waits for another")
     upstream.gate.set()
     await cleanup.close()
     assert sorted(upstream.calls) == [(f"http://{name}", f"/internal/routers/{DEAD}/gone") for name in "abc"]
-    assert upstream.headers == [(("authorization", "Bearer s"),)] * 3
     assert all(answer.is_closed for answer in upstream.answers)
     assert (cleanup.num_dead, cleanup.outcomes) == (1, {"told": 3, "not_told": 0})
 
@@ -100,7 +98,7 @@ async def test_every_worker_with_an_internal_port_is_told_once() -> None:
 async def test_a_worker_that_fails_is_told_again(failure: Any) -> None:
     upstream = Workers()
     upstream.scripts["http://a"] = deque([failure, failure])
-    cleanup = Cleanup(upstream, lambda: workers("http://a", "http://b"), (), AT_ONCE)
+    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a", "http://b"), AT_ONCE)
     cleanup.start(DEAD)
     await cleanup.close()
     assert [url for url, _ in upstream.calls].count("http://a") == 3
@@ -111,7 +109,7 @@ async def test_attempts_are_counted_out(caplog: pytest.LogCaptureFixture) -> Non
     upstream = Workers()
     upstream.scripts["http://a"] = deque([ConnectError("nobody there")] * 9)
     upstream.scripts["http://b"] = deque([(200, b'{"aborted": 3, "leases": 2}')])
-    cleanup = Cleanup(upstream, lambda: workers("http://a", "http://b"), (), AT_ONCE)
+    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a", "http://b"), AT_ONCE)
     cleanup.start(DEAD)
     await cleanup.close()
     assert [url for url, _ in upstream.calls].count("http://a") == 1 + len(AT_ONCE)
@@ -126,7 +124,7 @@ async def test_attempts_are_counted_out(caplog: pytest.LogCaptureFixture) -> Non
 async def test_a_worker_that_refuses_is_not_asked_again(status: int) -> None:
     upstream = Workers()
     upstream.scripts["http://a"] = deque([(status, b"{}")])
-    cleanup = Cleanup(upstream, lambda: workers("http://a"), (), AT_ONCE)
+    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a"), AT_ONCE)
     cleanup.start(DEAD)
     await cleanup.close()
     assert len(upstream.calls) == 1 and cleanup.outcomes == {"told": 0, "not_told": 1}
@@ -136,7 +134,7 @@ async def test_a_worker_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cleanups, "TELL_GONE_S", 0.01)
     upstream = Workers()
     upstream.gate.clear()
-    cleanup = Cleanup(upstream, lambda: workers("http://a"))
+    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a"))
     cleanup.start(DEAD)
     await cleanup.close()
     assert cleanup.outcomes == {"told": 0, "not_told": 1}
@@ -145,7 +143,7 @@ async def test_a_worker_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 async def test_the_number_of_cleanups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleanups, "MAX_CLEANUPS", 1)
     upstream = Workers()
-    cleanup = Cleanup(upstream, lambda: workers("http://a"))
+    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a"))
     cleanup.start(DEAD)
     cleanup.start("f" * 12)
     await cleanup.close()

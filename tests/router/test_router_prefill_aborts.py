@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import HalfAnswer, Hang, StubWorker
 
+from protocol.hello import worker_proof
+from protocol.token_keys import hello_key
+from protocol.worker import Role
 from router import prefill_aborts
+from router.internal_calls import InternalCalls
 from router.prefill_aborts import PrefillAborts
 from router.settings import RouterSettings
 from router.upstream import ConnectError
+from router.workers import Worker
 
 SECRET = "between-us"
+P = Worker(worker_id="p", url="http://p", role=Role.PREFILL, limit=1, internal_url="http://p")
 
 
 async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:
@@ -153,9 +160,16 @@ class TestToken:
 
     async def test_the_call_carries_the_internal_token(self, cluster: Cluster) -> None:
         p, writer = await half_answered(cluster)
+        p.prove = partial(worker_proof, hello_key(SECRET), cluster._status(p).record)
         writer.close()
         await until_told(cluster, p)
         assert p.abort_headers[0]["authorization"] == f"Bearer {SECRET}"
+
+    async def test_who_does_not_prove_that_it_knows_the_token_is_not_shown_it(self, cluster: Cluster) -> None:
+        p, writer = await half_answered(cluster)
+        writer.close()
+        await eventually(lambda: cluster.services.prefill_aborts.outcomes["failed"] == 1)
+        assert (p.num_proofs, p.abort_headers) == (1, [])
 
 
 class Unreachable:
@@ -177,9 +191,9 @@ class Unreachable:
 async def test_errors_are_counted_and_the_number_of_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "MAX_CALLS", 2)
     upstream = Unreachable()
-    aborts = PrefillAborts(upstream)
+    aborts = PrefillAborts(InternalCalls(upstream))
     for request_id in ("a", "b", "b", "c"):
-        aborts.start("http://p", request_id)
+        aborts.start(P, request_id)
     assert aborts.under_way("http://p", "b") is not None and aborts.under_way("http://q", "b") is None
     upstream.gate.set()
     await aborts.close()
@@ -190,7 +204,7 @@ async def test_errors_are_counted_and_the_number_of_calls_is_bounded(monkeypatch
 
 async def test_closing_takes_no_longer_than_a_call_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "CALL_TIMEOUT_S", 0.01)
-    aborts = PrefillAborts(Unreachable())
-    aborts.start("http://p", "a")
+    aborts = PrefillAborts(InternalCalls(Unreachable()))
+    aborts.start(P, "a")
     await aborts.close()
     assert aborts.outcomes["failed"] == 1
