@@ -43,7 +43,7 @@ class EndedView(BaseModel):
     num_resumed: int = Field(description="Times that another worker went on with its stream.")
     dead_engines: list[str] = Field(description="Engines that died with the request on them.")
     trace_id: str | None
-    client_id: str | None = Field(description="What its client calls it, in the header `x-request-id`.")
+    client_id: str | None = Field(description="What its client calls it: `x-client-request-id` or `x-request-id`.")
 
 
 class OwnEnded(BaseModel):
