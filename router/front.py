@@ -154,7 +154,8 @@ class Front:
                 self._admit(priority)
                 body = parse_body(raw, self._limits)
                 ask = _ask(kind, body)
-                if priority is not None:
+                if priority is not None and priority != ask.priority:
+                    body["priority"] = priority  # engines order by it too
                     ask = msgspec.structs.replace(ask, priority=priority)
                 self._services.pool.route(ask.model)
                 make_room(self._services, ask.model, ask.priority, len(raw))

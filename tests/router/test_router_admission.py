@@ -100,6 +100,9 @@ async def test_the_header_names_a_class_and_wins_over_the_body(cluster: Cluster)
         assert f'baton_router_waiting_requests{{priority_class="{name}",queue="prefill"}} 0.0' in text
     hang.release.set()
     assert [(await one).status_code for one in (running, *asked)] == [200] * 5
+    for worker in cluster.workers:
+        told = {body["user"]: body.get("priority") for body in worker.bodies}
+        assert told == {"running": None, "high": -10, "body": -5, "none": None, "low": 10}
     assert [body["user"] for body in cluster.workers[1].bodies] == ["running", "high", "body", "none", "low"]
     assert set(cluster.services.metrics.waiting.values()) == {0}
     await eventually(lambda: len(cluster.services.active) == 0)
