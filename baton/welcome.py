@@ -6,6 +6,8 @@ import asyncio
 import http.client
 import json
 import shlex
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -49,11 +51,12 @@ def welcome(service: Service) -> str:
     url = service.url
     question = {"role": "user", "content": "What is Baton?"}
     body = json.dumps({"model": service.model, "messages": [question], "stream": True})
+    cacert = f" --cacert {service.router.tls_certificate_file}" if service.router.tls_certificate_file else ""
     key = ' -H "Authorization: Bearer $API_KEY"' if service.router.api_keys else ""
     if service.router.admin_token:
-        admin = f'curl {url}/admin/requests -H "Authorization: Bearer $BATON_ADMIN_TOKEN"'
+        admin = f'curl{cacert} {url}/admin/requests -H "Authorization: Bearer $BATON_ADMIN_TOKEN"'
     elif service.router.serves_admin:
-        admin = f"curl {url}/admin/requests   (this machine only; set BATON_ADMIN_TOKEN to ask for a token)"
+        admin = f"curl{cacert} {url}/admin/requests   (this machine only; set BATON_ADMIN_TOKEN to ask for a token)"
     else:
         admin = "off; set BATON_ADMIN_TOKEN to serve /admin"
     return "\n".join(
@@ -63,17 +66,27 @@ def welcome(service: Service) -> str:
             f"with {_count(service.num_prefill, 'prefill worker')} and {_count(service.num_decode, 'decode worker')}",
             *(f"not up yet, and tried again from time to time: {line}" for line in service.missing),
             "",
-            f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\",
+            f"  curl{cacert} -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\",
             f"    -d {shlex.quote(body)}",
             "",
             f"  web    {url}/   (dashboard, API reference)",
             f"  admin  {admin}",
             f"  logs   {service.log_dir}",
-            f"  scale  baton scale --port {urlsplit(url).port} prefill={_wanted(service) + 1}",
+            f"  scale  {command_name()} scale --port {urlsplit(url).port} prefill={_wanted(service) + 1}",
             "  stop   Ctrl-C",
             "",
         ]
     )
+
+
+def command_name() -> str:
+    """How a person who reads the screen calls ``baton``: where its environment is not active, by its path."""
+    own = Path(sys.executable).with_name("baton")
+    found = shutil.which("baton")
+    if not own.exists() or (found is not None and Path(found).resolve() == own.resolve()):
+        return "baton"
+    here = Path.cwd()
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))
 
 
 def _wanted(service: Service) -> int:
