@@ -19,6 +19,8 @@ OFFLINE = "HF_HUB_OFFLINE"
 TIMEOUT_S = 6.0
 _TRUE = {"1", "on", "yes", "true"}
 _REFUSED = {401, 403, 404}
+#: One of them at least is needed; some models have the second and a file of another name.
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 
 
 def look_up(model: str, revision: str | None, environ: Mapping[str, str]) -> dict[str, str]:
@@ -45,14 +47,15 @@ def look_up(model: str, revision: str | None, environ: Mapping[str, str]) -> dic
 
 
 def is_cached(model: str, revision: str | None, environ: Mapping[str, str]) -> bool:
-    """The config and all files of the weights were downloaded before."""
+    """The config, the tokenizer and all files of the weights were downloaded before."""
     folder = _cache(environ) / f"models--{model.replace('/', '--')}"
     try:
         commit = (folder / "refs" / (revision or "main")).read_text().strip()
     except OSError:
         commit = revision or ""
     snapshot = folder / "snapshots" / commit
-    return bool(commit) and (snapshot / "config.json").is_file() and _has_weights(snapshot)
+    has_tokenizer = any((snapshot / file).is_file() for file in _TOKENIZERS)
+    return bool(commit) and (snapshot / "config.json").is_file() and has_tokenizer and _has_weights(snapshot)
 
 
 def _has_weights(snapshot: Path) -> bool:

@@ -73,16 +73,21 @@ def test_without_a_network_it_ends_at_once_with_what_to_do(environ: dict[str, st
 
 
 def test_without_a_network_what_is_cached_is_loaded_without_asking(environ: dict[str, str], tmp_path: Path) -> None:
-    download(environ, tmp_path, "config.json", "model.safetensors")
+    download(environ, tmp_path, "config.json", "tokenizer.json", "model.safetensors")
     assert look_up(MODEL, None, environ) == {"HF_HUB_OFFLINE": "1"}
     assert look_up(MODEL, None, {**environ, "HF_HUB_OFFLINE": "yes"}) == {}
 
 
 def test_what_is_cached_in_part_is_not_enough(environ: dict[str, str], tmp_path: Path) -> None:
     download(environ, tmp_path, "config.json", "a.safetensors", index=("a.safetensors", "b.safetensors"))
-    assert not is_cached(MODEL, None, environ)
-    (tmp_path / "hub/models--org--name/snapshots/abc/b.safetensors").touch()
+    snapshot = tmp_path / "hub/models--org--name/snapshots/abc"
+    for file in ("b.safetensors", "tokenizer_config.json"):
+        assert not is_cached(MODEL, None, environ)
+        (snapshot / file).touch()
     assert is_cached(MODEL, None, environ)
+    (snapshot / "b.safetensors").unlink()
+    assert not is_cached(MODEL, None, environ)
+    (snapshot / "b.safetensors").touch()
     assert is_cached(MODEL, "abc", environ)
     assert not is_cached(MODEL, "v2", environ)
 
