@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from baton.child import COMMAND, Child, ChildSpec
-from protocol.interpreter import ROOT, with_import_path
+from protocol.interpreter import ROOT, SAFE_PATH, with_import_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,11 +56,19 @@ async def test_a_child(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_children_import_from(given: str | None, passed_on: str) -> None:
     environ = {"A": "1"} if given is None else {"A": "1", "PYTHONPATH": given}
-    assert with_import_path(environ) == {"A": "1", "PYTHONPATH": passed_on}
+    assert with_import_path(environ) == {"A": "1", "PYTHONPATH": passed_on, **SAFE_PATH}
+
+
+def test_what_a_child_starts_imports_nothing_there_either(trap: Path) -> None:
+    """Without an option of its own, as libraries start an interpreter."""
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import router, protocol'], check=True)"
+    environ = with_import_path(os.environ)
+    subprocess.run((sys.executable, "-P", "-c", code), cwd=trap, env=environ, check=True)
+    assert sprung(trap) == ""
 
 
 def test_where_pip_installed_us_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protocol.interpreter.ROOT", ROOT / "site-packages")
     monkeypatch.setattr("site.getsitepackages", lambda: [str(ROOT / "site-packages")])
-    assert with_import_path({"PYTHONPATH": ":"}) == {}
-    assert with_import_path({"PYTHONPATH": "/x:"}) == {"PYTHONPATH": "/x"}
+    assert with_import_path({"PYTHONPATH": ":"}) == SAFE_PATH
+    assert with_import_path({"PYTHONPATH": "/x:"}) == {"PYTHONPATH": "/x", **SAFE_PATH}

@@ -119,6 +119,23 @@ async def test_ucx_finds_no_settings_in_the_current_directory(trap: Path, monkey
     assert here == Path("/")
 
 
+async def test_what_the_hub_left_is_looked_for_where_the_worker_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    caches = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME")
+    process, (_, writer) = await launch(spec_of("/nowhere"), {**ENVIRON, **dict.fromkeys(caches, "kept/here")})
+    writer.close()
+    told = environ_of(process.pid)
+    process.kill()
+    await process.wait()
+    assert told >= {f"{name}={tmp_path}/kept/here" for name in caches}
+
+
+def environ_of(pid: int) -> set[str]:
+    return set(Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"))
+
+
 def current_directory(pid: int) -> Path:
     return Path(f"/proc/{pid}/cwd").readlink()
 

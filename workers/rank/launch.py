@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from workers.rank.spec import RankSpec
 
-#: Where models from the hub are kept: may be relative to our current directory, which is not the rank's.
-_CACHES = ("HF_HOME", "HF_HUB_CACHE")
+#: Where models from the hub and the token for it are kept: may be relative to our current directory, which is not the
+#: rank's.
+_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME")
 
 
 async def launch(
