@@ -75,7 +75,7 @@ async def test_admin_aborts(cluster: Cluster, state: str) -> None:
     response = await cluster.client.post(f"/admin/requests/{x.request_id}/abort")
     assert response.json() == {"aborted": [x.request_id]}
     await check_ended(cluster, state, on)
-    raw = (await cluster._readers[0].readuntil(b"}}")).decode()
+    raw = (await cluster._readers[0].readuntil(b'},"request_id"')).decode()
     assert "request_cancelled" in raw
     # Before the first content an error is an error; after it, one event in the same shape.
     assert raw.startswith("HTTP/1.1 499" if state in ("queued", "prefilling") else "HTTP/1.1 200")
@@ -153,7 +153,7 @@ async def test_shutdown_aborts_what_runs_and_releases(cluster: Cluster) -> None:
     on, writer = await arrive(cluster, "reading")
     cluster.server.stop()
     await check_ended(cluster, "reading", on)
-    assert b"shutting_down" in await cluster._readers[0].readuntil(b"}}")
+    assert b"shutting_down" in await cluster._readers[0].readuntil(b'},"request_id"')
     writer.close()
 
 
