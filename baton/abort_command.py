@@ -33,14 +33,23 @@ def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **giv
     when it is unclear what.
     """
     wanted = {name: value for name, value in given.items() if value is not None}
-    if sum((bool(ids), everything, bool(wanted))) != 1:
-        raise click.UsageError("give ids, or --all, or what the requests have in common (--state, --user, ...)")
+    _check_one_way(ids, everything, wanted)
     client = AdminClient(settings)
     if ids:
         _by_id(client, ids)
     else:
         _matching(client, wanted or {"all": True})
     return 0
+
+
+def _check_one_way(ids: tuple[str, ...], everything: bool, wanted: dict[str, Any]) -> None:
+    """Raises UsageError."""
+    filters = " ".join(f"--{name.replace('_', '-')}" for name in wanted)
+    ways = [way for way in ("ids" * bool(ids), "--all" * everything, filters) if way]
+    if not ways:
+        raise click.UsageError("give ids, or --all, or what the requests have in common (--state, --user, ...)")
+    if len(ways) > 1:
+        raise click.UsageError(f"{' and '.join(ways)} do not combine: give one or the other")
 
 
 def _by_id(client: AdminClient, ids: tuple[str, ...]) -> None:

@@ -171,6 +171,22 @@ def test_wrong_usage_ends_nothing(arguments: list[str], router: ScriptedRouter, 
     assert router.posts == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--all", "--user", "bob"], "--all and --user do not combine"),
+        (["a", "--all"], "ids and --all do not combine"),
+        (["a", "--state", "held", "--older-than-s", "1"], "ids and --state --older-than-s do not combine"),
+        ([], "give ids, or --all, or what the requests have in common"),
+    ],
+)
+def test_what_does_not_combine_is_named(
+    arguments: list[str], said: str, router: ScriptedRouter, capsys: Capture
+) -> None:
+    assert said in complaint(["abort", *arguments], capsys, code=2)
+    assert router.posts == []
+
+
 @pytest.mark.parametrize("what", ["drain", "resume"])
 def test_drain_and_resume(what: str, router: ScriptedRouter, capsys: Capture) -> None:
     assert main([what, "deco"]) == 0
