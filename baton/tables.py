@@ -1,4 +1,6 @@
-"""Requests and workers as tables. The rows are pure; printing needs rich."""
+"""Requests and workers as tables. On a terminal a row is a line: what has no room is left out, and ids and states never
+are. Elsewhere everything is printed whole.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,61 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 
+from baton.columns import Column, least_width, table_lines
 from protocol.ids import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.table import Table
-
     Item = Mapping[str, Any]
 
 NOTHING = "-"
-#: Wide enough for every column when nobody reads along: a pipe has no width.
-_PIPE_COLUMNS = 400
+#: An IPv4 address with its port, which is the id of a worker that was added by URL, is still whole.
+_ID_CHARS = 21
 
-REQUEST_COLUMNS = ("ID", "STATE", "AGE", "P", "D", "LEASE LEFT", "TOKENS", "ROUTER", "MODEL", "USER")
-ENDED_COLUMNS = ("ID", "OUTCOME", "ENDED IN", "AGO", "TOOK", "P", "D", "TOKENS", "ROUTER", "MODEL", "USER", "WHY")
-WORKER_COLUMNS = ("ID", "ROLE", "STATE", "REQUESTS", "RUNNING", "WAITING", "READING", "LEASES", "BLOCKS", "MODELS")
+REQUEST_COLUMNS = (
+    Column("ID", 0),
+    Column("STATE", 0),
+    Column("AGE", 1),
+    Column("P", 2, least=_ID_CHARS),
+    Column("D", 2, least=_ID_CHARS),
+    Column("LEASE LEFT", 6),
+    Column("TOKENS", 3),
+    Column("ROUTER", 7),
+    Column("MODEL", 4, least=8),
+    Column("USER", 5, least=8),
+)
+ENDED_COLUMNS = (
+    Column("ID", 0),
+    Column("OUTCOME", 0),
+    Column("ENDED IN", 3),
+    Column("AGO", 2),
+    Column("TOOK", 4),
+    Column("P", 5, least=_ID_CHARS),
+    Column("D", 5, least=_ID_CHARS),
+    Column("TOKENS", 6),
+    Column("ROUTER", 9),
+    Column("MODEL", 8, least=32),
+    Column("USER", 7, least=8),
+    Column("WHY", 1, least=30),
+)
+WORKER_COLUMNS = (
+    Column("ID", 0),
+    Column("ROLE", 1),
+    Column("STATE", 0),
+    Column("REQUESTS", 1),
+    Column("RUNNING", 6),
+    Column("WAITING", 6),
+    Column("READING", 7),
+    Column("FREE", 2),
+    Column("CACHED", 2),
+    Column("PINNED", 4),
+    Column("LEASED", 4),
+    Column("LEASES", 5),
+    Column("MODELS", 3, least=10),
+)
 
 
 def request_rows(requests: Sequence[Item]) -> list[list[str]]:
@@ -79,8 +119,9 @@ def worker_rows(workers: Sequence[Item]) -> list[list[str]]:
             text(worker.get("role")),
             worker_state(worker),
             f"{text(worker.get('occupied'))}/{text(worker.get('limit'))}",
-            *(text(worker.get(key)) for key in ("running", "waiting", "reading", "leases")),
-            " ".join(f"{text(worker.get(f'{state}_blocks'))} {state}" for state in BLOCK_STATES),
+            *(text(worker.get(key)) for key in ("running", "waiting", "reading")),
+            *(text(worker.get(f"{state}_blocks")) for state in BLOCK_STATES),
+            text(worker.get("leases")),
             text(", ".join(map(str, worker.get("models") or ()))),
         ]
         for worker in workers
@@ -113,26 +154,18 @@ def text(value: Any) -> str:
     return "".join(char if char.isprintable() else "?" for char in shown) or NOTHING
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """For rich; what a cell says is shown as it is, never taken for markup."""
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        made.add_column(column, no_wrap=index == 0)
-    for row in rows:
-        made.add_row(*map(Text, row))
-    return made
-
-
 def print_json(value: Any) -> None:
     """For programs."""
     click.echo(json.dumps(value, indent=2))
 
 
-def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     """Print a table to standard output."""
-    from rich.console import Console
+    console = Console()
+    for line in table_lines(columns, rows, _width(console, columns, rows)):
+        console.print(line, soft_wrap=True)
 
-    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(_table(columns, rows))
+
+def _width(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """The terminal's, or more where it has no room for ids and states: then it folds the lines, and nothing is lost."""
+    return max(console.width, least_width(columns, rows)) if sys.stdout.isatty() else sys.maxsize

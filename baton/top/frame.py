@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from baton.columns import Column, table_lines
 from baton.tables import NOTHING, duration, text, worker_state
-from baton.top.layout import Column, bar, pack, sparkline, table_lines
+from baton.top.layout import bar, pack, sparkline
 from protocol.ids import short, shorten
 
 if TYPE_CHECKING:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi import FastAPI
+from rich.text import Text
 from scripted_router import TOKEN, ScriptedRouter, ended, request, serving, worker
 
 from baton.cli import main
@@ -105,7 +110,7 @@ def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
     assert main(["workers"]) == 0
     _, first, second = capsys.readouterr().out.splitlines()
     assert first.split()[1:4] == ["prefill", "up", "2/8"]
-    assert "60 free 20 cached 15 pinned 5 leased" in first
+    assert first.split()[7:12] == ["60", "20", "15", "5", "1"]
     assert second.split()[1:3] == ["decode", "draining"]
 
 
@@ -120,7 +125,109 @@ def test_whose_share_is_missing_is_said(arguments: list[str], router: ScriptedRo
 
 def test_rows_say_which_router_has_the_request() -> None:
     rows = request_rows([request("a" * 32), request("b" * 32)])
-    assert [row[REQUEST_COLUMNS.index("ROUTER")] for row in rows] == ["a" * 8, "b" * 8]
+    titles = [column.title for column in REQUEST_COLUMNS]
+    assert [row[titles.index("ROUTER")] for row in rows] == ["a" * 8, "b" * 8]
+
+
+HEXES = [f"{n:08x}{0:024x}" for n in range(4)]
+WHY = "No decode worker had room for this request in the time that it may be held. " * 8
+
+
+@pytest.fixture
+def busy(router: ScriptedRouter) -> ScriptedRouter:
+    """Ids as they are in earnest, and the longest of the rest."""
+    pairs = {"prefill_worker": HEXES[2], "decode_worker": HEXES[3], "num_tokens": 12345, "user": "somebody"}
+    model = "meta-llama/Llama-3.1-8B-Instruct"
+    router.requests = [request(each, State.PREFILLING, model=model, **pairs) for each in HEXES[:2]]
+    router.ended = [ended(each, State.ABORTED, ended_in="prefilling", model=model, **pairs) for each in HEXES[:2]]
+    for each in router.ended:
+        each["error"] = WHY.strip()
+    blocks = {"free_blocks": 16366, "cached_blocks": 18, "pinned_blocks": 0, "leased_blocks": 0}
+    router.workers = [worker(each, draining=True, models=[model], **blocks) for each in HEXES[2:]]
+    return router
+
+
+def on_a_terminal(arguments: list[str], columns: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines that a command prints on one with so many columns."""
+    reader, terminal = pty.openpty()
+    with monkeypatch.context() as changed, os.fdopen(terminal, "w") as stdout:
+        changed.setenv("COLUMNS", str(columns))
+        changed.setattr(sys, "stdout", stdout)
+        assert main(arguments) == 0
+    shown = b""
+    with (
+        contextlib.suppress(OSError),
+        os.fdopen(reader, "rb", buffering=0) as screen,
+    ):  # Linux: nobody has the other side
+        while part := screen.read(65536):
+            shown += part
+    return [Text.from_ansi(line).plain for line in shown.decode().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "columns", "shown", "cut"),
+    [
+        (["workers"], 80, "ID ROLE STATE REQUESTS FREE CACHED PINNED LEASED MODELS", "MODELS"),
+        (
+            ["workers"],
+            120,
+            "ID ROLE STATE REQUESTS RUNNING WAITING READING FREE CACHED PINNED LEASED LEASES MODELS",
+            "MODELS",
+        ),
+        (
+            ["workers"],
+            200,
+            "ID ROLE STATE REQUESTS RUNNING WAITING READING FREE CACHED PINNED LEASED LEASES MODELS",
+            "",
+        ),
+        (["requests"], 80, "ID STATE AGE P D TOKENS MODEL USER", "MODEL"),
+        (["requests"], 120, "ID STATE AGE P D LEASE LEFT TOKENS ROUTER MODEL USER", "MODEL"),
+        (["requests"], 200, "ID STATE AGE P D LEASE LEFT TOKENS ROUTER MODEL USER", ""),
+        (["requests", "--ended"], 80, "ID OUTCOME ENDED IN AGO TOOK WHY", "WHY"),
+        (["requests", "--ended"], 120, "ID OUTCOME ENDED IN AGO TOOK P D TOKENS USER WHY", "WHY"),
+        (["requests", "--ended"], 200, "ID OUTCOME ENDED IN AGO TOOK P D TOKENS ROUTER MODEL USER WHY", "WHY"),
+    ],
+)
+def test_a_table_fits_the_terminal(
+    arguments: list[str],
+    columns: int,
+    shown: str,
+    cut: str,
+    busy: ScriptedRouter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A line per row, with whole ids and states; the columns that are shown, and the one that is cut."""
+    head, *rows = on_a_terminal(arguments, columns, monkeypatch)
+    assert " ".join(head.split()) == shown
+    first = 2 if arguments == ["workers"] else 0
+    state = {"workers": "draining", "requests": "prefilling", "--ended": "aborted"}[arguments[-1]]
+    assert [row.split()[0] for row in rows] == [each[:8] for each in HEXES[first : first + 2]]
+    assert all(state in row.split() and len(row) <= columns for row in rows)
+    where = head.index(cut) if cut else columns
+    assert all("…" not in row[:where] and ("…" in row[where:]) == bool(cut) for row in rows)
+
+
+@pytest.mark.parametrize("arguments", [["workers"], ["requests"], ["requests", "--ended"]])
+def test_ids_and_states_are_whole_on_any_terminal(
+    arguments: list[str], busy: ScriptedRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [f"http://decode-{n}.decode.inference.svc.cluster.local:8000" for n in range(2)]
+    busy.workers = [worker(each, draining=True) for each in addresses]
+    for row in on_a_terminal(arguments, 10, monkeypatch)[1:]:
+        identity, state = row.split()
+        assert identity in {*(each.removeprefix("http://") for each in addresses), *(each[:8] for each in HEXES)}
+        assert state in ("draining", "prefilling", "aborted")
+
+
+def test_an_address_is_whole_where_it_has_room(busy: ScriptedRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy.requests[0]["decode_worker"] = "http://10.100.200.250:18000"
+    assert "10.100.200.250:18000" in on_a_terminal(["requests"], 80, monkeypatch)[1]
+
+
+def test_without_a_terminal_everything_is_whole(busy: ScriptedRouter, capsys: Capture) -> None:
+    assert main(["requests", "--ended"]) == 0
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith(f"somebody  no_room: {WHY.strip()}") and len(second) > 600
 
 
 def test_abort_takes_a_prefix_and_prints_the_id(router: ScriptedRouter, capsys: Capture) -> None:
