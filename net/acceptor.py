@@ -95,6 +95,7 @@ class _Opening:
     """A connection that was accepted, until it has a protocol. In the eyes of ``Connections`` it owes a head."""
 
     head_bytes = 0
+    has_deadline = False
 
     def __init__(self, client: socket.socket, make: Callable[[], asyncio.Protocol], connections: Connections) -> None:
         self._client = client
@@ -122,6 +123,8 @@ class _Opening:
     def unsent_bytes(self) -> int:
         """Nothing was said yet."""
         return 0
+
+    taken_bytes = unsent_bytes
 
     async def _open(self) -> None:
         loop, tls = asyncio.get_running_loop(), self._connections.config.tls

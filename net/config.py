@@ -41,6 +41,8 @@ class PortConfig:
     max_connections: int = MOST_CONNECTIONS
     #: Seconds that a client may take to read an answer after which the connection closes; longer while it reads.
     linger_s: float = 5.0
+    #: Seconds that a client may take nothing of an answer that waits for it, and that has no deadline of its own.
+    unread_s: float = 60.0
     #: With a certificate; None: plain HTTP.
     tls: ssl.SSLContext | None = None
 
@@ -48,12 +50,16 @@ class PortConfig:
 def public_port(settings: ProcessSettings, keep_alive_s: float, tls: ssl.SSLContext | None = None) -> PortConfig:
     """The port for clients."""
     most = settings.max_connections or _shares(_num_descriptors())[0]
-    return PortConfig(keep_alive_s, _head_limits(settings), "public port", most, tls=tls)
+    return PortConfig(
+        keep_alive_s, _head_limits(settings), "public port", most, unread_s=settings.unread_timeout_s, tls=tls
+    )
 
 
 def internal_port(settings: ProcessSettings, keep_alive_s: float, tls: ssl.SSLContext | None = None) -> PortConfig:
     """The port for routers and workers, which has connections of its own to give: strangers cannot use them up."""
-    return PortConfig(keep_alive_s, _head_limits(settings), "internal port", _shares(_num_descriptors())[1], tls=tls)
+    most = _shares(_num_descriptors())[1]
+    unread_s = settings.unread_timeout_s
+    return PortConfig(keep_alive_s, _head_limits(settings), "internal port", most, unread_s=unread_s, tls=tls)
 
 
 def raise_descriptor_limit() -> None:

@@ -9,7 +9,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import socket
+import sys
 from typing import TYPE_CHECKING
 
 import httptools
@@ -26,10 +29,15 @@ if TYPE_CHECKING:
 
 #: Where a request's ``scope["state"]`` has what closes its connection at once.
 DROP = "drop"
+#: Where it has what says that the answer ends by a deadline of its own: then it is not closed for being unread.
+HAS_DEADLINE = "has_deadline"
 #: Requests that may be sent ahead of the answer to the one before them.
 MAX_PIPELINED = 16
 #: What is thrown away at most of a request that has been answered.
 LINGER_BYTES = 4 << 20
+#: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. Buffers are no measure, since TLS has one of its own,
+#: and the system's takes more only when a third of it is free.
+_ACKED = slice(120, 128)
 #: RFC 3986: a name or an address, and a port.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 
@@ -78,6 +86,8 @@ class Connection(HttpToolsProtocol):
         #: Nothing is parsed any more; so many bytes were thrown away.
         self._ignores = False
         self._num_ignored = 0
+        #: As ``Connections`` wants to know it.
+        self.has_deadline = False
 
     # --- what the transport says
 
@@ -93,6 +103,16 @@ class Connection(HttpToolsProtocol):
         self._port.forget(self)
         super().connection_lost(exc)
         del self._patient  # it refers to this
+
+    def pause_writing(self) -> None:
+        """The client takes less than there is."""
+        super().pause_writing()
+        self._port.block(self)
+
+    def resume_writing(self) -> None:
+        """It has taken enough."""
+        super().resume_writing()
+        self._port.unblock(self)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser no more of a head than it may have."""
@@ -157,7 +177,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._num_bytes = self._num_bytes or 1  # one that begins in the same piece as another one ended
         self._num_hosts = 0
-        self.scope["state"][DROP] = self.transport.abort
+        state = self.scope["state"]
+        state[DROP] = self.transport.abort
+        state[HAS_DEADLINE] = self._leave_to_deadline
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line; those after a body are of no use to anybody."""
@@ -228,6 +250,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """As uvicorn's, with one timer for all connections that rest."""
         self.server_state.total_requests += 1
+        self.has_deadline = False
         if self.transport.is_closing():
             self._flush()
             return
@@ -269,12 +292,24 @@ class Connection(HttpToolsProtocol):
         """Of what was written, how much the client has not taken."""
         return self.transport.get_write_buffer_size()
 
+    def taken_bytes(self) -> int:
+        """What the client's system has acknowledged; where that is not known, what it has not taken, negative."""
+        sock = self.transport.get_extra_info("socket")
+        with contextlib.suppress(OSError, AttributeError):  # only Linux tells
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
+            if len(info) == _ACKED.stop:
+                return int.from_bytes(info[_ACKED], sys.byteorder)
+        return -self.unsent_bytes()
+
     def refuse_late_head(self) -> None:
         """The time for a head is over."""
         if self.headers is None or not self._num_bytes:
             self.close()
         else:
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
+
+    def _leave_to_deadline(self) -> None:
+        self.has_deadline = True
 
     def _flush(self) -> None:
         if self.unsent_bytes():

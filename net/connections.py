@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from net.deadlines import Deadlines
-from net.notices import MADE_ROOM, SLOW_HEAD, STUCK, Notices
+from net.notices import MADE_ROOM, SLOW_HEAD, STUCK, UNREAD, Notices
+from net.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Sized
@@ -22,6 +23,8 @@ class Client(Protocol):
 
     #: Of an unfinished head, bytes.
     head_bytes: int
+    #: The answer under way ends by a deadline of its own, whether or not the client reads it.
+    has_deadline: bool
 
     def refuse_late_head(self) -> None:
         """Answer that the head did not come in time, if any of it came, and close."""
@@ -35,12 +38,16 @@ class Client(Protocol):
     def unsent_bytes(self) -> int:
         """Of what was written, how much the client has not taken."""
 
+    def taken_bytes(self) -> int:
+        """A number that changes whenever the client takes something."""
+
 
 class Connections:
     """``owe``, ``rest`` and ``leave`` say what a connection does now; ``forget`` that it does nothing of it any more.
 
     Who makes room when there are too many, the oldest first: what is being closed, what has not sent a whole head,
-    what waits for its next request. A connection that has asked for something is never closed for others.
+    what waits for its next request, what takes nothing of its answer. No other connection that has asked for something
+    is closed for others.
     """
 
     def __init__(self, timers: Timers, config: PortConfig, everyone: Sized) -> None:
@@ -55,6 +62,9 @@ class Connections:
         self._leaving = Deadlines(timers, config.linger_s, self._on_left)
         #: It has its answer and owes nothing; it says something after that. Straight, since every request does both.
         self.rest, self.wake = self._idle.add, self._idle.discard
+        self._unread = Unread[Client](timers, config.unread_s, self._on_unread)
+        #: Its answer waits for it to take some; it has.
+        self.block, self.unblock = self._unread.add, self._unread.discard
         self._unsent: dict[Client, int] = {}
         self._heads_bytes = 0
 
@@ -67,7 +77,7 @@ class Connections:
 
     def make_room(self) -> bool:
         """False: nobody can."""
-        client = self._leaving.oldest() or self._heads.oldest() or self._idle.oldest()
+        client = self._leaving.oldest() or self._heads.oldest() or self._idle.oldest() or self._unread.oldest()
         if client is None:
             return False
         self._drop(client)
@@ -98,12 +108,14 @@ class Connections:
         self.settle(client)
         self._idle.discard(client)
         self._leaving.discard(client)
+        self._unread.discard(client)
         self._unsent.pop(client, None)
 
     def end(self) -> None:
         """The port is closed."""
         for deadlines in (self._heads, self._idle, self._leaving):
             deadlines.close()
+        self._unread.close()
         self.notices.close()
 
     def _drop(self, client: Client) -> None:
@@ -118,6 +130,10 @@ class Connections:
 
     def _end(self, client: Client) -> None:
         client.close()
+
+    def _on_unread(self, client: Client) -> None:
+        self.notices.note(UNREAD)
+        client.abort()
 
     def _on_left(self, client: Client) -> None:
         """Give up, unless it has taken some of its answer since it was last looked at."""

@@ -63,12 +63,15 @@ class Deadlines(Generic[T]):
             self._timer = None
 
     def _wake(self) -> None:
-        self._timer = None
         now_s = self._timers.time()
-        while self._due_s:
-            item, due_s = next(iter(self._due_s.items()))
-            if due_s > now_s:
-                self._timer = self._timer or self._timers.call_at(due_s, self._wake)
-                return
-            del self._due_s[item]
-            self._on_due(item)
+        try:
+            while self._due_s:
+                item, due_s = next(iter(self._due_s.items()))
+                if due_s > now_s:
+                    return
+                del self._due_s[item]
+                self._on_due(item)
+        finally:  # only now: what was added meanwhile is due after the others
+            self._timer = None
+            if self._due_s:
+                self._timer = self._timers.call_at(next(iter(self._due_s.values())), self._wake)

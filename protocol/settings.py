@@ -48,6 +48,7 @@ SHARED = frozenset(
         "max_body_bytes",
         "max_head_bytes",
         "head_timeout_s",
+        "unread_timeout_s",
         "max_messages",
         "max_json_values",
         "log_level",
@@ -176,6 +177,12 @@ class ProcessSettings(Settings):
     )
     head_timeout_s: float = Field(
         15.0, gt=0, description="Longest wait for the whole head of a request, seconds; then the connection is closed."
+    )
+    unread_timeout_s: float = Field(
+        60.0,
+        gt=0,
+        description="Longest time that a client may take nothing of its answer, seconds; then the connection is "
+        "closed. Completions and chats end by their own deadline, request_timeout_s of the router.",
     )
     max_connections: int | None = Field(
         None,

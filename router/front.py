@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from net.body import WITHOUT_BODY, Body, BodyReader, ClientGoneError, no_body
-from net.connection import DROP
+from net.connection import DROP, HAS_DEADLINE
 from protocol.errors import (
     ApiError,
     BadRequestError,
@@ -168,6 +168,7 @@ class Front:
             if self._tracing is not None:
                 exchange.trace = self._tracing.begin(exchange, headers, came_s)
                 CURRENT.set(exchange.trace)
+            scope["state"][HAS_DEADLINE]()
             await self._run(exchange, receive, came_s + timeout_s)
 
     async def _refuse(self, reply: Reply, error: ApiError) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from net.config import PortConfig
+from net.connection import HAS_DEADLINE
 from net.port import HttpPort
 from net.sockets import bind, port_of
 
@@ -22,7 +23,10 @@ GET = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 class App:
-    """Answers how many bytes it was sent; ``/early`` without reading them, ``/held`` when ``go_on`` is set."""
+    """Answers how many bytes it was sent; ``/early`` without reading them, ``/held`` when ``go_on`` is set.
+
+    ``/long`` is answered without end, as long as the connection is there; ``/timed``, too, by a deadline of its own.
+    """
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
@@ -38,6 +42,11 @@ class App:
             self._asked.notify_all()
         if scope["path"] != "/early":
             await self._read(receive)
+        if scope["path"] == "/timed":
+            scope["state"][HAS_DEADLINE]()
+        if scope["path"] in {"/long", "/timed"}:
+            await _answer_without_end(receive, send)
+            return
         if scope["path"] == "/held":
             await self.go_on.wait()
         body = self.answer or b"%d" % self.num_bytes
@@ -55,6 +64,14 @@ class App:
             message = await receive()
             self.num_bytes += len(message.get("body", b""))
             more = message.get("more_body", False)
+
+
+async def _answer_without_end(receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    gone = asyncio.ensure_future(receive())
+    while not gone.done():
+        await send({"type": "http.response.body", "body": b"x" * (1 << 16), "more_body": True})
+        await asyncio.sleep(0)
 
 
 @dataclass

@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
+from clock_kit import Clock
 
 from net.deadlines import Deadlines
 from net.notices import BAD_REQUEST, PERIOD_S, TURNED_AWAY, Notices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-class Timer:
-    def __init__(self) -> None:
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class Clock:
-    """A loop's timers."""
-
-    def __init__(self) -> None:
-        self._now_s = 100.0
-        self._order = itertools.count()
-        self.waiting: list[tuple[float, int, Timer, Callable[[], object]]] = []
-
-    def time(self) -> float:
-        return self._now_s
-
-    def call_at(self, when: float, callback: Callable[[], object], /) -> Timer:
-        timer = Timer()
-        heapq.heappush(self.waiting, (when, next(self._order), timer, callback))
-        return timer
-
-    def go_on(self, seconds: float) -> None:
-        end_s = self._now_s + seconds
-        while self.waiting and self.waiting[0][0] <= end_s:
-            self._now_s, _, timer, callback = heapq.heappop(self.waiting)
-            if not timer.cancelled:
-                callback()
-        self._now_s = end_s
 
 
 @pytest.fixture
@@ -103,6 +65,22 @@ def test_any_number_that_come_and_go_need_one_timer(clock: Clock, deadlines: Dea
     deadlines.add("late")
     clock.go_on(10)
     assert due == ["late"]
+
+
+def test_one_that_begins_again_when_it_is_due_delays_no_other(clock: Clock) -> None:
+    due: list[tuple[float, str]] = []
+
+    def again(item: str) -> None:
+        due.append((clock.time(), item))
+        if len(due) == 1:
+            deadlines.add(item)
+
+    deadlines = Deadlines[str](clock, 10.0, again)
+    deadlines.add("a")
+    clock.go_on(1.0)
+    deadlines.add("b")
+    clock.go_on(20.0)
+    assert due == [(110.0, "a"), (111.0, "b"), (120.0, "a")]
 
 
 def test_nothing_is_due_after_the_end(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:

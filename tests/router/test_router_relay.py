@@ -190,7 +190,7 @@ async def test_an_error_instead_of_content_is_no_200(cluster: Cluster, event: by
 class TestStalledReader:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(request_timeout_s=0.3)
+        return make_settings(request_timeout_s=0.3, unread_timeout_s=0.02)  # its deadline is what ends it
 
     async def test_it_does_not_outlive_its_deadline(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -8,6 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Generic
 
 from net.body import Body, ClientGoneError
+from net.connection import HAS_DEADLINE
 from protocol.errors import ApiError, InternalError
 from protocol.json_body import parse_body
 from protocol.openai import R
@@ -65,6 +66,7 @@ class GenerateEndpoint(Generic[R]):
             except ApiError as error:
                 await client.send_error(error)
                 return
+            scope["state"][HAS_DEADLINE]()  # the router's: a slow client of its is no hanging worker
             async with client:
                 await self._answer(raw, client, request_id, tells_token_ids=header(scope, HEADER) == ASKED)
         if client.gone:
