@@ -114,7 +114,7 @@ async def _serve(start: _Start) -> int:
     stops = StopRequests()
     log_dir = _log_dir(start.settings)
     async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
-        missing = MissingFile(log_dir / "missing.json")
+        missing = MissingFile(log_dir / f"missing-{os.getpid()}.json")  # the folder may be another one's too
         plan = with_missing_file(start.plan(redis_url), missing.path)
         display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
         supervisor = Supervisor(

@@ -19,7 +19,7 @@ from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
 from router.error_pages import use_our_errors
 from router.front import Front
-from router.missing import missing_workers
+from router.missing import MissingWorkers
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.peers.group_metrics import group_families
@@ -56,7 +56,9 @@ class Health(BaseModel):
     models: list[str]
     workers: int
     reachable_workers: int
-    missing_workers: list[str] = Field([], description="Workers that baton up cannot start, or starts again just now.")
+    missing_workers: list[str] | None = Field(
+        [], description="Workers that baton up cannot start, or starts again just now; null: that is not known."
+    )
     requests: int
 
 
@@ -138,15 +140,19 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             raise no_such_model(model)
         return card(model)
 
+    missing = MissingWorkers(services.settings.missing_file)
+
     @app.get("/health", tags=["process"])
     async def health() -> Health:
         """200 while the process serves."""
-        return _health(services)
+        return _health(services, missing)
 
     @app.get("/ready", tags=["process"], responses={503: {"model": Health}})
     async def ready(response: Response) -> Health:
-        """200 while at least one model can be served, else 503: for load balancers. At first also without a P."""
-        state = _health(services)
+        """200 while at least one model can be served, else 503: for load balancers. At first also 503 while no P has
+        come yet.
+        """
+        state = _health(services, missing)
         state.status = services.readiness.state()
         if state.status != Ready.OK:
             response.status_code = 503
@@ -158,14 +164,14 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
         return Response(generate_latest(await group_families(services)), media_type=CONTENT_TYPE_LATEST)
 
 
-def _health(services: Services) -> Health:
+def _health(services: Services, missing: MissingWorkers) -> Health:
     workers = list(services.pool)
     return Health(
         version=version(),
         models=services.pool.models(),
         workers=len(workers),
         reachable_workers=sum(worker.takes_work for worker in workers),
-        missing_workers=missing_workers(services.settings.missing_file),
+        missing_workers=missing.names(),
         requests=len(services.active),
     )
 

@@ -4,14 +4,39 @@ nothing.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import msgspec
 
+log = logging.getLogger("baton.router")
 
-def missing_workers(path: Path | None) -> list[str]:
-    """The names in the file; none where there is no such file."""
-    try:
-        return [] if path is None else msgspec.json.decode(path.read_bytes(), type=list[str])
-    except (OSError, msgspec.DecodeError):
-        return []
+
+class MissingWorkers:
+    """What a file says that the parent of this process replaces when it changes. No path: nothing is ever missing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._version: tuple[int, ...] = ()
+        self._names: list[str] | None = None
+        self._is_told = False
+
+    def names(self) -> list[str] | None:
+        """As of the last time that it could be read; None: it never could."""
+        if self._path is None:
+            return []
+        try:
+            self._read(self._path)
+        except (OSError, msgspec.DecodeError) as error:
+            if not self._is_told:
+                log.warning("which workers are missing is not known: %s: %s", self._path, error)
+            self._is_told = True
+        return self._names
+
+    def _read(self, path: Path) -> None:
+        """Only what is new: anybody may ask, as often as they like."""
+        found = path.stat()
+        version = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if version != self._version:
+            self._version = version
+            self._names = msgspec.json.decode(path.read_bytes(), type=list[str])

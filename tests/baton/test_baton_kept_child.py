@@ -16,7 +16,7 @@ from baton.kept_child import Keeping, KeptChild
 from baton.missing import MissingFile
 from baton.restarts import Restarts
 from baton.supervisor import StopRequests, Supervisor
-from router.missing import missing_workers
+from router.missing import MissingWorkers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,7 @@ class Kit:
         self.crew = Crew()
         self.news: asyncio.Queue[str] = asyncio.Queue()
         self.missing = MissingFile(folder / "missing.json")
+        self.read = MissingWorkers(self.missing.path)
         self.children: list[KeptChild] = []
 
     def child(self, name: str, can_start: bool = True) -> KeptChild:
@@ -57,9 +58,9 @@ class Kit:
         self.children.append(KeptChild(spec, keeping, self.crew))
         return self.children[-1]
 
-    def said_to_be_missing(self) -> list[str]:
+    def said_to_be_missing(self) -> list[str] | None:
         """What a router reads."""
-        return missing_workers(self.missing.path)
+        return self.read.names()
 
     def repair(self, name: str) -> None:
         (self._folder / name).touch()

@@ -18,7 +18,12 @@ from up_process import wait_for_end
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from up_process import StartUp
+    from up_process import StartUp, UpProcess
+
+
+def missing_file(up: UpProcess) -> Path:
+    """Its own, whoever else writes into the folder: two may have it as their ``--log-dir``."""
+    return up.log_dir / f"missing-{up.pid}.json"
 
 
 def test_the_screen_has_a_url_that_serves(start_up: StartUp, model_dir: str, free_port: int) -> None:
@@ -30,7 +35,7 @@ def test_the_screen_has_a_url_that_serves(start_up: StartUp, model_dir: str, fre
     assert f"logs   {up.log_dir}" in screen
     assert sorted(path.name for path in up.log_dir.iterdir()) == [
         "decode-1.log",
-        "missing.json",
+        missing_file(up).name,
         "prefill-1.log",
         "prefill-2.log",
         "redis.log",
@@ -188,8 +193,8 @@ def test_one_of_several_that_cannot_start_is_done_without(start_up: StartUp, mod
     assert "decode-2   failed: there is no such architecture; starting it again in " in screen
     assert "with 1 prefill worker and 1 decode worker\n" in screen
     assert "not up yet, and tried again from time to time: decode-2: there is no such architecture\n" in screen
-    assert json.loads((up.log_dir / "missing.json").read_text()) == ["decode-2"]
-    assert f"--missing-file {up.log_dir / 'missing.json'}" in up.pids()[up.pid_of("router --host")]
+    assert json.loads(missing_file(up).read_text()) == ["decode-2"]
+    assert f"--missing-file {missing_file(up)}" in up.pids()[up.pid_of("router --host")]
     up.ctrl_c()
     assert up.finish() == (0, "")
     assert up.stopped() == ["router", "decode", "prefill"]

@@ -57,6 +57,11 @@ class UpProcess:
             start_new_session=True,
         )
 
+    @property
+    def pid(self) -> int:
+        """Of ``baton up`` itself."""
+        return self._process.pid
+
     def until_ready(self) -> str:
         """Everything it printed up to the end of its screen. Fails when it ends before."""
         assert self._process.stdout is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ from router_cluster import Cluster, DirectLeases, chat, eventually, make_setting
 from leases.memory_store import MemoryLeaseStore
 from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.build import build_services
+from router.missing import MissingWorkers
 from router.readiness import Readiness, Ready
 from router.workers import WorkerPool
 from router.workers.model_card import ModelFacts
@@ -161,18 +164,42 @@ class TestMissing:
     def path(self, tmp_path: Path) -> Path:
         return tmp_path / "missing.json"
 
-    @pytest.fixture(params=[('["decode-2"]', ["decode-2"]), ('["decode-', []), ("", [])], ids=["told", "cut", "empty"])
-    def told(self, path: Path, request: pytest.FixtureRequest) -> list[str]:
-        path.write_text(request.param[0])
-        names: list[str] = request.param[1]
-        return names
-
     @pytest.fixture
     def settings(self, path: Path) -> RouterSettings:
         return make_settings(missing_file=path)
 
-    async def test_its_name_is_told(self, cluster: Cluster, told: list[str]) -> None:
-        assert (await cluster.client.get("/ready")).json()["missing_workers"] == told
+    async def told(self, cluster: Cluster) -> list[str] | None:
+        answers = [(await cluster.client.get(path)).json()["missing_workers"] for path in ("/health", "/ready")]
+        assert answers[0] == answers[1]
+        names: list[str] | None = answers[0]
+        return names
 
-    async def test_there_need_not_be_a_file(self, cluster: Cluster) -> None:
-        assert (await cluster.client.get("/ready")).json()["missing_workers"] == []
+    async def test_its_name_is_told(self, cluster: Cluster, path: Path) -> None:
+        for names in ([], ["decode-2"], ["decode-3"], []):
+            path.with_suffix(".new").write_text(json.dumps(names))
+            path.with_suffix(".new").replace(path)
+            assert await self.told(cluster) == names
+
+    @pytest.mark.parametrize("text", ['["decode-', "", None], ids=["cut", "empty", "none"])
+    async def test_what_cannot_be_read_is_not_nothing(
+        self, cluster: Cluster, path: Path, text: str | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        if text is not None:
+            write(path, text)
+        assert await self.told(cluster) is None
+        assert [
+            record.getMessage().partition(":")[0] for record in caplog.records if record.levelname == "WARNING"
+        ] == ["which workers are missing is not known"]
+
+    def test_a_file_that_has_not_changed_is_not_read_again(self, path: Path) -> None:
+        missing = MissingWorkers(path)
+        write(path, '["decode-2"]')
+        assert missing.names() == ["decode-2"]
+        before = path.stat()
+        write(path, '["decode-3"]')
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert missing.names() == ["decode-2"]
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
