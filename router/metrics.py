@@ -66,7 +66,9 @@ class Metrics:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         #: State a request was in when it was aborted.
         self.aborted_in: Counter[str] = Counter()
+        #: By the status of the answer: requests that never began, and requests that failed.
         self.refused: Counter[int] = Counter()
+        self.failed: Counter[int] = Counter()
         self.retries: Counter[str] = Counter({"prefill": 0, "decode": 0, "prefill_again": 0})
         #: Streams that broke off: another worker went on ("resumed"), none did, none was asked ("refused").
         self.resumed: Counter[str] = Counter({"resumed": 0, "failed": 0, "aborted": 0, "refused": 0})
@@ -97,6 +99,9 @@ class Metrics:
         self.outcomes[str(over), _reason(error)] += 1
         if over is State.ABORTED:
             self.aborted_in[str(state)] += 1
+        if over is State.FAILED:
+            told = error or x.relayed_error
+            self.failed[told.status if told else 500] += 1
         if over is State.DONE:
             self._took(x)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,6 +58,9 @@ class Totals:
     live: Mapping[str, int]
     #: Answered with an error before they began.
     refused: int = 0
+    #: Those of ``failed`` and of ``refused`` by the status of the answer.
+    failed_by_status: Mapping[str, int] = field(default_factory=dict)
+    refused_by_status: Mapping[str, int] = field(default_factory=dict)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -69,6 +72,9 @@ class Step(msgspec.Struct, frozen=True):
     live: dict[str, int]
     times: dict[str, Counts]
     refused_per_s: float = 0.0
+    #: Of both per second, by the status of the answer; only what there was.
+    failed_by_status: dict[str, float] = {}
+    refused_by_status: dict[str, float] = {}
 
     def plus(self, other: Step) -> Step:
         """Both together, of the same two seconds in two routers."""
@@ -79,6 +85,8 @@ class Step(msgspec.Struct, frozen=True):
             {state: count + other.live.get(state, 0) for state, count in self.live.items()},
             {name: counts.plus(other.times[name]) for name, counts in self.times.items()},
             self.refused_per_s + other.refused_per_s,
+            _added(self.failed_by_status, other.failed_by_status),
+            _added(self.refused_by_status, other.refused_by_status),
         )
 
 
@@ -149,7 +157,19 @@ def _step(before: Totals, after: Totals, seconds: float) -> Step:
         live=dict(after.live),
         times={name: counts.since(before.times[name]) for name, counts in after.times.items()},
         refused_per_s=(after.refused - before.refused) / seconds,
+        failed_by_status=_grown(before.failed_by_status, after.failed_by_status, seconds),
+        refused_by_status=_grown(before.refused_by_status, after.refused_by_status, seconds),
     )
+
+
+def _grown(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -> dict[str, float]:
+    """Per second, of what has grown."""
+    grown = {status: count - before.get(status, 0) for status, count in after.items()}
+    return {status: count / seconds for status, count in grown.items() if count}
+
+
+def _added(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    return {status: some.get(status, 0.0) + more.get(status, 0.0) for status in {**some, **more}}
 
 
 def summarize(step: Step, bounds: Bounds) -> dict[str, Summary]:

@@ -10,6 +10,8 @@ from router.metrics import PHASES
 from router.request import State
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from router.dashboard.history import Bounds
     from router.metrics import Buckets, Metrics
     from router.services import Services
@@ -20,16 +22,23 @@ TTFT, ITL = "ttft", "itl"
 
 def read_totals(services: Services) -> Totals:
     """The counters of ``/metrics`` as they are now."""
-    outcomes = services.metrics.outcomes
-    times = {name: Counts(tuple(b.counts), b.total) for name, b in _histograms(services.metrics).items()}
+    metrics = services.metrics
+    outcomes = metrics.outcomes
+    times = {name: Counts(tuple(b.counts), b.total) for name, b in _histograms(metrics).items()}
     return Totals(
         ended=sum(outcomes.values()),
         failed=sum(count for (outcome, _), count in outcomes.items() if outcome == State.FAILED),
         chunks=times[ITL].total,
         times=times,
         live={str(state): count for state, count in services.active.count().items()},
-        refused=services.metrics.refused.total(),
+        refused=metrics.refused.total(),
+        failed_by_status=_by_status(metrics.failed),
+        refused_by_status=_by_status(metrics.refused),
     )
+
+
+def _by_status(counts: Counter[int]) -> dict[str, int]:
+    return {str(status): count for status, count in counts.items()}
 
 
 def bounds_of(services: Services) -> Bounds:

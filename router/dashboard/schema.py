@@ -131,6 +131,9 @@ class LiveHistory(msgspec.Struct, frozen=True):
     failed_per_s: list[float | None]
     #: Requests that were answered with an error before they began, as 401, 429 or 503.
     refused_per_s: list[float | None]
+    #: Those of the two above by the status of the answer; only statuses that there were.
+    failed_by_status: dict[str, list[float | None]]
+    refused_by_status: dict[str, list[float | None]]
     tokens_per_s: list[float | None]
     #: Requests that were live at the end of the step, by state.
     live: dict[str, list[float | None]]

@@ -96,12 +96,19 @@ def columns(steps: Sequence[Summed]) -> LiveHistory:
         requests_per_s=_column([summed.step.ended_per_s for summed in steps]),
         failed_per_s=_column([summed.step.failed_per_s for summed in steps]),
         refused_per_s=_column([summed.step.refused_per_s for summed in steps]),
+        failed_by_status=_by_status([summed.step.failed_by_status for summed in steps]),
+        refused_by_status=_by_status([summed.step.refused_by_status for summed in steps]),
         tokens_per_s=_column([summed.step.chunks_per_s for summed in steps]),
         live={str(state): _column([summed.step.live.get(str(state), 0) for summed in steps]) for state in LIVE},
         ttft=lines(TTFT),
         phases={str(state): lines(str(state)) for state in PHASES},
         itl=lines(ITL),
     )
+
+
+def _by_status(steps: Sequence[dict[str, float]]) -> dict[str, list[float | None]]:
+    statuses = sorted({status for step in steps for status in step})
+    return {status: _column([step.get(status, 0.0) for step in steps]) for status in statuses}
 
 
 def _column(values: Sequence[float | None], scale: float = 1.0) -> list[float | None]:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from patience import PATIENCE_S
 from router_cluster import Cluster, chat, eventually, make_settings
-from router_stubs import Hang
+from router_stubs import Hang, Refuse
 
 from net.connection import DROP
 from protocol.worker import WorkerLoad
@@ -99,6 +99,20 @@ async def test_the_history_tells_of_a_stream_that_ended(cluster: Cluster) -> Non
         assert lines.p50_ms[0] <= lines.p95_ms[0]
     ttft_ms, queued_ms = told.ttft.mean_ms[0], told.phases["queued"].mean_ms[0]
     assert ttft_ms is not None and queued_ms is not None and queued_ms < ttft_ms < 20_000
+
+
+async def test_the_history_tells_which_answers_were_errors(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    d.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
+    recorder = Recorder(cluster.services)
+    for body in (chat(), {}, chat(model="unknown")):
+        await cluster.post(body)
+    recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.services))
+    recorder.history.sample(recorder.now_s + 2 * STEP_S, read_totals(cluster.services))
+    told = Board(cluster.services, recorder).take(0.0).history
+    assert told.failed_by_status == {"400": [0.5, 0.0]}
+    assert told.refused_by_status == {"400": [0.5, 0.0], "404": [0.5, 0.0]}
 
 
 async def test_workers_show_their_blocks_if_they_told(cluster: Cluster) -> None:

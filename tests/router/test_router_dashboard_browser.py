@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -188,13 +189,64 @@ async def test_a_request_that_failed_says_why(cluster: Cluster, page: Page) -> N
     await page.open(f"{cluster.url}/dashboard")
     await page.until(f"{text_of('#ended .failed .why')} === 'context_length_exceeded too <b>long</b> (while reading)'")
     assert await page.run("document.querySelectorAll('#ended tr').length") == 2
-    await page.until(f"{text_of('#problems li strong')}?.startsWith('1 request failed in the last minute')")
-    await click(page, "#problems button")
+    await click(page, "#outcomes input[value=failed]")
     assert await page.run("[...document.querySelectorAll('#ended tr')].map((row) => row.className)") == ["failed"]
     await click(page, "#ended tr")
     assert await page.run(text_of("#details-id")) == failed.headers["x-request-id"]
     assert await page.run(text_of("#details-error")) == "400 context_length_exceeded: too <b>long</b> (while reading)"
     assert page.complaints == []
+
+
+async def test_what_clients_did_wrong_is_no_alarm(cluster: Cluster, page: Page) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    d.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
+    answers = [await cluster.post(body) for body in (chat(), {}, chat(model="unknown"))]
+    assert [answer.status_code for answer in answers] == [400, 400, 404]
+    await page.open(f"{cluster.url}/dashboard")
+    await page.until(f"{text_of('#summary')}?.includes('3 client errors in the last minute')")
+    assert await page.run(text_of("#verdict")) == "All well"
+    assert await page.run(text_of("#problems")) == ""
+    p.script += [Refuse(401, {})] * 3
+    assert (await cluster.post(chat())).status_code == 502
+    await page.until(
+        f"{text_of('#problems li strong')}?.startsWith('1 request failed in the last minute, the newest with')"
+    )
+    assert await page.run(text_of("#verdict")) == "Something is wrong"
+    assert "context_length_exceeded" not in await page.run(text_of("#problems"))
+    await click(page, "#problems li.bad button")
+    assert await page.run("document.querySelector('#outcomes input:checked').value") == "failed"
+
+
+#: The problems of a router that did nothing but refuse and fail, by status: ``[level, text]`` each.
+VERDICT = """import('/dashboard/health.js').then(({problemsOf}) => {
+  const [refused, failed] = %s;
+  const columns = (some) => Object.fromEntries(
+    Object.entries(some).map(([status, number]) => [status, [number / 2, 0]]));
+  const total = (some) => [Object.values(some).reduce((sum, number) => sum + number, 0) / 2, 0];
+  const worker = (role) => (
+    {id: role, role, healthy: true, draining: false, breaker: 'closed', handshakes: {failed: 0}});
+  return problemsOf({workers: [worker('prefill'), worker('decode')], routers: [], requests: [], ended: [],
+    queues: {prefill: {oldest_ms: null}, held: {oldest_ms: null}}, history: {step_s: 2,
+      failed_per_s: total(failed), refused_per_s: total(refused),
+      failed_by_status: columns(failed), refused_by_status: columns(refused)}}).map(({level, text}) => [level, text]);
+})"""
+
+
+async def test_each_alarm_names_its_own_count(cluster: Cluster, page: Page) -> None:
+    await page.open(f"{cluster.url}/dashboard")
+
+    async def said(refused: dict[int, int], failed: dict[int, int]) -> list[str]:
+        problems = await page.run(VERDICT % json.dumps([refused, failed]))
+        return [f"{level}: {text.replace(', in the last minute.', '')}" for level, text in problems]
+
+    assert await said({400: 43, 404: 1, 403: 3, 413: 1, 405: 2, 408: 1, 409: 1, 415: 1, 431: 9}, {}) == []
+    assert await said({401: 19}, {}) == []
+    assert await said({401: 20}, {}) == ["warn: 20 × 401: a wrong key"]
+    both = ["warn: 12 × 429: too much at once", "warn: 1 × 503: no worker to take it, or the router was stopping"]
+    assert await said({400: 43, 429: 12, 503: 1}, {}) == both
+    assert await said({500: 2}, {}) == ["warn: 2 × 500: refused because of an error of the router"]
+    assert await said({}, {400: 7, 404: 1, 422: 1}) == []
+    assert await said({}, {400: 7, 429: 1, 408: 1, 502: 1}) == ["bad: 3 requests failed in the last minute."]
 
 
 #: What stands beside an axis of each plot.

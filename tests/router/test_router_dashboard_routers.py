@@ -179,6 +179,15 @@ def test_quantiles_are_those_of_all_values(mine: tuple[int, ...], theirs: tuple[
     assert step.step.live == {"held": 4}
 
 
+def test_errors_are_added_by_status_and_a_neighbours_version_may_not_tell_them() -> None:
+    mine = Step(0, 2, 0, {}, {}, 3, {"400": 1.0, "502": 1.0}, {"429": 3.0})
+    theirs = Step(0, 1, 0, {}, {}, 1, {"502": 1.0}, {"401": 1.0})
+    both = mine.plus(theirs)
+    assert (both.failed_by_status, both.refused_by_status) == ({"400": 1.0, "502": 2.0}, {"429": 3.0, "401": 1.0})
+    old = {"ended_per_s": 0, "failed_per_s": 1, "chunks_per_s": 0, "live": {}, "times": {}, "refused_per_s": 1}
+    assert mine.plus(msgspec.convert(old, Step)).failed_by_status == mine.failed_by_status
+
+
 def test_a_step_keeps_its_place_while_phases_differ() -> None:
     """Its newest step ends 1.4 s after ours: told before and after our next one, it stays where it was."""
     far, own, merged = history_of((8, 0, 0, 0)), history_of((1, 0, 0, 0)), MergedHistory()

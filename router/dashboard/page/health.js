@@ -12,6 +12,14 @@ const LONG_WAIT_MS = 10000;
 export const STUCK_MS = 10000;
 //: A lease with less than this share of its time left is not being renewed.
 export const LOW_LEASE = 0.4;
+//: So many wrong keys are no slip of somebody's hand.
+const MANY_WRONG_KEYS = 20;
+//: Statuses of requests that were refused before they began: what each says, and what to do.
+const REFUSALS = {
+  401: ["a wrong key", "A client may still use a key that was replaced, or somebody guesses: see BATON_API_KEYS and the admin token."],
+  429: ["too much at once", "Add workers, or let more wait: max_queue_length, max_queued_bytes and max_requests."],
+  503: ["no worker to take it, or the router was stopping", "Look at the workers and their models."],
+};
 //: Problems named one by one, of one kind.
 const MAX_NAMED = 3;
 
@@ -110,24 +118,48 @@ function requestProblems({ requests, lease_duration_ms: leaseMs }) {
 
 export const isLow = (request, leaseMs) => request.lease_remaining_ms !== null && request.lease_remaining_ms < leaseMs * LOW_LEASE;
 
-function failureProblems({ history, ended }) {
-  const found = [];
+// A client's mistake is no problem of ours: the status is one of 4xx. Two of them a worker may answer because of its own load.
+const isClients = (status) => status >= 400 && status < 500 && status !== 408 && status !== 429;
+
+// Of a column, or of one for each status: how many requests, in all steps or the newest ones.
+const numIn = (column, { step_s: stepS }, numSteps = Infinity) => sum(column.slice(-numSteps)) * stepS;
+const numBy = (columns, history, isWanted, numSteps) => sum(Object.entries(columns ?? {})
+  .map(([status, column]) => (isWanted(Number(status)) ? numIn(column, history, numSteps) : 0)));
+
+const over = (history) => {
   const minutes = minutesOf(history);
-  const over = `in the last ${minutes === 1 ? "minute" : `${minutes} minutes`}`;
-  const failed = Math.round(sum(history.failed_per_s) * history.step_s);
-  const isNow = sum(history.failed_per_s.slice(-Math.round(60 / history.step_s))) > 0;
-  if (failed) {
-    const newest = ended.find((request) => request.outcome === "failed");
-    found.push({ id: "failed", level: isNow ? "bad" : "warn", text: `${many(failed, "request")} failed ${over}${newest ? `, the newest with ${newest.code}` : ""}.`,
+  return `in the last ${minutes === 1 ? "minute" : `${minutes} minutes`}`;
+};
+
+function failureProblems({ history, ended }) {
+  const numFailed = (numSteps) => Math.round(
+    numIn(history.failed_per_s, history, numSteps) - numBy(history.failed_by_status, history, isClients, numSteps));
+  const failed = numFailed();
+  const found = refusalProblems(history);
+  if (failed > 0) {
+    const newest = ended.find(({ outcome, status }) => outcome === "failed" && !isClients(status));
+    const isNow = numFailed(Math.round(60 / history.step_s)) > 0;
+    found.unshift({ id: "failed", level: isNow ? "bad" : "warn",
+      text: `${many(failed, "request")} failed ${over(history)}${newest ? `, the newest with ${newest.code}` : ""}.`,
       go: ["ended", "failed"], say: "Show why" });
-  }
-  const refused = Math.round(sum(history.refused_per_s) * history.step_s);
-  if (refused) {
-    found.push({ id: "refused", level: "warn", text: `${many(refused, "request")} refused ${over}.`,
-      advice: "They were answered before they began: 429 is too much at once, 401 a wrong key, 503 no worker. baton_router_refused_total counts each." });
   }
   return found;
 }
+
+// Refused before they began, each status on a line of its own: only what an operator can mend.
+function refusalProblems(history) {
+  return Object.entries(history.refused_by_status ?? {}).flatMap(([status, column]) => {
+    const number = Math.round(numIn(column, history));
+    const isMine = status === "401" ? number >= MANY_WRONG_KEYS : status === "429" || status >= 500;
+    if (!number || !isMine) return [];
+    const [what, advice] = REFUSALS[status] ?? ["refused because of an error of the router", "Its log says why."];
+    return { id: `refused-${status}`, level: "warn", text: `${count(number)} × ${status}: ${what}, ${over(history)}.`, advice };
+  });
+}
+
+// What clients did wrong: refused before it began, or by a worker.
+const numMistakes = (history) => Math.round(numBy(history.refused_by_status, history, isClients)
+  + numBy(history.failed_by_status, history, isClients));
 
 export function showHealth(snapshot) {
   const problems = problemsOf(snapshot);
@@ -144,11 +176,13 @@ function summary({ workers, counts, history }) {
   const up = (role) => workers.filter((worker) => hasRole(role)(worker) && takesWork(worker)).length;
   const live = sum(Object.values(counts));
   const draining = workers.filter((worker) => worker.draining).length;
+  const mistakes = numMistakes(history);
   return [
     `${up("prefill")} prefill and ${up("decode")} decode workers up${draining ? `, ${draining} draining` : ""}`,
     `${many(live, "live request")}`,
     `${rate(history.requests_per_s.at(-1))} ended/s`,
     `${rate(history.tokens_per_s.at(-1))} tokens/s`,
+    ...(mistakes ? [`${many(mistakes, "client error")} ${over(history)}`] : []),
     `TTFT ${duration(history.ttft.p50_ms.slice(-5).findLast((value) => value !== null))}`,
   ].join(" · ");
 }
