@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -247,6 +248,16 @@ async def test_each_alarm_names_its_own_count(cluster: Cluster, page: Page) -> N
     assert await said({500: 2}, {}) == ["warn: 2 × 500: refused because of an error of the router"]
     assert await said({}, {400: 7, 404: 1, 422: 1}) == []
     assert await said({}, {400: 7, 429: 1, 408: 1, 502: 1}) == ["bad: 3 requests failed in the last minute."]
+
+
+async def test_the_first_request_can_be_typed_whatever_the_model_is_called(cluster: Cluster, page: Page) -> None:
+    name = 'it\'s $(touch x) "m"'
+    await cluster.add("prefill", model=name)
+    await page.open(f"{cluster.url}/dashboard")
+    await page.until(f"{text_of('#example')}.includes('touch')")
+    words = shlex.split(await page.run(text_of("#example")))
+    assert words[:-1] == ["curl", f"{cluster.url}/v1/chat/completions", "-H", "content-type: application/json", "-d"]
+    assert json.loads(words[-1])["model"] == name
 
 
 #: What stands beside an axis of each plot.

@@ -23,12 +23,15 @@ export function showRequests(snapshot) {
   setText(byId("hidden-count"), hidden ? `the oldest and the newest; ${count(hidden)} more in between` : "");
 }
 
+// One word of a shell, whatever is in it: a model's name is chosen by whoever started its worker.
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
 // What to type for a first request.
 function example(workers) {
   const model = workers.find((worker) => worker.models?.length)?.models[0] ?? "MODEL";
   const url = new URL("v1/chat/completions", location.href);
   const body = JSON.stringify({ model, messages: [{ role: "user", content: "Hello" }] });
-  return `curl ${url} -H 'content-type: application/json' -d '${body}'`;
+  return `curl ${url} -H 'content-type: application/json' -d ${quoted(body)}`;
 }
 
 export function cells(row, ...kinds) {
