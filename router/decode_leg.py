@@ -10,7 +10,7 @@ from router.aborted import is_aborted, wait_out
 from router.attempt import LeaseLost, NoReader, TryAnother, api_error, cause_of, leave_failed, read_whole, wait_for_room
 from router.events import END, EventCutter
 from router.placement import Prefilled, in_question, placeable
-from router.request import Event
+from router.request import Event, State
 from router.seen import ASK_NAMES
 from router.try_again import able, has_died, may_try_again, other_layout, was_not_taken
 from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
@@ -40,7 +40,7 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
         if worker is None:
             _start_again(x)
             return None
-        x.on(Event.DECODE_SENT)
+        x.on(Event.DECODE_SENT if prefilled or x.ask.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
         try:
             first = await _first_bytes(x, worker, prefilled)
@@ -123,7 +123,8 @@ async def _was_aborted(x: Exchange, error: ApiError) -> None:
 
 def _confirmed(x: Exchange) -> None:
     """D has answered, so it has read: P's blocks are its own business again."""
-    x.on(Event.FIRST_BYTE)
+    if x.progress.state is State.READING:
+        x.on(Event.FIRST_BYTE)
     if x.lease_id:
         x.services.leases.untrack(x.engine_id, x.lease_id)
         x.services.leased.end(x.lease_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from leases.store import LeaseState
 from protocol.errors import ApiError, DeadlineError, UpstreamError
 from router import decode_leg, prefill_leg
 from router.attempt import LeaseLost
@@ -20,7 +21,6 @@ from router.seen import Seen
 from router.try_again import able
 
 if TYPE_CHECKING:
-    from leases.store import LeaseState
     from router.ask import Ask
     from router.legs import LegBodies
     from router.prefill_answer import PrefillAnswer
@@ -145,8 +145,11 @@ class Exchange:
     def lease_over(self, end: LeaseState) -> None:
         """P keeps the blocks no longer. A held request is prefilled again at once; a D that reads notices by itself."""
         self.lease_end = end
-        if self.progress.state is State.HELD and self.waiter is not None:
+        state = self.progress.state
+        if state is State.HELD and self.waiter is not None:
             self.waiter.fail(LeaseLost())
+        elif state is State.READING and not self.ask.stream and end is LeaseState.DONE:
+            self.on(Event.READ)
 
     # --- the flow
 

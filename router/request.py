@@ -3,8 +3,8 @@
 QUEUED      waiting for a prefill worker with room
 PREFILLING  sent to P, which has not answered
 HELD        P's blocks are under a lease; waiting for a decode worker with room
-READING     sent to D, which has not answered; unstreamed, D answers once it has decoded everything
-DECODING    D answers; its bytes go to the client
+READING     sent to D, which has not answered, nor, unstreamed, read P's blocks as far as is known
+DECODING    D answers; its bytes go to the client. Unstreamed, D computes, and answers once it has decoded everything
 DONE, FAILED, ABORTED   over
 
 An event that the table does not list raises IllegalEvent and changes nothing.
@@ -38,6 +38,10 @@ class Event(Enum):
     PREFILL_AGAIN = "prefill_again"
     #: Sent to D, or to a worker that does both.
     DECODE_SENT = "decode_sent"
+    #: Sent to a worker that does both, unstreamed: there is nothing to read, and nothing comes back before the end.
+    DECODE_ALONE = "decode_alone"
+    #: Unstreamed: D has read P's blocks, as the end of their lease tells; it answers later.
+    READ = "read"
     #: D failed before its first byte; P's blocks still wait.
     DECODE_AGAIN = "decode_again"
     #: D's first byte: it has read P's blocks.
@@ -63,21 +67,39 @@ class IllegalEvent(Exception):
 _ENDS = {Event.FAILED: State.FAILED, Event.ABORTED: State.ABORTED}
 
 TABLE: dict[State, dict[Event, State]] = {
-    State.QUEUED: {Event.PREFILL_SENT: State.PREFILLING, Event.DECODE_SENT: State.READING, **_ENDS},
+    State.QUEUED: {
+        Event.PREFILL_SENT: State.PREFILLING,
+        Event.DECODE_SENT: State.READING,
+        Event.DECODE_ALONE: State.DECODING,
+        **_ENDS,
+    },
     State.PREFILLING: {
         Event.PREFILLED: State.HELD,
         Event.PREFILL_AGAIN: State.QUEUED,
         Event.FINISHED: State.DONE,
         **_ENDS,
     },
-    State.HELD: {Event.DECODE_SENT: State.READING, Event.PREFILL_AGAIN: State.QUEUED, **_ENDS},
+    State.HELD: {
+        Event.DECODE_SENT: State.READING,
+        Event.DECODE_ALONE: State.DECODING,
+        Event.PREFILL_AGAIN: State.QUEUED,
+        **_ENDS,
+    },
     State.READING: {
+        Event.READ: State.DECODING,
         Event.FIRST_BYTE: State.DECODING,
         Event.DECODE_AGAIN: State.HELD,
         Event.PREFILL_AGAIN: State.QUEUED,
         **_ENDS,
     },
-    State.DECODING: {Event.FINISHED: State.DONE, Event.BROKE_OFF: State.QUEUED, **_ENDS},
+    State.DECODING: {
+        Event.FINISHED: State.DONE,
+        Event.BROKE_OFF: State.QUEUED,
+        # Unstreamed only:
+        Event.DECODE_AGAIN: State.HELD,
+        Event.PREFILL_AGAIN: State.QUEUED,
+        **_ENDS,
+    },
     State.DONE: {},
     State.FAILED: {},
     State.ABORTED: {},

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from protocol.errors import ApiError
     from router.exchange import Exchange
 
-#: The phases in which a worker is asked; the others are the router's own.
-_ASKING = {State.PREFILLING: SpanKind.CLIENT, State.READING: SpanKind.CLIENT}
+#: What begins a phase in which a worker is asked; the others are the router's own.
+_ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})
 _AGAIN = RETRIES | {Event.BROKE_OFF}
 _WITH_D = frozenset({State.READING, State.DECODING})
 
@@ -43,6 +43,7 @@ class _Phase(NamedTuple):
     until_s: float
     span_id: int
     worker_id: str
+    asks: bool
     #: Why something was tried again after it, or another worker went on; empty when nothing was.
     retry_reason: str
     broke_off: bool
@@ -51,7 +52,7 @@ class _Phase(NamedTuple):
 class RequestTrace:
     """What one request notes on its way. Times are seconds of the loop's clock."""
 
-    __slots__ = ("_ids", "_offset_ns", "_phases", "_root", "_since_s", "_span_id", "_tracer")
+    __slots__ = ("_asks", "_ids", "_offset_ns", "_phases", "_root", "_since_s", "_span_id", "_tracer")
 
     def __init__(self, tracer: Tracer, ids: PlannedIds, root: Span, offset_ns: int, now_s: float) -> None:
         self._tracer = tracer
@@ -59,6 +60,7 @@ class RequestTrace:
         self._root = root
         self._offset_ns = offset_ns
         self._since_s = now_s
+        self._asks = False
         self._span_id = ids.generate_span_id()
         self._phases: list[_Phase] = []
 
@@ -84,12 +86,14 @@ class RequestTrace:
                 now_s,
                 self._span_id,
                 "" if worker is None else worker.worker_id,
+                self._asks,
                 # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
                 "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(x.last_error),
                 event is Event.BROKE_OFF,
             )
         )
         self._since_s = now_s
+        self._asks = event in _ASKING
         self._span_id = self._ids.generate_span_id()
 
     def end(self, x: Exchange, error: ApiError | None) -> None:
@@ -122,7 +126,7 @@ class RequestTrace:
         span = self._tracer.start_span(
             str(phase.state),
             context=set_span_in_context(self._root),
-            kind=_ASKING.get(phase.state, SpanKind.INTERNAL),
+            kind=SpanKind.CLIENT if phase.asks else SpanKind.INTERNAL,
             attributes=attributes,
             start_time=self._ns(phase.since_s),
         )

@@ -136,3 +136,14 @@ async def test_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert (await stack.state("decode-0"))["pinned"] > 0
         report(capsys, "decoding", await leave_and_measure(stack, client))
         assert row["id"] not in {r["id"] for r in await stack.requests()}
+
+
+async def test_who_is_not_streamed_to_is_decoding_while_d_decodes(stack: Stack) -> None:
+    """And not ``reading`` to the end: the first renewal after the read tells."""
+    body = {"model": MODEL, "prompt": "Hello", **LONG, "stream": False}
+    asked = asyncio.create_task(stack.http.post(f"{stack.router.url}/v1/completions", json=body))
+    row = await stack.until_state("decoding")
+    assert not row["stream"]
+    await stack.http.post(f"{stack.router.url}/admin/requests/{row['id']}/abort")
+    assert (await asked).status_code == 499
+    await stack.until_idle()

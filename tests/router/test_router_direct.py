@@ -122,7 +122,7 @@ class TestShort:
         hang = Hang()
         d.script.append(hang)
         first = asyncio.create_task(cluster.post(chat()))
-        await cluster.until_state("reading")
+        await cluster.until_state("decoding")
         second = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("held")
         assert len(p.bodies) == 1
@@ -157,9 +157,9 @@ class TestShort:
         _, d = await cluster.add("prefill"), await cluster.add("decode")
         d.script.append(Hang())
         writer = await cluster.open(chat())
-        await cluster.until_state("reading")
+        await cluster.until_state("decoding")
         writer.close()
-        await cluster.until_state("reading", 0)
+        await cluster.until_state("decoding", 0)
         cluster.check_idle()
 
 
