@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from net.notices import NO_DESCRIPTORS, NO_TLS, TURNED_AWAY
+from net.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
 from net.sockets import BACKLOG
 from net.tls import HANDSHAKE_S
 from protocol.errors import UnavailableError
@@ -26,11 +26,23 @@ logger = logging.getLogger("baton.net")
 
 #: Connections accepted in one turn of the loop.
 _BATCH = 128
-#: Pause when the system has nothing to accept with, seconds.
+#: Pause when the system cannot accept anything, seconds.
 _PAUSE_S = 0.05
 _NOTHING_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 #: What became of one connection before it was accepted is its own matter.
-_GONE = (BlockingIOError, InterruptedError, ConnectionError)
+_GONE = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOPROTOOPT,
+        errno.EPROTO,
+        errno.ETIMEDOUT,
+    }
+)
 
 
 class Acceptor:
@@ -62,23 +74,26 @@ class Acceptor:
         self._loop.add_reader(self._sock, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(_BATCH):
+        for turn in range(_BATCH):
             try:
                 client, _address = self._sock.accept()
-            except _GONE:
+            except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno not in _NOTHING_LEFT:
-                    raise
-                self._wait()
+                if error.errno in _GONE and turn < _BATCH - 1:
+                    continue
+                self._wait(error)
                 return
             self._take(client)
 
-    def _wait(self) -> None:
-        """Out of descriptors: whoever waits to be accepted goes on waiting, while an idle connection makes room."""
-        self._connections.notices.note(NO_DESCRIPTORS)
-        for _ in range(_BATCH // 8):
-            self._connections.make_room()
+    def _wait(self, error: OSError) -> None:
+        """Whoever waits to be accepted goes on waiting. Out of descriptors, idle connections make room meanwhile."""
+        if error.errno in _NOTHING_LEFT:
+            self._connections.notices.note(NO_DESCRIPTORS)
+            for _ in range(_BATCH // 8):
+                self._connections.make_room()
+        else:
+            self._connections.notices.note(f"{CANNOT_ACCEPT} ({errno.errorcode.get(error.errno or 0, error.errno)})")
         self._loop.remove_reader(self._sock)
         self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
 
@@ -140,6 +155,10 @@ class _Opening:
         self._connections.opening.discard(self)
         self._connections.forget(self)
         if task.cancelled():
+            self._client.close()
+        elif (error := task.exception()) is not None:
+            self._connections.notices.note(f"{NOT_SERVED} ({type(error).__name__})")
+            logger.debug("a connection met a bug", exc_info=error)
             self._client.close()
 
 

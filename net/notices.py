@@ -22,9 +22,11 @@ STUCK = "closed connections whose answer nobody read"
 MADE_ROOM = "idle or unread connections closed to make room for others"
 TURNED_AWAY = "connections turned away, max_connections being open"
 NO_DESCRIPTORS = "times out of file descriptors"
+CANNOT_ACCEPT = "times nothing could be accepted"
+NOT_SERVED = "accepted connections closed because of a bug"
 NO_TLS = "connections without a TLS handshake"
 #: What the operator may have to do something about.
-WARNINGS = frozenset({MADE_ROOM, TURNED_AWAY, NO_DESCRIPTORS})
+WARNINGS = (MADE_ROOM, TURNED_AWAY, NO_DESCRIPTORS, CANNOT_ACCEPT, NOT_SERVED)
 
 
 class Notices:
@@ -58,7 +60,7 @@ class Notices:
         self._pause = None
         if not self._new:
             return
-        level = logging.WARNING if self._new.keys() & WARNINGS else logging.INFO
+        level = logging.WARNING if any(what.startswith(WARNINGS) for what in self._new) else logging.INFO
         told = ", ".join(f"{what}: {count}" for what, count in self._new.items())
         logger.log(level, "%s: %s", self._port, told)
         self._new.clear()

@@ -1,0 +1,109 @@
+"""What goes wrong with accepting costs one connection, or a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from net.acceptor import Acceptor
+from net.config import PortConfig
+from net.connections import Connections
+from net.notices import CANNOT_ACCEPT, NOT_SERVED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+
+class Unlucky(socket.socket):
+    """Has these errors to tell before anybody is accepted."""
+
+    errors: tuple[int, ...] = ()
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.errors:
+            number, *rest = self.errors
+            self.errors = tuple(rest)
+            raise OSError(number, "unlucky")
+        return super().accept()
+
+
+class Greeter(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello")
+        transport.close()
+
+
+def _buggy() -> asyncio.Protocol:
+    raise RuntimeError("a bug")
+
+
+@asynccontextmanager
+async def accepting(make: Callable[[], asyncio.Protocol] = Greeter) -> AsyncIterator[tuple[Unlucky, Connections]]:
+    """Fails if anything is left to the loop's handler of exceptions."""
+    loop, unhandled = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: unhandled.append(context))
+    with Unlucky() as sock:
+        sock.bind(("127.0.0.1", 0))
+        connections = Connections(loop, PortConfig(keep_alive_s=60), set())
+        acceptor = Acceptor(sock, make, connections)
+        acceptor.start()
+        try:
+            async with asyncio.timeout(20):
+                yield sock, connections
+        finally:
+            acceptor.close()
+            connections.end()
+    assert unhandled == []
+
+
+async def said(sock: socket.socket) -> bytes:
+    reader, writer = await asyncio.open_connection(*sock.getsockname())
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("number", [errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH])
+async def test_an_error_of_one_connection_keeps_nobody_waiting(number: int) -> None:
+    async with accepting() as (sock, connections):
+        sock.errors = (number,) * 3
+        assert await said(sock) == b"hello"
+        assert not connections.notices.counts
+
+
+async def test_any_other_error_is_told_and_waited_for() -> None:
+    async with accepting() as (sock, connections):
+        sock.errors = (errno.EPERM,)
+        assert await said(sock) == b"hello"
+        assert connections.notices.counts == {f"{CANNOT_ACCEPT} (EPERM)": 1}
+
+
+async def test_one_that_all_connections_seem_to_have_is_waited_for_too() -> None:
+    async with accepting() as (sock, connections):
+        sock.errors = (errno.ENETDOWN,) * 200
+        assert await said(sock) == b"hello"
+        assert connections.notices.counts == {f"{CANNOT_ACCEPT} (ENETDOWN)": 1}
+
+
+async def test_a_lasting_error_is_looked_at_now_and_then() -> None:
+    async with accepting() as (sock, connections):
+        sock.shutdown(socket.SHUT_RDWR)
+        what = f"{CANNOT_ACCEPT} (EINVAL)"
+        while connections.notices.counts[what] < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        sock.listen()
+        assert await said(sock) == b"hello"
+
+
+async def test_a_connection_that_meets_a_bug_is_closed() -> None:
+    async with accepting(_buggy) as (sock, connections):
+        assert await said(sock) == b""
+        assert connections.notices.counts == {f"{NOT_SERVED} (RuntimeError)": 1}
+        assert len(connections) == 0
