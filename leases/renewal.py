@@ -89,6 +89,10 @@ class RenewalBook:
         """Tracked leases."""
         return sum(len(engine.leases) for engine in self._engines.values())
 
+    def __contains__(self, engine_id: str) -> bool:
+        """There is something left to do for that engine."""
+        return engine_id in self._engines
+
     def track(self, engine_id: str, lease_id: str, now_ms: int) -> None:
         """Renew at once and from now on. P has just granted it. Raises AlreadyTrackedError."""
         engine = self._engines.setdefault(engine_id, _Engine())

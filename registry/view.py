@@ -29,6 +29,8 @@ class RegistryView(Generic[EntryT]):
 
     def __init__(self) -> None:
         self._known: dict[str, _Known[EntryT]] = {}
+        #: The last number of those that went, the oldest first: what they announced before brings nobody back.
+        self._gone: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<RegistryView {sorted(self._known)}>"
@@ -40,15 +42,18 @@ class RegistryView(Generic[EntryT]):
         written it again.
         """
         known = self._known.get(announcement.id)
-        if known is not None and 0 < announcement.sequence <= known.sequence:
+        last = self._gone.get(announcement.id, 0) if known is None else known.sequence
+        if 0 < announcement.sequence <= last:
             return
         if announcement.entry is None:
             self._known.pop(announcement.id, None)
+            self._went(announcement.id, announcement.sequence)
         elif known is not None or len(self._known) < MAX_KNOWN:
             until_ms = now_ms + announcement.ttl_ms
             self._known[announcement.id] = _Known(
                 announcement.entry, announcement.ttl_ms, announcement.sequence, until_ms
             )
+            self._gone.pop(announcement.id, None)
 
     def merge(self, announcements: Iterable[tuple[Announcement[EntryT], int]], now_ms: int) -> None:
         """What the registry holds, each with the time left of it in ms. Who is overdue and not among it is gone.
@@ -61,7 +66,16 @@ class RegistryView(Generic[EntryT]):
             known = self._known.get(announcement.id)
             if announcement.entry is not None and known is not None and known.sequence == announcement.sequence:
                 known.until_ms = min(known.until_ms, now_ms + left_ms)
-        self._known = {key: known for key, known in self._known.items() if known.until_ms > now_ms}
+        for key in [key for key, known in self._known.items() if known.until_ms <= now_ms]:
+            self._went(key, self._known.pop(key).sequence)
+
+    def _went(self, key: str, sequence: int) -> None:
+        if not sequence:
+            return
+        self._gone.pop(key, None)
+        self._gone[key] = sequence
+        if len(self._gone) > MAX_KNOWN:
+            del self._gone[next(iter(self._gone))]
 
     def be_patient(self, now_ms: int) -> None:
         """The registry was away and nobody could announce anything: everybody gets a whole ttl from now on."""

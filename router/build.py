@@ -71,6 +71,7 @@ def build_services(
     services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
     if not settings.trust_static_workers:
         pool.on_static.append(lambda worker: upstream.foreign.add(worker.url))
+        pool.on_gone.append(upstream.foreign.discard)  # the id of a static worker is its URL
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)
     return services

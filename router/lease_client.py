@@ -240,6 +240,9 @@ class LeaseClient:
 
     def _note_refusal(self, engine_id: str, error: LeaseStoreError) -> None:
         """One line until the leases of this engine can be renewed again, whatever becomes of the others' meanwhile."""
+        if len(self._refused) >= MAX_COMPLAINTS:  # engines that are gone would keep silence over the next ones for ever
+            with self._changed:
+                self._refused = {known for known in self._refused if known in self._book}
         if engine_id not in self._refused and len(self._refused) < MAX_COMPLAINTS:
             self._refused.add(engine_id)
             logger.warning("the leases of engine %s cannot be renewed: %s", engine_id, error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from router.upstream import LegError
@@ -65,7 +66,8 @@ class ProvenWorkers:
                 self._asking.pop(identity).cancel()
             for identity in present.keys() - self._proven - self._asking.keys():
                 self._first_asked.add(identity)
-                self._asking[identity] = asyncio.create_task(self._ask(self._hello, present[identity]))
+                task = self._asking[identity] = asyncio.create_task(self._ask(self._hello, present[identity]))
+                task.add_done_callback(partial(self._ended, identity))
             self._first_asked &= present.keys()
         self._pass_on()
 
@@ -90,10 +92,17 @@ class ProvenWorkers:
             self._pass_on()
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, MAX_RETRY_S)
-        del self._asking[identity]
         self._first_asked.discard(identity)
         self._proven.add(identity)
         self._pass_on()
+
+    def _ended(self, identity: _Identity, task: asyncio.Task[None]) -> None:
+        """However it ended: who has not proven it may be asked anew."""
+        if self._asking.get(identity) is task:
+            del self._asking[identity]
+            self._first_asked.discard(identity)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("asking worker %s for its proof met a bug", identity[0], exc_info=error)
 
     async def _proves(self, hello: WorkerHello, record: WorkerRecord) -> bool:
         try:
@@ -101,6 +110,10 @@ class ProvenWorkers:
         except LegError as error:
             self._outcomes["none"] += 1
             self._complain(record, str(error))
+            return False
+        except Exception as error:  # noqa: BLE001 (told in the log; it is asked again)
+            self._outcomes["none"] += 1
+            self._complain(record, f"asking it for its proof met a bug: {error!r}")
             return False
         self._outcomes["proven" if proven else "wrong"] += 1
         if not proven:

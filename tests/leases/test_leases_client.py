@@ -19,6 +19,7 @@ from leases.memory_store import MemoryLeaseStore
 from leases.redis_store import RedisLeaseStore, leases_key
 from leases.renewal import AlreadyTrackedError, RenewalBook
 from leases.store import LeaseState, LeaseStoreError
+from router import lease_client
 from router.lease_client import LeaseClient
 
 if TYPE_CHECKING:
@@ -248,6 +249,27 @@ async def test_one_engines_broken_keys_do_not_stop_another(redis_url: str, caplo
     assert ["engine broken cannot be renewed" in record.getMessage() for record in caplog.records] == [True], "one line"
     with pytest.raises(LeaseStoreError):
         RedisLeaseStore(redis_url).held("broken")
+
+
+async def test_engines_that_are_gone_do_not_keep_silence_over_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lease_client, "MAX_COMPLAINTS", 1)
+    async with renewing(RefusingStore()) as client:
+        for engine_id in ("first", "second"):
+            client.track(engine_id, "a", never)
+            before = client.counters()["store_error"]
+            await eventually(lambda before=before: client.counters()["store_error"] > before)
+            client.untrack(engine_id, "a")
+    lines = [record.getMessage().partition(" cannot be renewed")[0] for record in caplog.records]
+    assert lines == ["the leases of engine first", "the leases of engine second"]
+
+
+class RefusingStore(MemoryLeaseStore):
+    """Answers, but cannot renew anything."""
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        raise LeaseStoreError("its keys are broken")
 
 
 class BuggyStore(WatchedStore):

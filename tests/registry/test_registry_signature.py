@@ -10,6 +10,7 @@ import redis
 from test_registry_contract import LONG_MS, Watch, router, worker
 
 from protocol.token_keys import announcement_key
+from registry import view as views
 from registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, encode
 from registry.redis_registry import RedisRegistry
 from registry.signature import UnsignedError, UntrustedError, check, sign
@@ -145,6 +146,30 @@ class TestReplay:
         assert view.alive() == [worker("a")]
         view.apply(WorkerAnnouncement(id="a", sequence=6), 2)
         assert view.alive() == []
+
+    @pytest.mark.parametrize("how", ["overdue", "withdrawn", "withdrawn before it was known"])
+    def test_who_went_is_not_brought_back_by_what_it_announced(self, how: str) -> None:
+        view: RegistryView[Any] = RegistryView()
+        if how != "withdrawn before it was known":
+            view.apply(self.announced(1), 0)
+            view.apply(self.announced(2), 0)
+        if how != "overdue":
+            view.apply(WorkerAnnouncement(id="a", sequence=3), 0)
+        view.merge([], 1000)
+        assert view.alive() == []
+        for now_ms in range(1000, 4000, 500):
+            view.apply(self.announced(1), now_ms)
+            view.merge([(self.announced(2), 86_400_000)], now_ms)
+            assert view.alive() == []
+        view.apply(self.announced(4, running=3), 4000)
+        assert view.alive() == [worker("a", 3)], "it has only been silent"
+
+    def test_what_is_remembered_of_those_that_went_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(views, "MAX_KNOWN", 3)
+        view: RegistryView[Any] = RegistryView()
+        for name, sequence in (("b", 1), ("c", 1), ("b", 2), ("d", 1), ("e", 1)):
+            view.apply(WorkerAnnouncement(id=name, sequence=sequence), 0)
+        assert view._gone == {"b": 2, "d": 1, "e": 1}
 
     def test_redis_cannot_say_that_an_announcement_holds_longer_than_it_says_itself(self) -> None:
         view: RegistryView[Any] = RegistryView()

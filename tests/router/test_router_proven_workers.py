@@ -23,6 +23,7 @@ from router.proven_workers import ProvenWorkers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from protocol.hello import WorkerIdentity
     from protocol.worker import WorkerStatus
     from router.settings import RouterSettings
 
@@ -133,6 +134,38 @@ async def test_an_answer_heard_before_proves_nothing(desk: Desk) -> None:
     await eventually(lambda: worker.num_proofs > 1)
     assert desk.known.ids == []
     assert NONCE.fullmatch(new_nonce()) and new_nonce() != new_nonce()
+
+
+async def test_a_bug_in_asking_a_worker_does_not_leave_it_out_for_ever(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = await desk.add("odd")
+    proves, num_bugs = WorkerHello.proves, iter(range(2))
+
+    async def meets_a_bug(hello: WorkerHello, record: WorkerIdentity) -> bool:
+        if next(num_bugs, None) is not None:
+            raise ValueError("unforeseen")
+        return await proves(hello, record)
+
+    monkeypatch.setattr(WorkerHello, "proves", meets_a_bug)
+    desk.announce(worker)
+    await desk.workers.met.wait()
+    await eventually(lambda: desk.known.ids == ["odd"])
+    assert desk.outcomes == {"none": 2, "proven": 1} and "ValueError('unforeseen')" in caplog.text
+
+
+async def test_a_bug_in_whoever_is_told_does_not_leave_a_worker_out_for_ever(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = await desk.add("odd", knows_token=False)
+    desk.announce(worker)
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.known, "apply", lambda _: 1 / 0)
+        await eventually(lambda: not desk.workers._asking)
+    assert "asking worker odd for its proof met a bug" in caplog.text
+    desk.teach(worker)
+    desk.announce(worker)
+    await eventually(lambda: desk.known.ids == ["odd"])
 
 
 async def test_without_a_token_everybody_is_known_at_once(cluster: Cluster) -> None:

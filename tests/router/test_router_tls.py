@@ -152,6 +152,8 @@ async def test_which_static_workers_are_ours_is_a_setting(authority: Authority, 
     cluster = Cluster(make_settings(**authority.of("router.internal").internal, trust_static_workers=trusted))
     cluster.services.pool.add_static(["https://p1.internal:1"], [])
     assert cluster.services.upstream.foreign == ({"https://p1.internal:1"} if foreign else set())  # type: ignore[attr-defined]
+    cluster.services.pool.remove_static(next(iter(cluster.services.pool)))
+    assert cluster.services.upstream.foreign == set()  # type: ignore[attr-defined]
     await cluster.services.upstream.close()
 
 
