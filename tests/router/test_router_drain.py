@@ -10,6 +10,8 @@ from aiohttp import web
 from router_cluster import Cluster, chat, make_settings
 from router_stubs import Hang
 
+from protocol.hello import HELLO_PATH, worker_proof
+from protocol.token_keys import hello_key
 from protocol.worker import WorkerLoad
 
 if TYPE_CHECKING:
@@ -18,18 +20,23 @@ if TYPE_CHECKING:
     from router.settings import RouterSettings
     from router.workers import Worker
 
+TOKEN = "s3cret-internal"
+
 
 class InternalPort:
     """A worker's internal port: notes what it is told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str | None]] = []
+        #: Whose port it is: it proves that it knows the internal token.
+        self.worker: Worker | None = None
         self.status = 200
         self.url = ""
 
     async def start(self) -> None:
         app = web.Application()
         app.router.add_post("/internal/{what}", self._told)
+        app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -39,6 +46,10 @@ class InternalPort:
     async def stop(self) -> None:
         await self._runner.cleanup()
 
+    async def _hello(self, request: web.Request) -> web.Response:
+        assert self.worker is not None
+        return web.Response(text=worker_proof(hello_key(TOKEN), self.worker, request.match_info["nonce"]))
+
     async def _told(self, request: web.Request) -> web.Response:
         self.told.append((request.match_info["what"], request.headers.get("authorization")))
         return web.json_response({"error": {"message": "no", "code": "worker_leaving"}}, status=self.status)
@@ -46,7 +57,7 @@ class InternalPort:
 
 @pytest.fixture
 def settings() -> RouterSettings:
-    return make_settings(internal_token="s3cret-internal")
+    return make_settings(internal_token=TOKEN)
 
 
 @pytest.fixture
@@ -63,6 +74,7 @@ async def three(cluster: Cluster, port: InternalPort) -> tuple[Worker, Worker]:
         await cluster.add(role)
     _, d1, d2 = cluster.services.pool
     d1.internal_url = port.url
+    port.worker = d1
     return d1, d2
 
 
