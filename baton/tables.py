@@ -66,20 +66,39 @@ WORKER_COLUMNS = (
 )
 
 
+class _Names:
+    """How the ids of a listing of requests, and of their routers and workers, are shown."""
+
+    def __init__(self, requests: Sequence[Item]) -> None:
+        self._ids = shorten(str(request["id"]) for request in requests)
+        self._routers = shorten(str(request["router"]) for request in requests if request.get("router"))
+        self._places = shorten(str(request[key]) for request in requests for key in _PLACES if request.get(key))
+
+    def id_of(self, request: Item) -> str:
+        """The request itself."""
+        return self._ids[str(request["id"])]
+
+    def router_of(self, request: Item) -> str:
+        """The router that has it."""
+        return self._routers.get(str(request.get("router")), NOTHING)
+
+    def places_of(self, request: Item) -> list[str]:
+        """P and D."""
+        return [self._places.get(str(request.get(key)), NOTHING) for key in _PLACES]
+
+
 def request_rows(requests: Sequence[Item]) -> list[list[str]]:
     """One row per request, in the order given, under ``REQUEST_COLUMNS``."""
-    ids = shorten(str(request["id"]) for request in requests)
-    routers = shorten(str(request["router"]) for request in requests if request.get("router"))
-    places = shorten(str(request[key]) for request in requests for key in _PLACES if request.get(key))
+    names = _Names(requests)
     return [
         [
-            ids[str(request["id"])],
+            names.id_of(request),
             text(request.get("state")),
             duration(request.get("age_ms")),
-            *(places.get(str(request.get(key)), NOTHING) for key in _PLACES),
+            *names.places_of(request),
             duration(request.get("lease_remaining_ms")),
             text(request.get("num_tokens")),
-            routers.get(str(request.get("router")), NOTHING),
+            names.router_of(request),
             text(request.get("model")),
             text(request.get("user")),
         ]
@@ -89,19 +108,17 @@ def request_rows(requests: Sequence[Item]) -> list[list[str]]:
 
 def ended_rows(requests: Sequence[Item]) -> list[list[str]]:
     """One row per request that is over, in the order given, under ``ENDED_COLUMNS``."""
-    ids = shorten(str(request["id"]) for request in requests)
-    routers = shorten(str(request["router"]) for request in requests if request.get("router"))
-    places = shorten(str(request[key]) for request in requests for key in _PLACES if request.get(key))
+    names = _Names(requests)
     return [
         [
-            ids[str(request["id"])],
+            names.id_of(request),
             text(request.get("outcome")),
             text(request.get("ended_in")),
             duration(request.get("ended_ms_ago")),
             duration(request.get("total_ms")),
-            *(places.get(str(request.get(key)), NOTHING) for key in _PLACES),
+            *names.places_of(request),
             text(request.get("num_tokens")),
-            routers.get(str(request.get("router")), NOTHING),
+            names.router_of(request),
             text(request.get("model")),
             text(request.get("user")),
             text(": ".join(str(request[key]) for key in ("code", "error") if request.get(key))),

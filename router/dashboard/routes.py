@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from router.dashboard.history import NUM_STEPS
 from router.dashboard.live import Board, LiveStream
 from router.dashboard.part import take_part
+from router.pages.policy import headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,15 +47,7 @@ FILES = {
     "/dashboard/dashboard.css": "dashboard.css",
     **{f"/dashboard/{name}": name for name in _SCRIPTS},
 }
-HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
+HEADERS = headers(script="'self'", style="'self'", connect="'self'")
 
 
 def dashboard_router(services: Services, recorder: Recorder, keys: AdminKeys, closing: Callable[[], bool]) -> APIRouter:
@@ -99,11 +92,11 @@ def page_file(name: str) -> bytes:
 
 def _add_file(api: APIRouter, path: str, name: str) -> None:
     content = page_file(name)
-    headers = {**HEADERS, "etag": f'"{sha256(content).hexdigest()[:16]}"'}
+    of_file = {**HEADERS, "etag": f'"{sha256(content).hexdigest()[:16]}"'}
     media_type = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
 
     @api.get(path, include_in_schema=False)
     async def file(if_none_match: Annotated[str, Header()] = "") -> Response:
-        if headers["etag"] in if_none_match:
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=media_type, headers=headers)
+        if of_file["etag"] in if_none_match:
+            return Response(status_code=304, headers=of_file)
+        return Response(content, media_type=media_type, headers=of_file)
