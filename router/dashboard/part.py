@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -46,18 +47,19 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def take_part(services: Services, recorder: Recorder, num_steps: int = 0) -> Part:
-    """This router now, with its newest ``num_steps`` steps."""
+    """This router now, with its newest ``num_steps`` steps. All ages are of one moment, so that they can be ordered."""
+    now_s = asyncio.get_running_loop().time()
     exchanges = tuple(services.active)
     shown, num_hidden = oldest_and_newest(exchanges)
     history = recorder.history
     return Part(
         counts={str(state): count for state, count in services.active.count().items()},
         queues=Queues(
-            prefill=Queue(len(services.prefill_queue), _oldest_ms(exchanges, State.QUEUED)),
-            held=Queue(len(services.held_queue), _oldest_ms(exchanges, State.HELD)),
+            prefill=Queue(len(services.prefill_queue), _oldest_ms(exchanges, State.QUEUED, now_s)),
+            held=Queue(len(services.held_queue), _oldest_ms(exchanges, State.HELD, now_s)),
         ),
         workers=[_worker(worker) for worker in services.pool],
-        requests=[_request(services, x) for x in shown],
+        requests=[_request(services, x, now_s) for x in shown],
         num_hidden=num_hidden,
         position=position(history.num_steps, history.age_s(recorder.now_s)),
         bounds_s=dict(history.bounds),
@@ -73,12 +75,12 @@ def oldest_and_newest(requests: Sequence[T]) -> tuple[Sequence[T], int]:
     return [*requests[: MAX_LISTED // 2], *requests[-MAX_LISTED // 2 :]], len(requests) - MAX_LISTED
 
 
-def _in_state_ms(x: Exchange) -> float:
-    return round((x.age_s() - sum(x.progress.spent_s.values())) * 1e3, 1)
+def _in_state_ms(x: Exchange, now_s: float) -> float:
+    return round((x.progress.age_s(now_s) - sum(x.progress.spent_s.values())) * 1e3, 1)
 
 
-def _oldest_ms(exchanges: Sequence[Exchange], state: State) -> float | None:
-    return max((_in_state_ms(x) for x in exchanges if x.progress.state is state), default=None)
+def _oldest_ms(exchanges: Sequence[Exchange], state: State, now_s: float) -> float | None:
+    return max((_in_state_ms(x, now_s) for x in exchanges if x.progress.state is state), default=None)
 
 
 def _worker(worker: Worker) -> LiveWorker:
@@ -111,15 +113,15 @@ def _worker(worker: Worker) -> LiveWorker:
     )
 
 
-def _request(services: Services, x: Exchange) -> LiveRequest:
+def _request(services: Services, x: Exchange, now_s: float) -> LiveRequest:
     return LiveRequest(
         id=x.request_id,
         state=str(x.progress.state),
         model=x.ask.model[:MAX_TEXT_CHARS],
         user=x.ask.user[:MAX_TEXT_CHARS],
         stream=x.ask.stream,
-        age_ms=round(x.age_s() * 1e3, 1),
-        in_state_ms=_in_state_ms(x),
+        age_ms=round(x.progress.age_s(now_s) * 1e3, 1),
+        in_state_ms=_in_state_ms(x, now_s),
         phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in x.progress.spent_s.items()},
         prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
         decode_worker=x.decode_worker.worker_id if x.decode_worker else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from protocol.worker import WorkerLoad
 from router.dashboard import schema
 from router.dashboard.history import STEP_S
 from router.dashboard.live import Board, LiveStream
-from router.dashboard.part import MAX_LISTED
+from router.dashboard.part import MAX_LISTED, take_part
 from router.dashboard.recorder import Recorder, read_totals
 from router.dashboard.routes import FILES
 from router.dashboard.schema import LiveRequest, Snapshot
@@ -146,6 +147,26 @@ async def test_of_many_only_the_oldest_and_newest_are_listed(cluster: Cluster) -
         writer.close()
     for writer in writers:
         await writer.wait_closed()
+    await eventually(lambda: len(cluster.services.active) == 0)
+
+
+async def test_ages_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to look at all of them: they are put in order by their ages."""
+    await cluster.add("decode")
+    p = await cluster.add("prefill", limit=1)
+    p.script += [Hang() for _ in range(2)]
+    writers = [await cluster.open(chat()) for _ in range(5)]
+    await cluster.until_state("queued", 3)
+    recorder = Recorder(cluster.services)
+    loop = asyncio.get_running_loop()
+    times = itertools.count(loop.time(), 1)
+    with monkeypatch.context() as slow:
+        slow.setattr(loop, "time", lambda: next(times))
+        ages = [request.age_ms for request in take_part(cluster.services, recorder).requests]
+    assert len(ages) == 5
+    assert ages == sorted(ages, reverse=True)
+    for writer in writers:
+        writer.close()
     await eventually(lambda: len(cluster.services.active) == 0)
 
 
