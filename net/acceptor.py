@@ -117,6 +117,7 @@ class _Opening:
         self._make = make
         self._connections = connections
         self._task: asyncio.Task[None]
+        self._is_unwanted = False
 
     def start(self) -> None:
         """Begin the TLS handshake, if there is one."""
@@ -130,8 +131,14 @@ class _Opening:
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
-        self._task.cancel()
+        """Close at once.
+
+        The task is not cancelled: with uvloop a protocol that has just been told of its connection would never hear
+        that the connection is gone. It ends by itself, since nothing more comes.
+        """
+        self._is_unwanted = True
+        with contextlib.suppress(OSError):  # the client was quicker
+            self._client.shutdown(socket.SHUT_RDWR)
 
     close = abort
 
@@ -145,11 +152,16 @@ class _Opening:
         loop, tls = asyncio.get_running_loop(), self._connections.config.tls
         timeout_s = None if tls is None else HANDSHAKE_S
         try:
-            await loop.connect_accepted_socket(self._make, self._client, ssl=tls, ssl_handshake_timeout=timeout_s)
+            transport, _protocol = await loop.connect_accepted_socket(
+                self._make, self._client, ssl=tls, ssl_handshake_timeout=timeout_s
+            )
         except OSError:
-            if tls is not None:
+            if tls is not None and not self._is_unwanted:
                 self._connections.notices.note(NO_TLS)
             self._client.close()
+        else:
+            if self._is_unwanted:
+                transport.abort()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._connections.opening.discard(self)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from net.acceptor import Acceptor
 from net.config import PortConfig
@@ -107,3 +108,48 @@ async def test_a_connection_that_meets_a_bug_is_closed() -> None:
         assert await said(sock) == b""
         assert connections.notices.counts == {f"{NOT_SERVED} (RuntimeError)": 1}
         assert len(connections) == 0
+
+
+class Counted(asyncio.Protocol):
+    """Knows whether its connection came and went."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.came, self.gone = asyncio.Event(), asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.events.append("made")
+        self.came.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost")
+        self.gone.set()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_who_is_told_of_a_connection_is_told_of_its_end(run: Callable[..., None], turns: int) -> None:
+    async def main() -> None:
+        counted = Counted()
+
+        def make() -> Counted:
+            later(turns)
+            return counted
+
+        def later(turns: int) -> None:
+            if turns:
+                asyncio.get_running_loop().call_soon(later, turns - 1)
+                return
+            for opening in tuple(connections.opening):
+                opening.abort()
+
+        async with accepting(make) as (sock, connections):
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            await counted.came.wait()
+            if turns < 2:  # later it is open, and no opening any more
+                assert await reader.read() == b""
+            writer.close()
+            await counted.gone.wait()
+            assert counted.events == ["made", "lost"]
+
+    run(main())
