@@ -102,6 +102,7 @@ class Connection(HttpToolsProtocol):
         """It is gone."""
         self._port.forget(self)
         super().connection_lost(exc)
+        self._port.left.set()
         del self._patient  # it refers to this
 
     def pause_writing(self) -> None:

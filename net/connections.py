@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from net.deadlines import Deadlines
@@ -56,6 +57,8 @@ class Connections:
         self.notices = Notices(timers, config.name)
         #: Those that were accepted and are not among ``everyone`` yet: TLS takes a while.
         self.opening: set[Client] = set()
+        #: Set when one of ``everyone`` is gone; who waits for that clears it.
+        self.left = asyncio.Event()
         self._everyone = everyone
         self._heads = Deadlines(timers, config.head.timeout_s, self._on_late_head)
         self._idle = Deadlines[Client](timers, config.keep_alive_s, self._end)
