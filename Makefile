@@ -40,8 +40,11 @@ format: install  ## let ruff rewrite what lint complains about
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Most tests wait most of the time, so two processes use two cores; those of one file stay together and share what they
+# started. ARGS="-n 0" is one process, for a debugger.
 test: install  ## everything that needs no GPU, but for what test-faults has
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not slow and not faults" $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not slow and not faults" \
+		-n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-faults: install  ## the long tests, and those that kill processes of a whole Baton and check every answer
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu" $(ARGS)
