@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from net.body import BodyBudget
 from protocol.router import new_router_id
+from router.attempts import Limits
 from router.http_client import HttpUpstream
 from router.internal_calls import InternalCalls
 from router.leased_blocks import LeasedBlocks
@@ -55,6 +56,12 @@ def build_services(
             pick_decode if isinstance(pick_decode, Affinity) else None,
         ),
         priorities=PriorityClasses(settings.priority_classes),
+        limits=Limits(
+            settings.max_prefill_attempts,
+            settings.max_decode_attempts,
+            settings.max_resumes,
+            settings.max_worker_deaths,
+        ),
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
         body_budget=BodyBudget(settings.max_bodies_bytes),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from protocol.errors import ApiError, UpstreamError
 from protocol.failpoints import hit
-from router.aborted import is_aborted, wait_out
-from router.attempt import LeaseLost, NoReader, TryAnother, api_error, cause_of, leave_failed, read_whole, wait_for_room
 from router.events import END, EventCutter
+from router.failure_table import Next
+from router.failures import TryAnother
 from router.placement import Prefilled, in_question, placeable
 from router.request import Event, State
+from router.retry import after_decode, after_lease_lost, after_no_reader
 from router.seen import ASK_NAMES
-from router.try_again import able, has_died, may_try_again, other_layout, was_not_taken
-from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
-from router.worker_errors import READ_FAILED, error_event, from_worker, may_try_another
+from router.upstream import ConnectionLost, LegError, read_whole
+from router.waiting import LeaseLost, wait_for_room
+from router.worker_errors import error_event, from_worker, may_try_another
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from router.upstream import Answer
     from router.workers import Place, Worker
 
-#: After this many workers could not read P's blocks, P is what is broken.
-MAX_FAILED_READS = 2
+
+class NoReader(Exception):
+    """Nobody is there who could read the blocks of a request that waits for a D, but others can take all of it."""
 
 
 async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
@@ -33,11 +35,15 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Returns None when the request has
     to start again from prefill, for which it is QUEUED. Raises ApiError.
     """
-    failed = set(x.failed_decode)
-    failures = _Failures(has_blocks=prefilled is not None)
     while True:
-        worker = await _find(x, prefilled, failed)
-        if worker is None:
+        try:
+            worker = await _find(x, prefilled)
+        except LeaseLost:
+            after_lease_lost(x)
+            _start_again(x)
+            return None
+        except NoReader:
+            after_no_reader(x)
             _start_again(x)
             return None
         x.on(Event.DECODE_SENT if prefilled or x.ask.stream else Event.DECODE_ALONE)
@@ -45,20 +51,10 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
         try:
             first = await _first_bytes(x, worker, prefilled)
         except (LegError, TryAnother) as error:
-            leave_failed(x, worker, error)
-            x.services.metrics.retries["decode"] += 1
-            x.last_error = api_error(error)
-            if is_aborted(x.last_error):
-                await _was_aborted(x, x.last_error)
-                return None
-            failed.add(worker)
-            if isinstance(error, LegTimeout):  # it may hang: not asked after another prefill either
-                x.failed_decode.add(worker)
-            failures.count(x, worker, error)
-            if prefilled and (failures.is_p_broken or not _blocks_are_left(x, error)):
-                if failures.is_p_broken and x.prefill_worker is not None:
-                    x.failed_prefill.add(x.prefill_worker)
+            decision = after_decode(x, worker, error, has_blocks=prefilled is not None)
+            if decision.next is Next.PREFILL:
                 _start_again(x)
+                await asyncio.sleep(decision.wait_s)
                 return None
             x.on(Event.DECODE_AGAIN)
             continue
@@ -68,57 +64,10 @@ async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
         return first
 
 
-class _Failures:
-    """Of the D that were asked since the last prefill."""
-
-    def __init__(self, *, has_blocks: bool) -> None:
-        self._has_blocks = has_blocks
-        self._num_attempts = self._num_reads = 0
-
-    @property
-    def is_p_broken(self) -> bool:
-        """So many could not read from it."""
-        return self._num_reads >= MAX_FAILED_READS
-
-    def count(self, x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
-        """One more; raises what the client is told when that was enough.
-
-        A read that failed is no attempt at a D: as many end in another prefill, and those are counted.
-        """
-        assert x.last_error is not None
-        cause = cause_of(error)
-        if was_not_taken(cause):
-            return
-        if self._has_blocks and x.last_error.code == READ_FAILED:
-            self._num_reads += 1
-        else:
-            self._num_attempts += 1
-        if self._num_attempts >= x.services.settings.max_decode_attempts:
-            raise x.last_error
-        may_try_again(x, x.last_error, worker if has_died(cause) else None)
-
-
-def _blocks_are_left(x: Exchange, error: LegError | TryAnother) -> bool:
-    """Another D can read what P holds: under a lease of ours, or because the failed one never asked.
-
-    An engine without our leases gives the blocks up as soon as a D has failed with them.
-    """
-    if x.lease_end is not None:
-        return False
-    return bool(x.lease_id) or (bool(x.engine_id) and isinstance(error, ConnectError))
-
-
 def _start_again(x: Exchange) -> None:
     x.drop_lease()
     x.on(Event.PREFILL_AGAIN)
     x.services.metrics.retries["prefill_again"] += 1
-
-
-async def _was_aborted(x: Exchange, error: ApiError) -> None:
-    """Nobody failed, so no attempt counts. Whoever had D end it had P give up its blocks as well."""
-    x.num_prefills -= 1
-    _start_again(x)
-    await wait_out(x, error)
 
 
 def _confirmed(x: Exchange) -> None:
@@ -133,27 +82,27 @@ def _confirmed(x: Exchange) -> None:
     x.goes_on()
 
 
-async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker]) -> Worker | None:
-    """The next D, place reserved; None when P's blocks are gone, or no D that could read them is there any more."""
+async def _find(x: Exchange, prefilled: PrefillAnswer | None) -> Worker:
+    """The next D, place reserved. Raises LeaseLost, NoReader and ApiError."""
     services = x.services
     if x.place is not None:  # it skips P because there was room
         return x.place.worker
     source = x.prefill_worker if prefilled else None
     about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
-
-    group = (x.ask.model, source and source.compatibility_hash, x.seen.begun and x.seen.weights, frozenset(failed))
+    failed = x.attempts.tried_decode
+    group = (x.ask.model, source and source.compatibility_hash, x.weights, frozenset(failed))
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
-        try:
-            route = services.pool.route(x.ask.model)
-        except ApiError:  # all of them left while this request waited; new ones may come
+        # Those that can read from P have P's weights.
+        route = services.pool.candidates(x.ask.model, x.weights if source is None else None)
+        if route is None:  # all of them left while this request waited; new ones may come
             return ()
-        return route.readers(source) if source else able(x, route.decode)
+        return route.readers(source) if source else route.decode
 
     def pick(ahead: Ahead) -> Place | None:
         asked = in_question(readers(), failed)
-        if source is not None and not asked and other_layout(x, source):
+        if source is not None and not asked and switch_layout(x, source):
             raise NoReader
         workers = placeable(asked, need.fits, ahead, group)
         if not workers:
@@ -162,23 +111,29 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None, failed: set[Worker
         return services.pool.enter(worker, need.blocks_on(worker))
 
     if x.lease_end is not None:
-        _lost(x)
-        return None
+        raise LeaseLost
     need.check(readers(), x.ask.prompt_param)
-    try:
-        worker = await wait_for_room(x, services.held_queue, pick, group, need)
-    except LeaseLost:
-        _lost(x)
-        return None
-    except NoReader:
-        return None
+    worker = await wait_for_room(x, services.held_queue, pick, group, need)
     x.decode_worker = worker
     return worker
 
 
-def _lost(x: Exchange) -> None:
-    """P's blocks are gone. Raises what the client is told when nothing more may be tried."""
-    may_try_again(x, x.last_error or UpstreamError("The prefill worker lost the blocks."), None)
+def switch_layout(x: Exchange, source: Worker) -> bool:
+    """A P and a D are there that are not of ``source``'s layout, and the budget has allowed to start again with them.
+
+    ``source``'s own is then left out: its P are there, but nobody who reads from them.
+    """
+    route = x.services.pool.candidates(x.ask.model, x.weights)
+    if route is None:  # all of them left; new ones may come
+        return False
+    ours = source.compatibility_hash
+    others = (worker for worker in route.prefill if worker.takes_work and worker.compatibility_hash != ours)
+    if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
+        return False
+    if not x.services.retry_budget.take(asyncio.get_running_loop().time()):
+        return False  # it waits on, as long as it may
+    x.attempts.failed_prefill.update(worker for worker in route.prefill if worker.compatibility_hash == ours)
+    return True
 
 
 async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
@@ -206,7 +161,7 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
         first = await _open_stream(x, answer, num_events=2 if opens else 1)
         x.seen.leg(first, named=bool(names), opens=opens)
         return first
-    data = await read_whole(x, answer, settings.request_timeout_s)
+    data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
     if answer.status == 200:
         return data
     error = from_worker(answer.status, data, answer.retry_after)

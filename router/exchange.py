@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 from leases.store import LeaseState
 from protocol.errors import ApiError, DeadlineError, UpstreamError
 from router import decode_leg, prefill_leg
-from router.attempt import LeaseLost
-from router.nobody_left import route_of, somebody
+from router.attempts import Attempts
 from router.placement import Prefilled, Prompt
 from router.relay import relay
 from router.request import RETRIES, Event, Progress, State
 from router.seen import Seen
-from router.try_again import able
+from router.waiting import LeaseLost, candidates
 
 if TYPE_CHECKING:
     from router.ask import Ask
@@ -38,22 +37,14 @@ class Exchange:
     __slots__ = (
         "answer",
         "ask",
+        "attempts",
         "bodies",
-        "dead_engines",
         "decode_worker",
         "engine_id",
-        "failed_decode",
-        "failed_prefill",
-        "is_resuming",
-        "last_error",
         "lease_end",
         "lease_id",
-        "num_aborted",
         "num_bytes",
         "num_chunks",
-        "num_prefills",
-        "num_resumed",
-        "num_retries",
         "num_tokens",
         "number",
         "place",
@@ -71,7 +62,6 @@ class Exchange:
         "trace",
         "unread_prefill",
         "waiter",
-        "was_aborted",
     )
 
     def __init__(
@@ -104,23 +94,10 @@ class Exchange:
         self.lease_end: LeaseState | None = None
         #: What the client has been sent, for whoever may have to go on; of streams only.
         self.seen = Seen(services.settings.max_event_bytes)
-        #: Times that another worker went on with a broken stream; one is wanted now.
-        self.num_resumed = 0
-        self.is_resuming = False
-        #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
-        self.dead_engines: dict[str, int] = {}
+        #: What was tried, and who failed it.
+        self.attempts = Attempts(services.limits, services.retry_budget)
         self.num_tokens = 0
         self.num_chunks = 0
-        self.num_prefills = 0
-        #: Times that a worker aborted it and it was tried again; the retry budget has been asked for that.
-        self.num_aborted = 0
-        self.was_aborted = False
-        #: Legs tried again, of either kind.
-        self.num_retries = 0
-        self.failed_prefill: set[Worker] = set()
-        #: Whose stream broke off, or who did not answer in time.
-        self.failed_decode: set[Worker] = set()
-        self.last_error: ApiError | None = None
         #: The error that D put into its stream, and that the client has seen.
         self.relayed_error: ApiError | None = None
         self.stop_error: ApiError | None = None
@@ -151,6 +128,11 @@ class Exchange:
         elif state is State.READING and not self.ask.stream and end is LeaseState.DONE:
             self.on(Event.READ)
 
+    @property
+    def weights(self) -> str | None:
+        """Of the model that the client has tokens of; None while it has none."""
+        return self.seen.weights if self.seen.begun else None
+
     # --- the flow
 
     async def run(self) -> None:
@@ -158,29 +140,23 @@ class Exchange:
         self.services.retry_budget.request(asyncio.get_running_loop().time())
         while True:
             self.lease_end = None
-            route = await route_of(self)
-            if self.seen.begun and (self.seen.ids() is None or not able(self, route.decode)):
-                route = await self._able_ones(route)
+            route = await self._candidates()
             prefilled = None
             if not (route.single or self._is_last_token() or self._goes_direct(route)):
                 prefilled = await prefill_leg.prefill(self)
             if prefilled is None:
-                self.num_prefills += 1
+                self.attempts.prefilled()
             elif await self._show_first(prefilled):
                 return
             first = await decode_leg.decode(self, prefilled)
             prefilled = None  # a long prompt's ids, as long as the stream goes on
-            if first is not None:
-                if await relay(self, first):
-                    return
-                continue
-            if self.num_prefills >= self.services.settings.max_prefill_attempts:
-                raise self.last_error or UpstreamError("The request failed on every worker that was tried.")
+            if first is not None and await relay(self, first):
+                return
 
     def _goes_direct(self, route: Route) -> bool:
         """P is skipped: a place on a D is this request's now. Nobody who waits for a D is passed, nor tried twice."""
         services, rule = self.services, self.services.direct
-        if rule.is_off or self.seen.begun or self.num_prefills or len(services.held_queue):
+        if rule.is_off or self.seen.begun or self.attempts.num_prefills or len(services.held_queue):
             return False
         found = rule.workers_for(self.prompt, route.decode)
         if found is None:
@@ -213,19 +189,20 @@ class Exchange:
         """Of a stream that goes on: there would be nothing to hand over."""
         return self.seen.begun and len(self.seen.ids() or ()) + 1 == self.ask.max_new_tokens
 
-    async def _able_ones(self, route: Route) -> Route:
-        """Nobody is there who could go on after the tokens so far: begin anew, or wait if the client has seen them.
+    async def _candidates(self) -> Route:
+        """Who may serve it. Where none could go on after the tokens so far, and the client has none, it begins anew.
 
         Raises ApiError.
         """
-        if not self.reply.started:
-            self.reply.forget()
-            self.seen.forget()
-            self.num_tokens = 0
-            return route
-        if self.seen.ids() is None:
-            raise self.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")
-        return await somebody(self)
+        pool, model = self.services.pool, self.ask.model
+        if self.seen.begun and (self.seen.ids() is None or pool.candidates(model, self.weights) is None):
+            if not self.reply.started and pool.candidates(model) is not None:
+                self.reply.forget()
+                self.seen.forget()
+                self.num_tokens = 0
+            elif self.seen.ids() is None:
+                raise self.attempts.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")
+        return await candidates(self)
 
     async def _finish(self, prefilled: PrefillAnswer) -> None:
         """The first token was the last one."""
@@ -239,8 +216,7 @@ class Exchange:
 
     def goes_on(self) -> None:
         """There are new tokens: if the stream had broken off, another worker goes on with it now."""
-        if self.is_resuming:
-            self.is_resuming = False
+        if self.attempts.continued():
             self.services.metrics.resumed["resumed"] += 1
 
     def age_s(self) -> float:
@@ -254,7 +230,7 @@ class Exchange:
         state, now_s = self.progress.state, asyncio.get_running_loop().time()
         self.progress.on(event, now_s)
         if event in RETRIES:
-            self.num_retries += 1
+            self.attempts.num_retries += 1
         if self.trace is not None:
             self.trace.left(self, state, event, now_s)
 

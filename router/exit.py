@@ -56,7 +56,7 @@ def settle(x: Exchange, error: ApiError | None) -> None:
 
 def _log(x: Exchange, state: State, error: ApiError | None) -> None:
     """One line for people, and the same as fields for programs. ``!r``: what others sent stays on the line."""
-    facts = _facts(x, state, error)
+    facts, tried = _facts(x, state, error), x.attempts
     spent = "".join(f", {phase} {facts[f'{phase}_ms']} ms" for phase in LIVE if facts[f"{phase}_ms"] is not None)
     log.log(
         logging.WARNING if x.progress.state is State.FAILED else logging.INFO,
@@ -73,7 +73,8 @@ def _log(x: Exchange, state: State, error: ApiError | None) -> None:
         "" if facts["tokens"] is None else f", {x.num_tokens} tokens",
         "" if facts["ttft_ms"] is None else f", first after {facts['ttft_ms']} ms",
         spent,
-        (f", retries {x.num_retries}" if x.num_retries else "") + (f", resumed {x.num_resumed}" * bool(x.num_resumed)),
+        (f", retries {tried.num_retries}" if tried.num_retries else "")
+        + (f", resumed {tried.num_migrations}" if tried.num_migrations else ""),
         f", deaths {facts['deaths']}" if facts["deaths"] else "",
         f", {state}: {facts['reason']}: {facts['error']!r}" if error else "",
         extra={FACTS: facts},
@@ -99,9 +100,9 @@ def _facts(x: Exchange, state: State, error: ApiError | None) -> dict[str, objec
         "ttft_ms": None if first_s is None else _ms(first_s - x.progress.started_s),
         "total_ms": _ms(x.age_s()),
         **{f"{phase}_ms": _ms(x.progress.spent_s.get(phase)) for phase in LIVE},
-        "retries": x.num_retries,
-        "resumed": x.num_resumed,
-        "deaths": " and ".join(x.dead_engines) or None,
+        "retries": x.attempts.num_retries,
+        "resumed": x.attempts.num_migrations,
+        "deaths": " and ".join(x.attempts.dead_engines) or None,
         "trace_id": x.trace.trace_id if x.trace else None,
     }
 

@@ -94,7 +94,7 @@ class Metrics:
         """A request is over; it was in ``state`` just before."""
         self.num_chunks += x.num_chunks
         over = x.progress.state
-        if x.is_resuming:
+        if x.attempts.is_migrating:
             self.resumed["aborted" if over is State.ABORTED else "failed"] += 1
         self.outcomes[str(over), _reason(error)] += 1
         if over is State.ABORTED:

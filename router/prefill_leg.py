@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from leases.ids import check_id
-from protocol.errors import ApiError, UnavailableError, UpstreamError
+from protocol.errors import UnavailableError, UpstreamError
 from protocol.failpoints import hit
-from router.aborted import is_aborted, wait_out
-from router.attempt import TryAnother, api_error, cause_of, leave_failed, read_whole, wait_for_room
+from router.failures import TryAnother
 from router.held_back import HeldBack
-from router.nobody_left import route_of, somebody, was_served
 from router.placement import Direct, in_question, placeable
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
-from router.try_again import able, has_died, may_try_again, was_not_taken
-from router.upstream import LegError
+from router.retry import after_prefill
+from router.upstream import LegError, read_whole
+from router.waiting import candidates, wait_for_room, wait_for_workers, was_served
 from router.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.placement import Ahead
-    from router.workers import Place, Route, Worker
+    from router.workers import Place, Worker
 
 
 class NoPrefill(Exception):
@@ -37,49 +37,34 @@ async def prefill(x: Exchange) -> PrefillAnswer | None:
         try:
             worker = await _find(x)
         except NoPrefill:
-            route = await route_of(x)
-            if any(worker.takes_work for worker in able(x, route.decode)):
+            if (await candidates(x)).can_decode:
                 x.services.metrics.direct[Direct.UNREACHABLE] += 1
                 return None
             if not was_served(x):
-                raise x.last_error or UnavailableError("No prefill worker can be reached.", retry_after_s=1) from None
-            await somebody(x)
+                raise x.attempts.last_error or UnavailableError(
+                    "No prefill worker can be reached.", retry_after_s=1
+                ) from None
+            await wait_for_workers(x)
             continue
         x.on(Event.PREFILL_SENT)
         try:
             answer = await _ask(x, worker)
         except (LegError, TryAnother) as error:
-            leave_failed(x, worker, error)
-            x.services.metrics.retries["prefill"] += 1
-            x.last_error = api_error(error)
-            if is_aborted(x.last_error):
-                x.on(Event.PREFILL_AGAIN)
-                await wait_out(x, x.last_error)
-                continue
-            x.failed_prefill.add(worker)
-            _count(x, x.last_error, worker, error)
+            decision = after_prefill(x, worker, error)
             x.on(Event.PREFILL_AGAIN)
+            await asyncio.sleep(decision.wait_s)
             continue
         _take_over(x, worker, answer)
         return answer
 
 
-def _count(x: Exchange, told: ApiError, worker: Worker, error: LegError | TryAnother) -> None:
-    """Note the failure; raises ``told``, or worse, when it was the last attempt."""
-    cause = cause_of(error)
-    if was_not_taken(cause):
-        return
-    x.num_prefills += 1
-    if x.num_prefills >= x.services.settings.max_prefill_attempts:
-        raise told
-    may_try_again(x, told, worker if has_died(cause) else None)
-
-
 async def _find(x: Exchange) -> Worker:
     services = x.services
-    route = await route_of(x)
-    _check_reachable(x, route)
-    group = (x.ask.model, x.seen.begun and x.seen.weights, frozenset(x.failed_prefill))
+    route = await candidates(x)
+    if not route.can_prefill:
+        raise NoPrefill
+    failed = x.attempts.failed_prefill
+    group = (x.ask.model, x.weights, frozenset(failed))
     need = x.prompt.need
     need.check(route.prefill, x.ask.prompt_param)
     if x.ask.max_new_tokens != 1:
@@ -91,12 +76,13 @@ async def _find(x: Exchange) -> Worker:
         return services.leased.allows(worker) and need.fits(worker, services.leased.since_report(worker))
 
     def pick(ahead: Ahead) -> Place | None:
-        try:
-            route = services.pool.route(x.ask.model)
-        except ApiError:  # all of them left while this request waited; new ones may come
+        route = services.pool.candidates(x.ask.model)
+        if route is None:  # all of them left while this request waited; new ones may come
             return None
-        _check_reachable(x, route)
-        asked = in_question(able(x, route.prefill), x.failed_prefill)
+        route = services.pool.candidates(x.ask.model, x.weights)
+        if route is None or not route.can_prefill:
+            raise NoPrefill
+        asked = in_question(route.prefill, failed)
         workers = placeable(asked, fits, ahead, group)
         if not workers:
             if any(worker.room > 0 and not services.leased.allows(worker) for worker in asked):
@@ -113,11 +99,6 @@ async def _find(x: Exchange) -> Worker:
     return worker
 
 
-def _check_reachable(x: Exchange, route: Route) -> None:
-    if not any(worker.takes_work for worker in able(x, route.prefill)):
-        raise NoPrefill
-
-
 async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     services = x.services
     timeout_s = services.settings.prefill_timeout_s
@@ -130,7 +111,7 @@ async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
     answer = x.answer = await services.upstream.request(
         "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.headers_for(worker)), body, timeout_s
     )
-    data = await read_whole(x, answer, timeout_s)
+    data = await read_whole(answer, services.settings.max_answer_bytes, timeout_s)
     if answer.status != 200:
         x.unread_prefill = None
         error = from_worker(answer.status, data, answer.retry_after)
@@ -158,7 +139,7 @@ def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     hit("router.prefill.answered")
     x.services.pool.worked(worker)
     x.vacate()
-    x.num_prefills += 1
+    x.attempts.prefilled()
     x.seen.come_from(worker.weights_fingerprint)
     x.engine_id = answer.summary.remote_engine_id
     x.lease_id = answer.summary.lease_id

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import UpstreamError
 from protocol.failpoints import hit
-from router.attempt import hold_against
 from router.events import END, EventCutter, EventTooLarge
+from router.failures import BrokeOff
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
+from router.retry import after_stream, hold_against
 from router.seen import num_shown
-from router.try_again import BrokeOff, break_off
 from router.upstream import LegError
 from router.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
@@ -36,7 +36,10 @@ async def relay(x: Exchange, first: bytes) -> bool:
         x.relayed_error = await _pump(x, first)
     except BrokeOff as broken:
         _judge(x, broken.error)
-        break_off(x, broken)
+        after_stream(x, broken)
+        x.vacate()  # closes the connection: should that worker come back, it can do no harm
+        x.seen.begun = True
+        x.on(Event.BROKE_OFF)
         return False
     _judge(x, x.relayed_error)
     await x.reply.end()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from leases.store import LeaseState
     from net.body import BodyBudget
+    from router.attempts import Limits
     from router.internal_calls import InternalCalls
     from router.leased_blocks import LeasedBlocks
     from router.peers.cleanup import Cleanup
@@ -73,6 +74,8 @@ class Services:
     signs_of_life: SignsOfLife
     direct: DirectRule
     priorities: PriorityClasses
+    #: How often one request may be tried again, and all together.
+    limits: Limits
     retry_budget: RetryBudget
     readiness: Readiness
     #: Of all bodies that this process holds, on both ports.

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from protocol.errors import UpstreamError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
@@ -90,3 +92,17 @@ class Upstream(Protocol):
 
     async def close(self) -> None:
         """Close all connections."""
+
+
+async def read_whole(answer: Answer, limit_bytes: int, timeout_s: float) -> bytes:
+    """The body of an answer. Raises LegError, and UpstreamError where every worker's would be as large."""
+    try:
+        return await answer.read(limit_bytes, timeout_s)
+    except AnswerTooLarge:
+        if answer.status != 200:
+            return b""  # the status says enough
+        raise UpstreamError(
+            f"The answer is larger than this router takes of one that is not streamed: {limit_bytes} bytes "
+            "(max_answer_bytes).",
+            code="answer_too_large",
+        ) from None

@@ -88,7 +88,7 @@ class RequestTrace:
                 "" if worker is None else worker.worker_id,
                 self._asks,
                 # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
-                "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(x.last_error),
+                "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(x.attempts.last_error),
                 event is Event.BROKE_OFF,
             )
         )
@@ -143,8 +143,8 @@ def _outcome(x: Exchange, error: ApiError | None) -> dict[str, AttributeValue]:
         "http.response.status_code": 200 if error is None or x.reply.started else error.status,
         "baton.outcome": str(x.progress.state),
         "baton.reason": _code(error) or None,
-        "baton.retries": x.num_retries,
-        "baton.resumed": x.num_resumed,
+        "baton.retries": x.attempts.num_retries,
+        "baton.resumed": x.attempts.num_migrations,
         "baton.prefill.worker.id": x.prefill_worker.worker_id if x.prefill_worker else None,
         "baton.decode.worker.id": x.decode_worker.worker_id if x.decode_worker else None,
     }

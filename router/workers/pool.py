@@ -142,6 +142,13 @@ class WorkerPool:
         """Who may serve the model. Raises NotFoundError and UnavailableError."""
         return self._routes.of(model)
 
+    def candidates(self, model: str, weights: str | None = None) -> Route | None:
+        """The same for a request that was let in: None while nobody may serve it; new workers may come.
+
+        ``weights``: the fingerprint of those that the client has tokens of; None while it has none.
+        """
+        return self._routes.candidates(model, weights)
+
     def enter(self, worker: Worker, num_blocks: int = 0) -> Place:
         """A request that will take so many blocks is sent to the worker."""
         worker.in_flight += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.errors import UnavailableError, no_such_model
+from protocol.errors import ApiError, UnavailableError, no_such_model
 from protocol.worker import Role
 
 if TYPE_CHECKING:
@@ -28,6 +28,17 @@ class Route:
     decode: tuple[Worker, ...]
     single: bool
     _by_hash: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _by_weights: dict[str, Route | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def can_prefill(self) -> bool:
+        """A prefill worker can be reached and does not drain."""
+        return any(worker.takes_work for worker in self.prefill)
+
+    @property
+    def can_decode(self) -> bool:
+        """Likewise."""
+        return any(worker.takes_work for worker in self.decode)
 
     def readers(self, source: Worker) -> tuple[Worker, ...]:
         """The decode workers that can read ``source``'s blocks."""
@@ -37,6 +48,19 @@ class Route:
             readers = tuple(worker for worker in self.decode if worker.compatibility_hash == digest)
             self._by_hash[digest] = readers
         return readers
+
+    def continuing(self, weights: str) -> Route | None:
+        """Those that can go on after tokens of a model with these weights: another revision would go on differently.
+
+        None: no decode worker can.
+        """
+        if weights not in self._by_weights:
+            prefill, decode = (
+                tuple(worker for worker in some if worker.compatibility_hash and worker.weights_fingerprint == weights)
+                for some in (self.prefill, self.decode)
+            )
+            self._by_weights[weights] = Route(prefill, decode, self.single) if decode else None
+        return self._by_weights[weights]
 
 
 class Routes:
@@ -55,6 +79,14 @@ class Routes:
                 self._routes.clear()
             self._routes[model] = route
         return route
+
+    def candidates(self, model: str, weights: str | None) -> Route | None:
+        """As ``of``, of those with these weights if they matter; None where nobody is left."""
+        try:
+            route = self.of(model)
+        except ApiError:
+            return None
+        return route if weights is None else route.continuing(weights)
 
     def forget(self) -> None:
         """Somebody came, went, or said what it serves."""

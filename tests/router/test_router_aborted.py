@@ -10,14 +10,14 @@ from router_cluster import Cluster, chat, events, eventually, make_settings, spo
 from router_stubs import Refuse, StreamThen, StubWorker, word
 
 from protocol.router import REFUSE_GONE_S, TELL_GONE_S
-from router import aborted
+from router import attempts
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
 REFUSED = Refuse(499, {"error": {"message": "it was aborted", "type": "request_cancelled", "code": "aborted"}})
-WAITS_S = aborted.WAITS_S
+WAITS_S = attempts.ABORT_WAITS_S
 STREAMED = pytest.mark.parametrize("stream", [False, True])
 ROLES = pytest.mark.parametrize("role", ["prefill", "decode", "both"])
 
@@ -25,13 +25,13 @@ ROLES = pytest.mark.parametrize("role", ["prefill", "decode", "both"])
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many, but short ones."""
-    monkeypatch.setattr(aborted, "WAITS_S", (0.001,) * len(WAITS_S))
+    monkeypatch.setattr(attempts, "ABORT_WAITS_S", (0.001,) * len(WAITS_S))
 
 
 @pytest.fixture
 def long_waits(waits: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what ends a wait goes on."""
-    monkeypatch.setattr(aborted, "WAITS_S", (60.0,))
+    monkeypatch.setattr(attempts, "ABORT_WAITS_S", (60.0,))
 
 
 async def refusing(cluster: Cluster, role: str, times: int) -> StubWorker:

@@ -12,8 +12,10 @@ from router_cluster import Cluster, chat, events, eventually, make_settings, spo
 from router_stubs import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 
 from protocol.log import FACTS
+from router.attempts import CLEARED_AFTER_TOKENS
+from router.failure_table import Failure
+from router.failures import failure_of
 from router.settings import RouterSettings
-from router.try_again import CLEARED_AFTER_TOKENS, has_died
 from router.upstream import ConnectError
 
 if TYPE_CHECKING:
@@ -366,10 +368,10 @@ class TestPoison:
         await d.stop()
         with pytest.raises(ConnectError) as caught:
             await call
-        assert has_died(caught.value)
+        assert failure_of(caught.value) is Failure.DIED
         with pytest.raises(ConnectError) as caught:
             await upstream.request("POST", d.url, CHAT, (), b"{}", 5)
-        assert not has_died(caught.value)
+        assert failure_of(caught.value) is not Failure.DIED
 
 
 class TestBudget:

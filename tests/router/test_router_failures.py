@@ -285,7 +285,7 @@ async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: 
     hang.reset = True
     hang.release.set()
     assert (await request).status_code == 200
-    assert (len(d.bodies), cluster.services.metrics.retries["decode"], len(x.dead_engines)) == (3, 1, 1)
+    assert (len(d.bodies), cluster.services.metrics.retries["decode"], len(x.attempts.dead_engines)) == (3, 1, 1)
     cluster.check_idle()
 
 

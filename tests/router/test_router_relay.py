@@ -18,10 +18,10 @@ from router_stubs import Raw, StubWorker, word
 
 from router import events as stream_events
 from router import relay, reply
+from router.failures import BrokeOff
 from router.metrics import Metrics
 from router.seen import Seen
 from router.settings import RouterSettings
-from router.try_again import BrokeOff
 from router.upstream import ConnectionLost
 from router.worker_errors import error_event
 

@@ -2,12 +2,12 @@
 
 | step                  | the code                                                                             |
 |-----------------------|--------------------------------------------------------------------------------------|
-| sends to P            | ``prefill_leg._find``, ``attempt.wait_for_room`` (no abort of ours under way there)   |
+| sends to P            | ``prefill_leg._find``, ``waiting.wait_for_room`` (no abort of ours under way there)   |
 | takes over            | ``prefill_leg._take_over``, ``LeaseClient.track``                                    |
-| sees P fail           | ``attempt.leave_failed``, ``Exchange.vacate``, ``PrefillAborts.start``                |
+| sees P fail           | ``retry.after_prefill``, ``Exchange.vacate``, ``PrefillAborts.start``                 |
 | sends to D            | ``decode_leg._find``, ``placement.available``                                        |
 | gets D's first byte   | ``decode_leg._confirmed``                                                            |
-| sees D fail           | ``decode_leg.decode``: DECODE_AGAIN, PREFILL_AGAIN or the error                       |
+| sees D fail           | ``retry.after_decode``: DECODE_AGAIN, PREFILL_AGAIN or the error (``failure_table``)  |
 | prefills again        | ``decode_leg._start_again``, ``Exchange.lease_over``                                 |
 | finishes, exits       | ``exit.settle``, ``Exchange.drop_lease``                                             |
 | renews                | ``LeaseClient._ask``, ``renew.lua``, ``RenewalBook.answered``                        |
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.faults.model.scope import Scope
     from tests.faults.model.steps import Moves
 
-#: ``decode_leg.MAX_FAILED_READS``.
+#: ``attempts.MAX_FAILED_READS``.
 MAX_FAILED_READS = 2
 
 

@@ -263,13 +263,13 @@ ROUTER = (
     Mutation(
         "failed-d-asked-again",
         "a request whose D failed before its first byte is sent to the same D",
-        (Change("router/decode_leg.py", "            failed.add(worker)\n", ""),),
+        (Change("router/attempts.py", "        self.tried_decode.add(worker)\n", ""),),
         ("tests/router/test_router_other_d.py::test_before_its_first_byte",),
     ),
     Mutation(
         "broken-d-asked-again",
         "a stream whose D broke off goes on at the same D",
-        (Change("router/try_again.py", "        x.failed_decode.add(x.decode_worker)\n", "        pass\n"),),
+        (Change("router/attempts.py", "            self.failed_decode.add(worker)\n", "            pass\n"),),
         ("tests/router/test_router_other_d.py::test_in_the_middle_of_a_stream",),
     ),
     Mutation(
@@ -307,9 +307,9 @@ ROUTER = (
         "a request may take one worker after the other with it",
         (
             Change(
-                "router/try_again.py",
-                "if len(x.dead_engines) >= services.settings.max_worker_deaths:",
-                "if len(x.dead_engines) < 0:",
+                "router/attempts.py",
+                "len(self.dead_engines) >= limits.max_worker_deaths:",
+                "len(self.dead_engines) < 0:",
             ),
         ),
         ("tests/router/test_router_failover.py",),

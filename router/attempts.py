@@ -1,0 +1,229 @@
+"""What was tried for one request, and what is next after a failure. Pure: no I/O, time is passed in.
+
+``failure_table`` says what may be next. How often is bounded: by the request's own attempts, by the deaths that it may
+have caused, and by the retry budget of all requests together. Past a bound, the next thing is GIVE_UP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from protocol.errors import UpstreamError
+from router.failure_table import TABLE, Counts, Failure, Leg, Next
+
+if TYPE_CHECKING:
+    from protocol.errors import ApiError
+    from router.failure_table import Row
+    from router.retry_budget import RetryBudget
+    from router.workers import Worker
+
+#: After this many workers could not read P's blocks, P is what is broken.
+MAX_FAILED_READS = 2
+#: A stream that has got so many tokens further than it was when a worker died with it had no part in that: what kills
+#: workers at one place would have killed the next one there. At most two tokens were computed and not sent when one was
+#: killed (94 streams, 8 deaths), and a worker may hold back a few whose text is not whole.
+CLEARED_AFTER_TOKENS = 8
+#: Seconds before each further try of what a worker aborted: at once where the abort is all there was; together longer
+#: than workers refuse a router that was given up (``REFUSE_GONE_S``), from the last moment on at which the others tell
+#: them (``TELL_GONE_S``, both in ``protocol.router``).
+ABORT_WAITS_S = (0.1, 0.3, 0.6, 1.0, 1.6)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How often one request may."""
+
+    max_prefill_attempts: int
+    max_decode_attempts: int
+    max_migrations: int
+    max_worker_deaths: int
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where a leg failed. ``worker``: the one that was asked; None where nobody was."""
+
+    leg: Leg
+    failure: Failure
+    error: ApiError
+    worker: Worker | None = None
+    #: The P whose blocks were to be read.
+    source: Worker | None = None
+    #: By which a death is remembered: ``placement.ports.key_of(worker)``.
+    engine: str = ""
+    #: That the client has been sent.
+    num_tokens: int = 0
+    can_continue: bool = False
+    has_lease: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is next. ``wait_s``: after so many seconds, in which the request holds no place on a worker.
+
+    ``error`` is what the client is told, of GIVE_UP only; ``is_over_budget``: the retry budget of all requests is why.
+    """
+
+    next: Next
+    wait_s: float = 0.0
+    error: ApiError | None = None
+    is_over_budget: bool = False
+
+
+class Attempts:
+    """All that was tried for one request, and who failed it."""
+
+    __slots__ = (
+        "_budget",
+        "_has_paid_for_aborts",
+        "_limits",
+        "_num_decodes",
+        "_num_reads",
+        "dead_engines",
+        "failed_decode",
+        "failed_prefill",
+        "is_migrating",
+        "last_error",
+        "num_aborts",
+        "num_migrations",
+        "num_prefills",
+        "num_retries",
+        "tried_decode",
+    )
+
+    def __init__(self, limits: Limits, budget: RetryBudget) -> None:
+        self._limits = limits
+        self._budget = budget
+        #: P that failed, or that nobody could read from.
+        self.failed_prefill: set[Worker] = set()
+        #: D whose stream broke off, or that did not answer in time.
+        self.failed_decode: set[Worker] = set()
+        #: These, and those that failed since the last prefill.
+        self.tried_decode: set[Worker] = set()
+        #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
+        self.dead_engines: dict[str, int] = {}
+        self.num_prefills = 0
+        self.num_migrations = 0
+        #: A stream broke off, and nothing new has come since.
+        self.is_migrating = False
+        self.num_aborts = 0
+        #: Legs tried again, of either kind.
+        self.num_retries = 0
+        self.last_error: ApiError | None = None
+        self._num_decodes = self._num_reads = 0
+        self._has_paid_for_aborts = False
+
+    def __repr__(self) -> str:
+        return f"<Attempts {self.num_prefills} prefills, {self.num_migrations} migrations, last {self.last_error!r}>"
+
+    def prefilled(self) -> None:
+        """Blocks are there, or a worker that needs none is to be asked: attempts at a D are counted anew."""
+        self.num_prefills += 1
+        self._num_decodes = self._num_reads = 0
+        self.tried_decode = set(self.failed_decode)
+
+    def continued(self) -> bool:
+        """There are new tokens; True if a stream had broken off, which now goes on."""
+        was_migrating, self.is_migrating = self.is_migrating, False
+        return was_migrating
+
+    def after(self, situation: Situation, now_s: float) -> Decision:
+        """Note a failure, and say what is next. Raises KeyError for a failure that its leg cannot have.
+
+        ``now_s`` is any monotonic clock.
+        """
+        error = situation.error
+        if situation.leg is not Leg.HELD:
+            self.last_error = error
+        failure = situation.failure
+        if failure is Failure.READ_FAILED and situation.leg is Leg.DECODE and self._num_reads + 1 >= MAX_FAILED_READS:
+            failure = Failure.P_BROKEN
+        row = TABLE[situation.leg, failure, situation.can_continue, situation.has_lease]
+        self._exclude(row, situation)
+        decision = self._past_a_bound(row, situation) or self._unpaid(row, situation, now_s)
+        if decision is not None:
+            return decision
+        if row.next is Next.MIGRATE:
+            self.num_migrations += 1
+            self.num_prefills = 0
+            self.is_migrating = True
+        wait_s = 0.0
+        if row.counts is Counts.ABORT:
+            wait_s = ABORT_WAITS_S[self.num_aborts]
+            self.num_aborts += 1
+        return Decision(row.next, wait_s if row.waits else 0.0)
+
+    def _exclude(self, row: Row, situation: Situation) -> None:
+        worker = situation.worker
+        if worker is None or row.failure is Failure.ABORTED:  # which others wanted
+            return
+        if row.leg is Leg.PREFILL:
+            self.failed_prefill.add(worker)
+            return
+        self.tried_decode.add(worker)
+        if (
+            row.leg is Leg.STREAM or row.failure is Failure.SILENT
+        ):  # it may hang: not asked after another prefill either
+            self.failed_decode.add(worker)
+        if row.failure is Failure.P_BROKEN and situation.source is not None:
+            self.failed_prefill.add(situation.source)
+
+    def _past_a_bound(self, row: Row, situation: Situation) -> Decision | None:
+        """GIVE_UP if what was tried for the request is enough."""
+        limits = self._limits
+        if row.failure is Failure.DIED:
+            self._note_death(situation)
+        if row.next is Next.GIVE_UP or self._count(row):
+            return Decision(Next.GIVE_UP, error=situation.error)
+        if row.failure is Failure.DIED and len(self.dead_engines) >= limits.max_worker_deaths:
+            return Decision(
+                Next.GIVE_UP,
+                error=UpstreamError(
+                    f"{len(self.dead_engines)} workers died or lost their connection while they had this request; "
+                    "it is not given to another one.",
+                    code="worker_deaths",
+                ),
+            )
+        if row.next is Next.PREFILL and self.num_prefills >= limits.max_prefill_attempts:
+            return Decision(Next.GIVE_UP, error=situation.error)
+        return None
+
+    def _count(self, row: Row) -> bool:
+        """True if that was the last attempt of its kind."""
+        limits = self._limits
+        match row.counts:
+            case Counts.PREFILL:
+                self.num_prefills += 1
+                return self.num_prefills >= limits.max_prefill_attempts
+            case Counts.DECODE:
+                self._num_decodes += 1
+                return self._num_decodes >= limits.max_decode_attempts
+            case Counts.READ:
+                self._num_reads += 1
+            case Counts.MIGRATION:
+                return self.num_migrations >= limits.max_migrations
+            case Counts.ABORT:
+                if row.leg is not Leg.PREFILL:
+                    self.num_prefills -= 1
+                return self.num_aborts >= len(ABORT_WAITS_S)
+        return False
+
+    def _note_death(self, situation: Situation) -> None:
+        """One more, and those that the stream has left behind are forgotten. Unstreamed, nobody sees how far it is.
+
+        Who is asked again before anybody knows of its death, and breaks again, has died once.
+        """
+        cleared_at = situation.num_tokens - CLEARED_AFTER_TOKENS
+        self.dead_engines = {key: num for key, num in self.dead_engines.items() if num > cleared_at}
+        self.dead_engines[situation.engine] = situation.num_tokens
+
+    def _unpaid(self, row: Row, situation: Situation, now_s: float) -> Decision | None:
+        """GIVE_UP if all requests together have been tried again often enough."""
+        is_abort = row.failure is Failure.ABORTED
+        if not row.spends or (is_abort and self._has_paid_for_aborts):
+            return None
+        self._has_paid_for_aborts = self._has_paid_for_aborts or is_abort
+        if self._budget.take(now_s):
+            return None
+        return Decision(Next.GIVE_UP, error=situation.error, is_over_budget=True)

@@ -1,0 +1,174 @@
+"""What happens to a request after a failure, as one table. Pure.
+
+``TABLE`` says what is next from four things: the leg that failed, how it failed, whether another worker can be told all
+that the client has, and whether P still holds the blocks under a lease. ``attempts`` bounds how often. docs/faults.md
+shows the same table, as ``python -m router.failure_table`` prints it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Leg(StrEnum):
+    """What a request was in the middle of."""
+
+    #: P was asked, and has not answered.
+    PREFILL = "prefill"
+    #: P's blocks wait under a lease; no D has been asked to read them.
+    HELD = "held"
+    #: D was asked to read P's blocks, and has not begun to answer.
+    DECODE = "decode"
+    #: A worker was asked to do both, without P, and has not begun to answer.
+    ALONE = "alone"
+    #: The worker's stream is under way.
+    STREAM = "stream"
+
+
+class Failure(StrEnum):
+    """How a leg failed, as far as it matters for what is next."""
+
+    #: The worker never had the request: it refused the connection, or its engine was dead before.
+    NOT_TAKEN = "not taken"
+    #: The connection broke, or the engine died, with the request on it; maybe because of the request.
+    DIED = "died"
+    #: No answer in time.
+    SILENT = "silent"
+    #: An error that another worker may not have.
+    ERROR = "error"
+    #: The worker ended, or did not take, a request that it was told to end, although nobody here wanted that.
+    ABORTED = "aborted"
+    #: D could not read P's blocks.
+    READ_FAILED = "read failed"
+    #: As many D could not read as makes P the one that is broken.
+    P_BROKEN = "P is broken"
+    #: P's blocks are gone.
+    LEASE_LOST = "lease lost"
+    #: No worker is there any more that could read P's blocks, but others can take the whole request.
+    NO_READER = "no reader"
+
+
+class Next(StrEnum):
+    """What to do."""
+
+    #: Another D reads the same blocks of P.
+    SAME_BLOCKS = "same blocks"
+    #: Another worker does both.
+    OTHER_WORKER = "other worker"
+    #: Again from the prefill; after the tokens that the client has, if it has some.
+    PREFILL = "prefill"
+    #: The stream goes on, on another worker, after the tokens that the client has.
+    MIGRATE = "migrate"
+    #: The client is told the error.
+    GIVE_UP = "give up"
+
+
+class Counts(StrEnum):
+    """What a failure counts as, in the request's own bounds."""
+
+    NOTHING = "nothing"
+    #: Against ``max_prefill_attempts``.
+    PREFILL = "prefill attempt"
+    #: Against ``max_decode_attempts``, which begin anew with each prefill.
+    DECODE = "decode attempt"
+    #: Against ``MAX_FAILED_READS``, likewise. A read that failed is no decode attempt: as many end in another prefill,
+    #: and those are counted.
+    READ = "failed read"
+    #: Against ``max_resumes``.
+    MIGRATION = "migration"
+    #: Against ``ABORT_WAITS_S``; the prefill behind it is forgotten. Nobody failed.
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. None: either. ``spends``: the retry budget of all requests is asked.
+
+    For aborts it is asked once a request, since what a worker does not take costs it nothing.
+    """
+
+    leg: Leg
+    failure: Failure
+    can_continue: bool | None
+    has_lease: bool | None
+    next: Next
+    counts: Counts = Counts.NOTHING
+    spends: bool = True
+    waits: bool = False
+
+
+def _rows() -> Iterator[Row]:
+    ordinary = (Failure.DIED, Failure.SILENT, Failure.ERROR)
+
+    leg = Leg.PREFILL
+    yield Row(leg, Failure.NOT_TAKEN, None, None, Next.PREFILL, spends=False)
+    for failure in (*ordinary, Failure.READ_FAILED):
+        yield Row(leg, failure, None, None, Next.PREFILL, Counts.PREFILL)
+    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT, waits=True)
+
+    leg = Leg.HELD
+    yield Row(leg, Failure.LEASE_LOST, None, None, Next.PREFILL)
+    yield Row(leg, Failure.NO_READER, None, None, Next.PREFILL, spends=False)  # it was asked before the layout was left
+
+    leg = Leg.DECODE
+    yield Row(leg, Failure.NOT_TAKEN, None, True, Next.SAME_BLOCKS, spends=False)
+    yield Row(leg, Failure.NOT_TAKEN, None, False, Next.PREFILL, spends=False)
+    for failure in ordinary:
+        yield Row(leg, failure, None, True, Next.SAME_BLOCKS, Counts.DECODE)
+        yield Row(leg, failure, None, False, Next.PREFILL, Counts.DECODE)
+    yield Row(leg, Failure.READ_FAILED, None, True, Next.SAME_BLOCKS, Counts.READ)
+    yield Row(leg, Failure.READ_FAILED, None, False, Next.PREFILL, Counts.READ)
+    yield Row(leg, Failure.P_BROKEN, None, None, Next.PREFILL, Counts.READ)
+    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT, waits=True)
+
+    leg = Leg.ALONE
+    yield Row(leg, Failure.NOT_TAKEN, None, None, Next.OTHER_WORKER, spends=False)
+    for failure in (*ordinary, Failure.READ_FAILED):
+        yield Row(leg, failure, None, None, Next.OTHER_WORKER, Counts.DECODE)
+    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT, waits=True)
+
+    leg = Leg.STREAM
+    for failure in (*ordinary, Failure.NOT_TAKEN, Failure.READ_FAILED, Failure.ABORTED):
+        yield Row(leg, failure, True, None, Next.MIGRATE, Counts.MIGRATION)
+        yield Row(leg, failure, False, None, Next.GIVE_UP, spends=False)
+
+
+ROWS = tuple(_rows())
+
+
+def _by_situation() -> dict[tuple[Leg, Failure, bool, bool], Row]:
+    found: dict[tuple[Leg, Failure, bool, bool], Row] = {}
+    for row in ROWS:
+        tokens = (False, True) if row.can_continue is None else (row.can_continue,)
+        leases = (False, True) if row.has_lease is None else (row.has_lease,)
+        for can_continue, has_lease in product(tokens, leases):
+            assert found.setdefault((row.leg, row.failure, can_continue, has_lease), row) is row
+    return found
+
+
+TABLE = _by_situation()
+
+
+def as_markdown() -> str:
+    """The table, for the docs."""
+    lines = [
+        "| leg | failure | can another continue? | does P's lease hold? | next | counts as | asks the retry budget |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    says = {None: "", True: "yes", False: "no"}
+    for row in ROWS:
+        then = f"wait, then {row.next}" if row.waits else str(row.next)
+        spends = "once a request" if row.spends and row.failure is Failure.ABORTED else says[row.spends]
+        cells = (row.leg, row.failure, says[row.can_continue], says[row.has_lease], then, row.counts, spends)
+        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |"))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(as_markdown())

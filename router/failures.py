@@ -1,0 +1,64 @@
+"""How a leg failed: what became of the connection, or what the worker said. Pure."""
+
+from __future__ import annotations
+
+from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
+from router.failure_table import Failure
+from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
+from router.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
+
+#: A worker's codes, with what they mean for what is next.
+_BY_CODE = {
+    ENGINE_GONE: Failure.NOT_TAKEN,
+    ENGINE_DEAD: Failure.DIED,
+    ABORTED: Failure.ABORTED,
+    READ_FAILED: Failure.READ_FAILED,
+}
+
+
+class TryAnother(Exception):
+    """A worker failed in a way that another one may not. ``error`` is for the client if nobody is left."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class BrokeOff(Exception):
+    """D's stream ended before its end. ``error`` is for the client if it cannot go on."""
+
+    def __init__(self, error: ApiError, cause: LegError | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.failure = failure_of(error if cause is None else cause)
+
+
+def cause_of(error: LegError | TryAnother) -> LegError | ApiError:
+    """What became of the connection, or what the worker said."""
+    return error.error if isinstance(error, TryAnother) else error
+
+
+def failure_of(cause: LegError | ApiError) -> Failure:
+    """Its kind."""
+    match cause:
+        case ConnectError():
+            return Failure.DIED if cause.was_sent else Failure.NOT_TAKEN
+        case ConnectionLost():
+            return Failure.DIED
+        case LegTimeout():
+            return Failure.SILENT
+        case ApiError():
+            return _BY_CODE.get(cause.code or "", Failure.ERROR)
+    return Failure.ERROR
+
+
+def api_error(error: LegError | TryAnother) -> ApiError:
+    """What the client is told when this was the last attempt."""
+    cause = cause_of(error)
+    if failure_of(cause) is Failure.NOT_TAKEN or isinstance(cause, ConnectError):
+        return UnavailableError("No worker for this request can be reached.", code="worker_unreachable")
+    if isinstance(cause, ApiError):
+        return cause
+    if isinstance(cause, LegTimeout):
+        return DeadlineError(f"No answer in time: {cause}.", code="worker_timeout")
+    return UpstreamError(f"A worker failed: {cause}.")

@@ -1,0 +1,131 @@
+"""A leg failed: the place on its worker is given back, the worker judged, and ``attempts`` asked what is next.
+
+Who ends a request here, a client, an administrator or a deadline, cancels its task and so closes the connection: what
+the worker says then is never read. An ``aborted`` that is read was for another reason. The other routers had given this
+one up, since it stood still; then workers end what it has there, and take nothing of it for two more seconds. Or an
+abort of an earlier attempt came late. Either way nobody failed, so no attempt counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import ApiError, UpstreamError
+from router.attempts import Situation
+from router.failure_table import Failure, Leg, Next
+from router.failures import TryAnother, api_error, cause_of, failure_of
+from router.placement.ports import key_of
+from router.upstream import ConnectError
+from router.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
+
+if TYPE_CHECKING:
+    from router.attempts import Decision
+    from router.exchange import Exchange
+    from router.failures import BrokeOff
+    from router.upstream import LegError
+    from router.workers import Worker
+
+#: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.
+_NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
+_WITHOUT_ENGINE = frozenset({ENGINE_DEAD, ENGINE_GONE})
+
+
+def after_prefill(x: Exchange, worker: Worker, error: LegError | TryAnother) -> Decision:
+    """P failed. Raises what the client is told if that was enough."""
+    _leave(x, worker, error)
+    x.services.metrics.retries["prefill"] += 1
+    return _decide(x, _situation(x, Leg.PREFILL, worker, error))
+
+
+def after_decode(x: Exchange, worker: Worker, error: LegError | TryAnother, *, has_blocks: bool) -> Decision:
+    """D failed before its first byte. ``has_blocks``: it was to read P's. Raises what the client is told."""
+    _leave(x, worker, error)
+    x.services.metrics.retries["decode"] += 1
+    return _decide(x, _situation(x, Leg.DECODE if has_blocks else Leg.ALONE, worker, error))
+
+
+def after_lease_lost(x: Exchange) -> Decision:
+    """P's blocks are gone while the request was held. Raises what the client is told."""
+    error = x.attempts.last_error or UpstreamError("The prefill worker lost the blocks.")
+    return _decide(x, Situation(Leg.HELD, Failure.LEASE_LOST, error))
+
+
+def after_no_reader(x: Exchange) -> Decision:
+    """Nobody is left who could read P's blocks. Raises what the client is told."""
+    error = x.attempts.last_error or UpstreamError("The request failed on every worker that was tried.")
+    return _decide(x, Situation(Leg.HELD, Failure.NO_READER, error))
+
+
+def after_stream(x: Exchange, broken: BrokeOff) -> Decision:
+    """D's stream broke off. Raises what the client is told if no other worker shall go on."""
+    can_continue = x.seen.can_go_on()
+    situation = Situation(
+        Leg.STREAM,
+        broken.failure,
+        broken.error,
+        x.decode_worker,
+        engine=key_of(x.decode_worker) if x.decode_worker else "",
+        num_tokens=x.num_tokens,
+        can_continue=can_continue,
+    )
+    return _decide(x, situation)
+
+
+def _situation(x: Exchange, leg: Leg, worker: Worker, error: LegError | TryAnother) -> Situation:
+    return Situation(
+        leg,
+        failure_of(cause_of(error)),
+        api_error(error),
+        worker,
+        source=x.prefill_worker if leg is Leg.DECODE else None,
+        engine=key_of(worker),
+        num_tokens=x.num_tokens,
+        can_continue=x.seen.begun,
+        has_lease=_has_lease(x, error),
+    )
+
+
+def _has_lease(x: Exchange, error: LegError | TryAnother) -> bool:
+    """Another D can read what P holds: under a lease of ours, or because the failed one never asked.
+
+    An engine without our leases gives the blocks up as soon as a D has failed with them.
+    """
+    if x.lease_end is not None:
+        return False
+    return bool(x.lease_id) or (bool(x.engine_id) and isinstance(error, ConnectError))
+
+
+def _decide(x: Exchange, situation: Situation) -> Decision:
+    decision = x.attempts.after(situation, asyncio.get_running_loop().time())
+    if decision.is_over_budget:
+        x.services.metrics.num_over_budget += 1
+    if decision.next is Next.GIVE_UP:
+        if situation.leg is Leg.STREAM and situation.can_continue:
+            x.services.metrics.resumed["refused"] += 1
+        assert decision.error is not None
+        raise decision.error
+    return decision
+
+
+def _leave(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
+    """Give back the place on a worker that failed. One that is gone is left out before its place is free."""
+    cause = cause_of(error)
+    if isinstance(cause, ConnectError):
+        x.services.pool.unreachable(worker)
+    else:
+        hold_against(x, worker, cause if isinstance(cause, ApiError) else api_error(error))
+    x.vacate()
+
+
+def hold_against(x: Exchange, worker: Worker, error: ApiError) -> None:
+    """Note what a worker said, or did. One whose engine is dead is as gone as one that cannot be reached."""
+    if error.code in _WITHOUT_ENGINE:
+        x.services.pool.unreachable(worker, "has no engine any more")
+    elif is_the_workers_fault(error):
+        x.services.pool.failed(worker)
+
+
+def is_the_workers_fault(error: ApiError) -> bool:
+    """It counts against the worker that told it. Being busy or about to leave does not, nor what another one broke."""
+    return error.status >= 500 and error.code not in _NOT_ITS_FAULT

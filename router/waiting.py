@@ -1,0 +1,96 @@
+"""What a request waits for: a worker with room, or any worker at all once all of them are gone.
+
+A new request is refused at once where nobody may serve it: its client, or a load balancer, asks elsewhere or again. A
+request that workers have had already waits, as for room, so that the death of the last worker of a kind costs it the
+time until there is another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import UnavailableError
+from router.admission import retry_after_s
+from router.placement import Ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from router.exchange import Exchange
+    from router.placement import Need
+    from router.room_queue import Pick, RoomQueue, Waiter
+    from router.workers import Route, Worker
+
+
+class LeaseLost(Exception):
+    """P no longer holds the blocks of a request that waits for a D."""
+
+
+async def candidates(x: Exchange) -> Route:
+    """Who may serve the request, reachable or not. Raises ApiError."""
+    route = x.services.pool.candidates(x.ask.model, x.weights)
+    if route is not None:
+        return route
+    if not was_served(x):
+        return x.services.pool.route(x.ask.model)
+    return await wait_for_workers(x)
+
+
+def was_served(x: Exchange) -> bool:
+    """A worker has died with it, or its client has been sent something."""
+    return bool(x.attempts.dead_engines) or x.seen.begun or x.reply.started
+
+
+async def wait_for_workers(x: Exchange) -> Route:
+    """Until one takes work. Raises UnavailableError after ``held_timeout_s``, or the last worker's error."""
+    changed = asyncio.Event()
+    listeners = x.services.pool.on_room
+    listeners.append(changed.set)
+    try:
+        async with asyncio.timeout(x.services.settings.held_timeout_s):
+            while True:
+                route = x.services.pool.candidates(x.ask.model, x.weights)
+                if route is not None and (route.can_prefill or route.can_decode):
+                    return route
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        raise x.attempts.last_error or UnavailableError(
+            "No worker is left.", code="no_worker", retry_after_s=1
+        ) from None
+    finally:
+        listeners.remove(changed.set)
+
+
+async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Pick, group: Hashable, need: Need) -> Worker:
+    """A worker with a place reserved for this request, which now holds the place.
+
+    Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
+    """
+    place = None if len(queue) else pick(Ahead())
+    if place is None:
+        waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group, x.num_bytes, need)
+        waiter.may_be_refused = lambda: not x.reply.started
+        timer = asyncio.get_running_loop().call_later(x.services.settings.held_timeout_s, _give_up, x, waiter)
+        waiting = x.services.metrics.waiting
+        key = "held" if queue is x.services.held_queue else "prefill", x.services.priorities.name_of(x.ask.priority)
+        waiting[key] += 1
+        try:
+            place = await waiter.place()
+        finally:
+            waiting[key] -= 1
+            timer.cancel()
+            x.waiter = None
+    x.occupy(place)
+    worker = place.worker
+    abort = x.services.prefill_aborts.under_way(worker.internal_url, x.request_id)
+    if abort is not None:  # of our last attempt there; it must not end this one
+        await asyncio.wait({abort})
+    return worker
+
+
+def _give_up(x: Exchange, waiter: Waiter) -> None:
+    waiter.fail(
+        UnavailableError("No worker had room in time.", code="no_room", retry_after_s=retry_after_s(x.services))
+    )
