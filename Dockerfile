@@ -22,10 +22,7 @@ ENV PIP="/opt/pip/bin/pip --python /opt/baton/bin/python"
 WORKDIR /src
 COPY deploy/constraints.txt deploy/constraints.txt
 COPY pyproject.toml README.md LICENSE ./
-COPY protocol protocol
-COPY net net
-COPY leases leases
-COPY registry registry
+COPY core core
 COPY router router
 COPY workers workers
 COPY baton baton

@@ -12,8 +12,8 @@ import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from net.tls import why
-from protocol.ids import IdError, resolve
+from core.net.tls import why
+from core.protocol.ids import IdError, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping

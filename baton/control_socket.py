@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from baton.embedded_redis import MAX_SOCKET_PATH_BYTES
-from protocol.scale import MAX_LINE_BYTES, Answer, NotScaled, Scale, decode_command, encode
+from core.protocol.scale import MAX_LINE_BYTES, Answer, NotScaled, Scale, decode_command, encode
 
 #: Longest wait for the command of somebody who has connected.
 COMMAND_TIMEOUT_S = 5.0

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TextIO
 
 from baton.output import say
-from protocol.ids import short
-from protocol.status import Failed, Progress, Ready, Status
+from core.protocol.ids import short
+from core.protocol.status import Failed, Progress, Ready, Status
 
 #: How long it may be silent while something loads.
 REMIND_S = 5.0

@@ -13,7 +13,7 @@ from baton.child import Child, ChildDiedError, ChildSpec, OnStatus, PutOffError
 from baton.crew import Crew
 from baton.display import as_whom
 from baton.restarts import Restarts
-from protocol.status import Failed, Ready
+from core.protocol.status import Failed, Ready
 
 #: A child that has given up, but not ended yet, gets this long to do so.
 LAST_WORDS_S = 5.0

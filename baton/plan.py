@@ -15,7 +15,7 @@ from baton.configuration import FILE_SUFFIX, Document, flag, gather, load, varia
 from baton.sections import settings_model
 from baton.settings import UpSettings
 from baton.shares import Machine, share_out
-from protocol.status import Ready
+from core.protocol.status import Ready
 from workers.settings import WorkerSettings
 
 #: Places in ``Plan.stages``.

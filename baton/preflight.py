@@ -10,7 +10,7 @@ from pathlib import Path
 
 import redis
 
-from net.tls import TlsError
+from core.net.tls import TlsError
 from router.settings import RouterSettings
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")

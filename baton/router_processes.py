@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from baton.child import COMMAND, ChildDiedError, ChildSpec
 from baton.kept_child import Keeping, KeptChild
 from baton.supervisor import StoppedError, StopRequests, Supervisor
-from protocol.log import set_up_logging
-from protocol.status import Failed, Ready, Status, encode
+from core.protocol.log import set_up_logging
+from core.protocol.status import Failed, Ready, Status, encode
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings
@@ -38,7 +38,7 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
     if settings.processes == 1:
         return int(importlib.import_module("router.main").run(settings))
     set_up_logging(settings.log_level, settings.log_format, ())
-    from net.sockets import reserve
+    from core.net.sockets import reserve
 
     try:
         sock = reserve(settings.host, settings.port)

@@ -1,5 +1,5 @@
-"""Keeps ``baton`` itself from executing files of the current directory, as ``protocol/interpreter.py`` does for what it
-starts.
+"""Keeps ``baton`` itself from executing files of the current directory, as ``core/protocol/interpreter.py`` does for
+what it starts.
 
 ``python -m baton`` has that directory first in ``sys.path``, and so has any Python where ``PYTHONPATH`` has an empty
 entry. Nothing is imported here but what Python has imported before: even ``pathlib`` might be a file of the user's.

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from baton.control_socket import ControlSocketError, private_folder, running, socket_path
-from protocol.scale import MAX_WORKERS, NotScaled, Scale, Scaled, Step, decode_answer, encode
+from core.protocol.scale import MAX_WORKERS, NotScaled, Scale, Scaled, Step, decode_answer, encode
 
 ROLES = ("prefill", "decode")
 

@@ -13,7 +13,7 @@ from baton.display import status_text
 from baton.kept_child import Keeping, KeptChild
 from baton.plan import DECODE_STAGE, PREFILL_STAGE, one_more
 from baton.supervisor import Supervisor
-from protocol.scale import Answer, NotScaled, Scale, Scaled, Step
+from core.protocol.scale import Answer, NotScaled, Scale, Scaled, Step
 
 STAGES = {"prefill": PREFILL_STAGE, "decode": DECODE_STAGE}
 

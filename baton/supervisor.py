@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from baton.child import ChildDiedError, PutOffError
-from protocol.status import Ready
+from core.protocol.status import Ready
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Supervised")

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from baton.columns import Column, least_width, table_lines
-from protocol.ids import shorten
+from core.protocol.ids import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from net.tls import own_certificate_context
+from core.net.tls import own_certificate_context
 from router.settings import RouterSettings
 
 #: The router hears of workers through the registry, a moment after they say that they are ready. It has no way to tell

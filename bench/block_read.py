@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 
 from bench.host_memory import host_memory
-from protocol.handshake import RankMetadata, Shard
-from protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
+from core.protocol.handshake import RankMetadata, Shard
+from core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
 from workers.rank.ports import TransferEvent
 from workers.transfer.options import TransferOptions
 from workers.transfer.ucx import apply_ucx_environment

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from bench.host_memory import host_memory
-from protocol.handshake import RankMetadata
+from core.protocol.handshake import RankMetadata
 from workers.transfer.handshake_server import handshake_bytes
 from workers.transfer.ucx import apply_ucx_environment
 

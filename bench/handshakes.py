@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.decode_worker import HOST, MODEL, Decoder, Stream, longest_gap_s
-from protocol.handoff import KVTransferParams
+from core.protocol.handoff import KVTransferParams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from protocol.handshake import Handshake
+    from core.protocol.handshake import Handshake
 
 #: Engines that misbehave: one accepts and never answers, on the port of the other nobody listens.
 NUM_BAD = 2

@@ -10,7 +10,7 @@ from workers.rank.versions import VersionTable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from protocol.handshake import Shard
+    from core.protocol.handshake import Shard
 
 
 def host_memory(engine_id: str, cache: NDArray[Any], shard: Shard) -> RankMemory:

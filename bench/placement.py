@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import TYPE_CHECKING
 
-from protocol.worker import Role, WorkerLoad
+from core.protocol.worker import Role, WorkerLoad
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, Prefilled, Prompt, available
 from router.placement.prefix_index import PrefixIndex
 from router.placement.prompt import BYTES_PER_TOKEN

@@ -20,7 +20,7 @@ from demo import MODEL_DIR
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from protocol.status import Ready
+    from core.protocol.status import Ready
 
 STOP_TIMEOUT_S = 10.0
 #: Seconds until a router has heard of all workers.

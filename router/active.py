@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leases.store import LeaseState
+from core.leases.store import LeaseState
 from router.request import LIVE, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
     from router.exchange import Exchange
 
 

@@ -11,8 +11,8 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING
 
-from protocol.errors import ApiError, RateLimitError, UnavailableError
-from protocol.openai import MAX_PRIORITY
+from core.protocol.errors import ApiError, RateLimitError, UnavailableError
+from core.protocol.openai import MAX_PRIORITY
 from router.pace import MAX_WAIT_S
 
 if TYPE_CHECKING:

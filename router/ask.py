@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest
+from core.protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest
 
 if TYPE_CHECKING:
-    from protocol.openai import CompletionRequest
+    from core.protocol.openai import CompletionRequest
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from protocol.errors import UpstreamError
+from core.protocol.errors import UpstreamError
 from router.failure_table import TABLE, Counts, Failure, Leg, Next
 
 if TYPE_CHECKING:
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
     from router.failure_table import Row
     from router.retry_budget import RetryBudget
     from router.workers import Worker
@@ -26,7 +26,7 @@ MAX_FAILED_READS = 2
 CLEARED_AFTER_TOKENS = 8
 #: Seconds before each further try of what a worker aborted: at once where the abort is all there was; together longer
 #: than workers refuse a router that was given up (``REFUSE_GONE_S``), from the last moment on at which the others tell
-#: them (``TELL_GONE_S``, both in ``protocol.router``).
+#: them (``TELL_GONE_S``, both in ``core.protocol.router``).
 ABORT_WAITS_S = (0.1, 0.3, 0.6, 1.0, 1.6)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from protocol.errors import AuthenticationError, PermissionDeniedError
+from core.protocol.errors import AuthenticationError, PermissionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.json_body import BodyLimits
+from core.protocol.json_body import BodyLimits
 
 #: What operators and other routers send: a few keys.
 SMALL = BodyLimits(max_messages=0, max_values=4096)

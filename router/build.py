@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from net.body import BodyBudget
-from protocol.router import new_router_id
+from core.net.body import BodyBudget
+from core.protocol.router import new_router_id
 from router.attempts import Limits
 from router.http_client import HttpUpstream
 from router.internal_calls import InternalCalls
@@ -25,7 +25,7 @@ from router.signs_of_life import SignsOfLife
 from router.workers import WorkerPool
 
 if TYPE_CHECKING:
-    from net.tls import InternalTls
+    from core.net.tls import InternalTls
     from router.peers.port import Peers
     from router.services import Leases
     from router.settings import RouterSettings

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from net.hosts import hosts_of
-from net.sites import is_from_other_site
-from protocol.errors import PermissionDeniedError
+from core.net.hosts import hosts_of
+from core.net.sites import is_from_other_site
+from core.protocol.errors import PermissionDeniedError
 from router.cors import Cors, is_preflight
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 from router.request import LIVE, State
 
 if TYPE_CHECKING:
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
     from router.exchange import Exchange
 
 #: Requests kept of each outcome. What failed is looked for longest.

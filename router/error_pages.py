@@ -9,8 +9,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
-from protocol.excerpts import excerpt
+from core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from core.protocol.excerpts import excerpt
 from router.worker_errors import WorkerError
 
 if TYPE_CHECKING:

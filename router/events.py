@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.errors import UpstreamError
+from core.protocol.errors import UpstreamError
 
 #: What an event ends with.
 END = b"\n\n"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from leases.store import LeaseState
-from protocol.errors import ApiError, DeadlineError, UpstreamError
+from core.leases.store import LeaseState
+from core.protocol.errors import ApiError, DeadlineError, UpstreamError
 from router import decode_leg, prefill_leg
 from router.attempts import Attempts
 from router.placement import Prefilled, Prompt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
+from core.protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
 from router.failure_table import Failure
 from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
 from router.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED

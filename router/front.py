@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from net.body import WITHOUT_BODY, Body, BodyReader, ClientGoneError, no_body
-from net.connection import DROP, HAS_DEADLINE
-from protocol.errors import (
+from core.net.body import WITHOUT_BODY, Body, BodyReader, ClientGoneError, no_body
+from core.net.connection import DROP, HAS_DEADLINE
+from core.protocol.errors import (
     ApiError,
     BadRequestError,
     InternalError,
     PermissionDeniedError,
     UnavailableError,
 )
-from protocol.excerpts import excerpt
-from protocol.json_body import parse_body
-from protocol.openai import ChatRequest, CompletionRequest, simplify, validate
-from protocol.router import new_request_id
+from core.protocol.excerpts import excerpt
+from core.protocol.json_body import parse_body
+from core.protocol.openai import ChatRequest, CompletionRequest, simplify, validate
+from core.protocol.router import new_request_id
 from router.admission import check_queue, check_requests, make_room
 from router.ask import Ask
 from router.body import SMALL

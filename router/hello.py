@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
+from core.protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
 
 if TYPE_CHECKING:
-    from protocol.hello import WorkerIdentity
+    from core.protocol.hello import WorkerIdentity
     from router.upstream import Upstream
 
 #: Seconds until an answer has to be there.
@@ -19,7 +19,7 @@ class WorkerHello:
     """Asks workers that the registry knows."""
 
     def __init__(self, upstream: Upstream, key: bytes) -> None:
-        """``key``: made of the internal token (``protocol/token_keys.py``)."""
+        """``key``: made of the internal token (``core/protocol/token_keys.py``)."""
         self._upstream = upstream
         self._key = key
 

@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from net.tls import why
+from core.net.tls import why
 from router.http_answer import HttpAnswer
 from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from net.tls import InternalTls
+    from core.net.tls import InternalTls
 
 log = logging.getLogger("baton.router")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.token_keys import hello_key
+from core.protocol.token_keys import hello_key
 from router.hello import WorkerHello
 from router.upstream import LegError
 
 if TYPE_CHECKING:
-    from protocol.hello import WorkerIdentity
+    from core.protocol.hello import WorkerIdentity
     from router.upstream import Upstream
 
 _MAX_ANSWER_BYTES = 1 << 16

@@ -1,8 +1,8 @@
 """The router's side of the leases: one thread that renews and releases, whatever the event loop is busy with.
 
-The loop calls in under a lock that is only ever held for pure code (``leases.renewal``), never over I/O: a slow Redis
-stalls this thread alone. When it does not answer at all, the other engines' renewals of that round are put off instead
-of each waiting for its own timeout.
+The loop calls in under a lock that is only ever held for pure code (``core.leases.renewal``), never over I/O: a slow
+Redis stalls this thread alone. When it does not answer at all, the other engines' renewals of that round are put off
+instead of each waiting for its own timeout.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from leases.ids import check_duration, check_id
-from leases.memory_store import monotonic_ms
-from leases.renewal import RenewalBook
-from leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from core.leases.ids import check_duration, check_id
+from core.leases.memory_store import monotonic_ms
+from core.leases.renewal import RenewalBook
+from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leases.renewal import EngineWork, Over
-    from leases.store import LeaseStore
+    from core.leases.renewal import EngineWork, Over
+    from core.leases.store import LeaseStore
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ class LeaseClient:
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
         """Renew at once and from now on. P must just have answered with the lease.
 
-        ``on_over`` is called on the loop, once, when the lease is over (see ``leases.renewal``): DONE, read by D, or
-        lost. Not when it was untracked or released before. Raises AlreadyTrackedError; ValueError for an id that
+        ``on_over`` is called on the loop, once, when the lease is over (see ``core.leases.renewal``): DONE, read by D,
+        or lost. Not when it was untracked or released before. Raises AlreadyTrackedError; ValueError for an id that
         cannot be ours.
         """
         check_id(engine_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from protocol.worker import WorkerLoad
+    from core.protocol.worker import WorkerLoad
     from router.workers import Worker, WorkerPool
 
 

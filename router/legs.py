@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from protocol.handoff import ASK_PREFILL
-from protocol.openai import NO_EFFECT
+from core.protocol.handoff import ASK_PREFILL
+from core.protocol.openai import NO_EFFECT
 
 #: Fields that are not the same for P and D.
 _PER_LEG = frozenset(

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from leases.memory_store import MemoryLeaseStore
-from leases.redis_store import RedisLeaseStore
-from net.config import raise_descriptor_limit
-from net.sockets import base_url, listen, port_of
-from net.tls import TlsError
-from protocol import failpoints
-from protocol.log import set_up_logging
-from protocol.status import Failed, Progress, Ready, encode
-from protocol.token_keys import announcement_key, hello_key
-from registry.announcement import ROUTERS, WORKERS
-from registry.memory_registry import MemoryRegistry
-from registry.redis_registry import RedisRegistry
-from registry.task_end import end_task
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore
+from core.net.config import raise_descriptor_limit
+from core.net.sockets import base_url, listen, port_of
+from core.net.tls import TlsError
+from core.protocol import failpoints
+from core.protocol.log import set_up_logging
+from core.protocol.status import Failed, Progress, Ready, encode
+from core.protocol.token_keys import announcement_key, hello_key
+from core.registry.announcement import ROUTERS, WORKERS
+from core.registry.memory_registry import MemoryRegistry
+from core.registry.redis_registry import RedisRegistry
+from core.registry.task_end import end_task
 from router.admin.internal import internal_routes
 from router.admin.shared_workers import learn_from_others
 from router.app import create_app
@@ -47,11 +47,11 @@ from router.tls import OnlyTls, RouterTls, load_tls
 if TYPE_CHECKING:
     import socket
 
-    from leases.store import LeaseStore
-    from protocol.router import RouterRecord
-    from protocol.status import Status
-    from protocol.worker import WorkerStatus
-    from registry.store import Registry
+    from core.leases.store import LeaseStore
+    from core.protocol.router import RouterRecord
+    from core.protocol.status import Status
+    from core.protocol.worker import WorkerStatus
+    from core.registry.store import Registry
     from router.settings import RouterSettings
 
 logger = logging.getLogger(__name__)

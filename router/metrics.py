@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
     from router.exchange import Exchange
     from router.peers.cleanup import Cleanup
 

@@ -16,7 +16,7 @@ import msgspec
 from router.upstream import LegError
 
 if TYPE_CHECKING:
-    from protocol.hello import WorkerIdentity
+    from core.protocol.hello import WorkerIdentity
     from router.internal_calls import InternalCalls
 
 #: Calls under way at once; the next ones are left to the leases' expiry.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import orjson
 
-from protocol.errors import UpstreamError
-from protocol.handoff import HandOffSummary
+from core.protocol.errors import UpstreamError
+from core.protocol.handoff import HandOffSummary
 
 if TYPE_CHECKING:
     from router.ask import Ask

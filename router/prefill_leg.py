@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from leases.ids import check_id
-from protocol.errors import UnavailableError, UpstreamError
-from protocol.failpoints import hit
+from core.leases.ids import check_id
+from core.protocol.errors import UnavailableError, UpstreamError
+from core.protocol.failpoints import hit
 from router.failures import TryAnother
 from router.held_back import HeldBack
 from router.placement import Direct, in_question, placeable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.errors import BadRequestError
-from protocol.openai import MAX_PRIORITY
+from core.protocol.errors import BadRequestError
+from core.protocol.openai import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

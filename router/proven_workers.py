@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable
 
-    from protocol.worker import WorkerRecord, WorkerStatus
+    from core.protocol.worker import WorkerRecord, WorkerStatus
     from router.discovery import Follower
     from router.hello import WorkerHello
 

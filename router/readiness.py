@@ -12,8 +12,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from protocol.errors import ApiError
-from protocol.worker import Role
+from core.protocol.errors import ApiError
+from core.protocol.worker import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from protocol.errors import UpstreamError
-from protocol.failpoints import hit
+from core.protocol.errors import UpstreamError
+from core.protocol.failpoints import hit
 from router.events import END, EventCutter, EventTooLarge
 from router.failures import BrokeOff
 from router.prefill_answer import DONE_EVENT
@@ -17,7 +17,7 @@ from router.upstream import LegError
 from router.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
     from router.exchange import Exchange
     from router.seen import Seen
 

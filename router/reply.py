@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Send
 
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
 
 _EVENT_STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),

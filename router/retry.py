@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from protocol.errors import ApiError, UpstreamError
+from core.protocol.errors import ApiError, UpstreamError
 from router.attempts import Situation
 from router.failure_table import Failure, Leg, Next
 from router.failures import TryAnother, api_error, cause_of, failure_of

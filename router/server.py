@@ -12,9 +12,9 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING
 
-from net.config import public_port
-from net.port import PortServer
-from protocol.errors import UnavailableError
+from core.net.config import public_port
+from core.net.port import PortServer
+from core.protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
     import socket

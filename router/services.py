@@ -12,8 +12,8 @@ from router.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leases.store import LeaseState
-    from net.body import BodyBudget
+    from core.leases.store import LeaseState
+    from core.net.body import BodyBudget
     from router.attempts import Limits
     from router.internal_calls import InternalCalls
     from router.leased_blocks import LeasedBlocks

@@ -6,14 +6,14 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from net.tls import Files, internal_tls, server_context
+from core.net.tls import Files, internal_tls, server_context
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-    from net.tls import InternalTls
-    from protocol.worker import WorkerStatus
+    from core.net.tls import InternalTls
+    from core.protocol.worker import WorkerStatus
     from router.discovery import Follower
     from router.settings import RouterSettings
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from protocol.errors import UpstreamError
+from core.protocol.errors import UpstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

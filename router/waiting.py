@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from protocol.errors import UnavailableError
+from core.protocol.errors import UnavailableError
 from router.admission import retry_after_s
 from router.placement import Ahead
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from protocol.errors import UpstreamError
+from core.protocol.errors import UpstreamError
 from router.upstream import LegError
 from router.worker_errors import from_worker
 

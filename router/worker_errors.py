@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from protocol.errors import ApiError, UpstreamError
+from core.protocol.errors import ApiError, UpstreamError
 
 #: Another worker may do better. Everything else in 4xx is about the request and goes to the client as it is.
 _TRY_ANOTHER = frozenset({408, 425, 429})

@@ -86,9 +86,7 @@ def trap(tmp_path: Path) -> Path:
     """
     folder = tmp_path / "trap"
     names = [
-        "protocol",
-        "leases",
-        "registry",
+        "core",
         "router",
         "demo",
         "click",

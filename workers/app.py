@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from net.body import BodyBudget, BodyReader
-from net.hosts import hosts_of
-from net.unguarded import Unguarded
-from protocol.openai import ChatRequest, CompletionRequest
+from core.net.body import BodyBudget, BodyReader
+from core.net.hosts import hosts_of
+from core.net.unguarded import Unguarded
+from core.protocol.openai import ChatRequest, CompletionRequest
 from workers.limits import limits_with_hand_off, with_hand_off
 from workers.server.endpoint import GenerateEndpoint
 from workers.server.error_pages import use_our_errors
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from starlette.types import ASGIApp
 
-    from protocol.json_body import BodyLimits
-    from protocol.worker import WorkerLoad
+    from core.protocol.json_body import BodyLimits
+    from core.protocol.worker import WorkerLoad
     from workers.server.access import Access
     from workers.server.identity import Identity
     from workers.server.internal import PeerLook

@@ -15,7 +15,7 @@ from workers.transfer.options import TransferOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from protocol.steps import RankReady
+    from core.protocol.steps import RankReady
     from workers.settings import WorkerSettings
 
 

@@ -1,7 +1,8 @@
 """P's side of the leases: one thread that talks to the store, one that listens for releases.
 
-The asyncio process calls in, under a lock that is only ever held for pure code (``leases.holder``), never over I/O. One
-exit: ``on_end`` is called exactly once for every lease, whatever ended it, and only there are its blocks unpinned.
+The asyncio process calls in, under a lock that is only ever held for pure code (``core.leases.holder``), never over
+I/O. One exit: ``on_end`` is called exactly once for every lease, whatever ended it, and only there are its blocks
+unpinned.
 
 What neither thread expects ends it, and ``on_failed`` says so: leases of a keeper that is dead and nobody knows it
 would hold their blocks for ever.
@@ -16,18 +17,18 @@ import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from leases.holder import LeaseHolder
-from leases.holder_state import NotHeldError
-from leases.ids import check_duration, check_id
-from leases.memory_store import monotonic_ms
-from leases.store import LeaseState, LeaseStoreError
+from core.leases.holder import LeaseHolder
+from core.leases.holder_state import NotHeldError
+from core.leases.ids import check_duration, check_id
+from core.leases.memory_store import monotonic_ms
+from core.leases.store import LeaseState, LeaseStoreError
 from workers.lease_listener import LeaseListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leases.holder import Ended, Work
-    from leases.store import LeaseStatus, LeaseStore
+    from core.leases.holder import Ended, Work
+    from core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from leases.store import LeaseStoreError
+from core.leases.store import LeaseStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leases.store import LeaseStore, Wakeups
+    from core.leases.store import LeaseStore, Wakeups
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from protocol.json_body import BodyLimits
+    from core.protocol.json_body import BodyLimits
 
-#: Characters of an engine, request or lease id: ours have 32, ``leases.ids`` takes as many as this.
+#: Characters of an engine, request or lease id: ours have 32, ``core.leases.ids`` takes as many as this.
 MAX_ID_CHARS = 128
 #: A lease id. Narrower than other ids: a notification has to carry it between colons, and who reads blocks of a lease
 #: that cannot be told of holds them up until its deadline.

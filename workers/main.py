@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from net.config import raise_descriptor_limit
-from net.sockets import bind
-from net.tls import TlsError
-from protocol import failpoints
-from protocol.log import set_up_logging
-from protocol.status import Failed, Ready
+from core.net.config import raise_descriptor_limit
+from core.net.sockets import bind
+from core.net.tls import TlsError
+from core.protocol import failpoints
+from core.protocol.log import set_up_logging
+from core.protocol.status import Failed, Ready
 from workers.rank.errors import RankError, one_line
 from workers.server.status_pipe import StatusPipe
 from workers.server.tokenizer import TokenizerError

@@ -10,13 +10,13 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from protocol.steps import ReadResult, StepResult
+from core.protocol.steps import ReadResult, StepResult
 from workers.engine.errors import RankProtocolError
 from workers.engine.ports import ReadFailing
 from workers.transfer.gather import Gather, Verdict
 
 if TYPE_CHECKING:
-    from protocol.steps import Read, Sampled, Sent
+    from core.protocol.steps import Read, Sampled, Sent
 
 #: Outcomes of a read's parts, best first: the worst one is the read's.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")

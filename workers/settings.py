@@ -1,4 +1,4 @@
-"""What a worker can be told. How the fields become flags, variables and YAML keys: ``protocol/settings.py``."""
+"""What a worker can be told. How the fields become flags, variables and YAML keys: ``core/protocol/settings.py``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from protocol.settings import LOOPBACK, ProcessSettings
-from protocol.worker import Role
+from core.protocol.settings import LOOPBACK, ProcessSettings
+from core.protocol.worker import Role
 from workers.limits import MAX_RANKS
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})

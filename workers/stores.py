@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leases.memory_store import MemoryLeaseStore
-from leases.redis_store import RedisLeaseStore
-from protocol.token_keys import announcement_key
-from registry.announcement import WORKERS
-from registry.memory_registry import MemoryRegistry
-from registry.redis_registry import RedisRegistry
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore
+from core.protocol.token_keys import announcement_key
+from core.registry.announcement import WORKERS
+from core.registry.memory_registry import MemoryRegistry
+from core.registry.redis_registry import RedisRegistry
 
 if TYPE_CHECKING:
-    from leases.store import LeaseStore
-    from protocol.worker import WorkerStatus
-    from registry.store import Registry
+    from core.leases.store import LeaseStore
+    from core.protocol.worker import WorkerStatus
+    from core.registry.store import Registry
     from workers.settings import WorkerSettings
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.steps import CancelRead, Connected, RankFailed, Read, Step, StepResult, TransferReport
+from core.protocol.steps import CancelRead, Connected, RankFailed, Read, Step, StepResult, TransferReport
 from workers.engine.errors import RankProtocolError
 from workers.engine.ports import PeerRead, ReadFailing
 from workers.rank_reports import ReadMerge, SentMerge, StepMerge
@@ -19,7 +19,7 @@ from workers.rank_reports import ReadMerge, SentMerge, StepMerge
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.steps import FromRank, ReadResult, ToRank
+    from core.protocol.steps import FromRank, ReadResult, ToRank
     from workers.engine.ports import EngineEvent
 
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from leases.ids import new_id
-from net.config import internal_port, public_port
-from net.port import HttpPort
-from net.sockets import base_url, port_of
-from net.tls import internal_tls
-from protocol.status import Progress as ProgressStatus
-from protocol.steps import Progress
-from protocol.worker import WorkerLoad, WorkerRecord
+from core.leases.ids import new_id
+from core.net.config import internal_port, public_port
+from core.net.port import HttpPort
+from core.net.sockets import base_url, port_of
+from core.net.tls import internal_tls
+from core.protocol.status import Progress as ProgressStatus
+from core.protocol.steps import Progress
+from core.protocol.worker import WorkerLoad, WorkerRecord
 from workers.app import create_internal_app, create_public_app, with_door
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from protocol.steps import FromRank, RankReady
+    from core.protocol.steps import FromRank, RankReady
     from workers.rank.errors import RankDeadError
     from workers.server.tokenizer import Tokenizer
     from workers.settings import WorkerSettings

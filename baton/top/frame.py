@@ -10,7 +10,7 @@ from rich.text import Text
 from baton.columns import Column, table_lines
 from baton.tables import NOTHING, duration, text, worker_state
 from baton.top.layout import bar, pack, sparkline
-from protocol.ids import short, shorten
+from core.protocol.ids import short, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ import redis
 
 from baton.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.embedded_redis import EmbeddedRedis
+from core.protocol.failpoints import VARIABLE as FAILPOINTS
 from demo import MODEL_DIR, MODEL_NAME
-from protocol.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -14,7 +14,7 @@ import aiohttp
 from baton.torture.client import Manner, ask_once
 from baton.torture.records import Ask, Attempt
 from baton.torture.settle import SETTLE_S, what_is_held
-from registry.task_end import end_task
+from core.registry.task_end import end_task
 
 if TYPE_CHECKING:
     import random

@@ -15,7 +15,7 @@ import aiohttp
 import redis
 
 from baton.torture.cluster import POLL_S
-from leases.redis_store import leases_key
+from core.leases.redis_store import leases_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ import aiohttp
 
 from baton.torture.client import Manner, ask_once
 from baton.torture.records import Attempt, Ending
-from registry.task_end import end_task
+from core.registry.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Which request or worker somebody means by an id or the beginning of one: ``protocol/ids.py`` in errors of the API."""
+"""Which request or worker somebody means by an id or the beginning of one: ``core/protocol/ids.py`` in errors of the
+API.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from protocol.errors import ApiError, BadRequestError, ConflictError, NotFoundError, UpstreamError
-from protocol.ids import (
+from core.protocol.errors import ApiError, BadRequestError, ConflictError, NotFoundError, UpstreamError
+from core.protocol.ids import (
     SHORT_CHARS,
     IdAmbiguous,
     IdError,
@@ -19,7 +21,7 @@ from protocol.ids import (
     request_of,
     resolve,
 )
-from protocol.router import is_request_id
+from core.protocol.router import is_request_id
 from router.admin.others import hear
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
-from protocol.errors import NotFoundError
+from core.protocol.errors import NotFoundError
 from router.admin.ended import OwnEnded, own_ended
 from router.admin.ids import OwnIds, own_ids
 from router.admin.own import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from protocol.errors import CancelledByAdminError
+from core.protocol.errors import CancelledByAdminError
 from router.admin.bodies import Body, Text
 from router.admin.request_view import RequestView, view_request
 from router.request import State

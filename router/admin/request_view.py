@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from protocol.router import owner_of
+from core.protocol.router import owner_of
 from router.request import State
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from fastapi import APIRouter
 
-from protocol.errors import BadRequestError, NotFoundError, UpstreamError
-from protocol.router import owner_of
+from core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
+from core.protocol.router import owner_of
 from router.admin.ids import known_or_given, one_request
 from router.admin.others import OfAll, hear
 from router.admin.own import (

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from protocol.addresses import MAX_URL_CHARS, worker_url
-from protocol.worker import Role
+from core.protocol.addresses import MAX_URL_CHARS, worker_url
+from core.protocol.worker import Role
 from router.admin.bodies import Body, Text
 from router.admin.others import hear
 

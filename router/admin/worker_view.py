@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from protocol.worker import Role
+from core.protocol.worker import Role
 from router.breaker import BreakerState
 from router.workers import Worker
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from protocol.errors import BadRequestError, ConflictError
+from core.protocol.errors import BadRequestError, ConflictError
 from router.admin.ids import one_worker
 from router.admin.others import OfAll
 from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, has_url, tell_others

@@ -11,7 +11,7 @@ from router.upstream import AnswerTooLarge, ConnectError, LegError, LegTimeout
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from protocol.router import RouterRecord
+    from core.protocol.router import RouterRecord
     from router.upstream import Upstream
 
 #: Seconds for a connection, and an answer, and the whole of it.

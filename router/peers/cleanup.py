@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol.router import TELL_GONE_S
+from core.protocol.router import TELL_GONE_S
 from router.upstream import LegError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Response
 from prometheus_client.metrics_core import Metric
 
-from protocol.errors import UnavailableError
+from core.protocol.errors import UnavailableError
 from router.metrics import RouterCollector
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from net.body import WITHOUT_BODY, Body, BodyReader, no_body
-from net.config import internal_port
-from net.hosts import hosts_of
-from net.port import HttpPort
-from net.unguarded import check_local
-from protocol.errors import ApiError
-from protocol.excerpts import excerpt
-from protocol.hello import HELLO_PATH, NONCE, router_proof
-from protocol.token_keys import hello_key
+from core.net.body import WITHOUT_BODY, Body, BodyReader, no_body
+from core.net.config import internal_port
+from core.net.hosts import hosts_of
+from core.net.port import HttpPort
+from core.net.unguarded import check_local
+from core.protocol.errors import ApiError
+from core.protocol.excerpts import excerpt
+from core.protocol.hello import HELLO_PATH, NONCE, router_proof
+from core.protocol.token_keys import hello_key
 from router.auth import BearerKeys
 from router.body import SMALL
 from router.peers.link import ALIVE_PATH
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from net.body import BodyBudget
-    from protocol.router import RouterRecord
+    from core.net.body import BodyBudget
+    from core.protocol.router import RouterRecord
     from router.settings import RouterSettings
 
 log = logging.getLogger("baton.router")
@@ -44,7 +44,7 @@ CLOSE_S = 1.0
 class InternalFront:
     """Who it is comes first, then the route in ``app``, then the body, if it takes one. Links are held open here.
 
-    Who asks may first have this router prove that it knows the token itself (``protocol/hello.py``).
+    Who asks may first have this router prove that it knows the token itself (``core/protocol/hello.py``).
     """
 
     def __init__(self, settings: RouterSettings, record: RouterRecord, app: ASGIApp, budget: BodyBudget) -> None:

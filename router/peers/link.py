@@ -13,14 +13,14 @@ import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from net.tls import why
-from protocol.hello import HELLO_PATH, NUM_PROOF_CHARS, is_proof, new_nonce, router_proof
+from core.net.tls import why
+from core.protocol.hello import HELLO_PATH, NUM_PROOF_CHARS, is_proof, new_nonce, router_proof
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from net.tls import InternalTls
-    from protocol.router import RouterRecord
+    from core.net.tls import InternalTls
+    from core.protocol.router import RouterRecord
 
 #: The id of the router that is meant follows.
 ALIVE_PATH = "/internal/alive/"
@@ -63,8 +63,8 @@ async def open_link(
 ) -> Link:
     """A link to that router, once it has answered. Raises LinkRefused and NoLink.
 
-    With a ``key`` (``protocol/hello.py``) it has to prove that it knows the internal token, on the same connection,
-    before ``headers`` show it.
+    With a ``key`` (``core/protocol/hello.py``) it has to prove that it knows the internal token, on the same
+    connection, before ``headers`` show it.
     """
     place = urlsplit(record.internal_url)
     options = _tls_options(place.scheme, place.hostname or "", tls)

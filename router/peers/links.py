@@ -16,8 +16,8 @@ from router.peers.verdict import Peer, PeerEvent, PeerState
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
-    from net.tls import InternalTls
-    from protocol.router import RouterRecord
+    from core.net.tls import InternalTls
+    from core.protocol.router import RouterRecord
     from router.peers.calls import PeerCalls
 
 log = logging.getLogger("baton.router")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from protocol.router import new_router_id
-from protocol.token_keys import hello_key
-from registry.task_end import end_task
+from core.protocol.router import new_router_id
+from core.protocol.token_keys import hello_key
+from core.registry.task_end import end_task
 from router.discovery import discover
 from router.http_client import HttpUpstream
 from router.peers.calls import CALL_TIMEOUT_S, PeerCalls
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from net.body import BodyBudget
-    from net.tls import InternalTls
-    from protocol.router import RouterRecord
-    from registry.announcer import Announcer
-    from registry.store import Registry
+    from core.net.body import BodyBudget
+    from core.net.tls import InternalTls
+    from core.protocol.router import RouterRecord
+    from core.registry.announcer import Announcer
+    from core.registry.store import Registry
     from router.settings import RouterSettings
 
 

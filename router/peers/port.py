@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.router import RouterRecord
+from core.protocol.router import RouterRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from net.sockets import base_url, port_of
-from protocol.router import RouterRecord
-from registry.announcer import Announcer
+from core.net.sockets import base_url, port_of
+from core.protocol.router import RouterRecord
+from core.registry.announcer import Announcer
 
 if TYPE_CHECKING:
     import socket
 
-    from registry.store import Registry
+    from core.registry.store import Registry
     from router.settings import RouterSettings
 
 #: Milliseconds between two announcements, and how long one holds: three may be lost.

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from protocol.router import RouterRecord
+    from core.protocol.router import RouterRecord
 
 
 class PeerState(StrEnum):

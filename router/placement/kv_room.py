@@ -12,7 +12,7 @@ from router.placement.ports import key_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from protocol.worker import WorkerLoad
+    from core.protocol.worker import WorkerLoad
     from router.placement.ports import OnGone
     from router.placement.prompt import Prefilled
     from router.workers import Worker

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol.errors import BadRequestError
+from core.protocol.errors import BadRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from protocol.ids import short
+from core.protocol.ids import short
 from router.tracing.spans import PlannedIds, RequestTrace
 
 if TYPE_CHECKING:

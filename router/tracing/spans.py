@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
 
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
     from router.exchange import Exchange
 
 #: What begins a phase in which a worker is asked; the others are the router's own.

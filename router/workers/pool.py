@@ -14,7 +14,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from protocol.worker import Role
+from core.protocol.worker import Role
 from router.breaker import Breaker, BreakerState
 from router.workers.model_card import ModelFacts, merged
 from router.workers.route import Routes
@@ -23,7 +23,7 @@ from router.workers.worker import BREAKER_FAILURES, Place, Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from protocol.worker import WorkerStatus
+    from core.protocol.worker import WorkerStatus
     from router.workers.route import Route
 
 #: A prefill worker is given this many times what it runs at once, so that it never waits for the router.

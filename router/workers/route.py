@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.errors import ApiError, UnavailableError, no_such_model
-from protocol.worker import Role
+from core.protocol.errors import ApiError, UnavailableError, no_such_model
+from core.protocol.worker import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from protocol.worker import Role, WorkerLoad
+from core.protocol.worker import Role, WorkerLoad
 from router.breaker import Breaker
 from router.workers.model_card import ModelFacts
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from protocol.status import Ready, Status, decode
+from core.protocol.status import Ready, Status, decode
 
 ROOT = Path(__file__).parents[2]
 

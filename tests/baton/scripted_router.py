@@ -8,9 +8,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import ApiError, AuthenticationError, ConflictError, NotFoundError, UpstreamError
-from protocol.ids import request_of
-from protocol.worker import Role
+from core.protocol.errors import ApiError, AuthenticationError, ConflictError, NotFoundError, UpstreamError
+from core.protocol.ids import request_of
+from core.protocol.worker import Role
 from router.admin.workers import DrainAnswer
 from router.request import State
 

@@ -18,7 +18,7 @@ import sys
 import threading
 from pathlib import Path
 
-from protocol.status import Failed, Progress, Ready, encode
+from core.protocol.status import Failed, Progress, Ready, encode
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from up_process import wait_for_end
 
 from baton.child import Child, ChildDiedError, ChildSpec, last_line
 from baton.supervisor import StopRequests, Supervisor
-from protocol.status import Progress, Ready, Status
+from core.protocol.status import Progress, Ready, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable

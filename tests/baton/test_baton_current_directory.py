@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from baton.child import COMMAND, Child, ChildSpec
-from protocol.interpreter import ROOT, SAFE_PATH, with_import_path
+from core.protocol.interpreter import ROOT, SAFE_PATH, with_import_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,14 +62,14 @@ def test_what_children_import_from(given: str | None, passed_on: str) -> None:
 
 def test_what_a_child_starts_imports_nothing_there_either(trap: Path) -> None:
     """Without an option of its own, as libraries start an interpreter."""
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import router, protocol'], check=True)"
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import router, core'], check=True)"
     environ = with_import_path(os.environ)
     subprocess.run((sys.executable, "-P", "-c", code), cwd=trap, env=environ, check=True)
     assert sprung(trap) == ""
 
 
 def test_where_pip_installed_us_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protocol.interpreter.ROOT", ROOT / "site-packages")
+    monkeypatch.setattr("core.protocol.interpreter.ROOT", ROOT / "site-packages")
     monkeypatch.setattr("site.getsitepackages", lambda: [str(ROOT / "site-packages")])
     assert with_import_path({"PYTHONPATH": ":"}) == SAFE_PATH
     assert with_import_path({"PYTHONPATH": "/x:"}) == {"PYTHONPATH": "/x", **SAFE_PATH}

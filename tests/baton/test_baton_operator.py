@@ -17,7 +17,7 @@ from scripted_router import TOKEN, ScriptedRouter, ended, request, serving, work
 
 from baton.cli import main
 from baton.tables import REQUEST_COLUMNS, request_rows, worker_rows
-from protocol.worker import Role
+from core.protocol.worker import Role
 from router.admin import admin_router
 from router.auth import AdminKeys
 from router.request import State

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from protocol.worker import WorkerLoad
+from core.protocol.worker import WorkerLoad
 from router.breaker import BreakerState
 from router.http_client import HttpUpstream
 from router.internal_calls import InternalCalls

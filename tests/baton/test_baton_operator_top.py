@@ -27,7 +27,7 @@ from baton.top.frame import frame, share
 from baton.top.layout import bar, sparkline
 from baton.top.look import Look, look_at
 from baton.top.rates import FRESH_STEPS, Rates, rates_of
-from protocol.worker import Role
+from core.protocol.worker import Role
 from router.request import State
 
 if TYPE_CHECKING:

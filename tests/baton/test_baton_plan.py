@@ -10,7 +10,7 @@ from baton.configuration import ConfigurationError, Document, load
 from baton.plan import Model, Plan, child_environ, choose_model, make_plan, one_more, with_known_port
 from baton.settings import UpSettings
 from baton.shares import Machine
-from protocol.status import Ready
+from core.protocol.status import Ready
 
 CPU = Machine(num_cpus=8)
 

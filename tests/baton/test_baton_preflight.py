@@ -13,7 +13,7 @@ from baton.cli import main
 from baton.display import LineDisplay
 from baton.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
 from baton.welcome import Service, welcome
-from protocol.status import Failed, Progress, Ready
+from core.protocol.status import Failed, Progress, Ready
 from router.settings import RouterSettings
 
 

@@ -13,7 +13,7 @@ from baton.plan import Model, child_environ, make_plan
 from baton.settings import UpSettings
 from baton.shares import Machine
 from baton.sources import read_secret_files
-from leases.store import LeaseStoreError
+from core.leases.store import LeaseStoreError
 from router.main import connect as connect_router
 from router.settings import RouterSettings
 from workers.settings import WorkerSettings

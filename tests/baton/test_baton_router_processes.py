@@ -13,8 +13,8 @@ from router_process import RouterProcess
 from up_process import wait_for_end
 
 from baton.cli import main
-from net.sockets import listen, reserve
-from protocol.status import Failed
+from core.net.sockets import listen, reserve
+from core.protocol.status import Failed
 
 if TYPE_CHECKING:
     from baton.embedded_redis import EmbeddedRedis

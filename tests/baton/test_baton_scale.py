@@ -15,7 +15,7 @@ import pytest
 
 from baton.control_socket import ControlSocketError, control_socket, running, socket_path
 from baton.scale_command import choose, parse
-from protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
+from core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
 
 if TYPE_CHECKING:
     from up_process import StartUp, UpProcess

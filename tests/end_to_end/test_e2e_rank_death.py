@@ -15,8 +15,8 @@ import reference
 from patience import PATIENCE_S
 from stack import MODEL, Stack, stopped
 
-from registry.announcement import WORKERS
-from registry.redis_registry import RedisRegistry
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 

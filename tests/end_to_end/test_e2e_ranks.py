@@ -12,8 +12,8 @@ import reference
 import tiny_models
 from stack import Stack
 
+from core.protocol.handshake import Handshake, RankMetadata
 from demo import QUESTIONS
-from protocol.handshake import Handshake, RankMetadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,7 +15,7 @@ import reference
 from patience import PATIENCE_S
 from stack import MODEL, Stack, eventually, stopped
 
-from protocol.router import owner_of
+from core.protocol.router import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

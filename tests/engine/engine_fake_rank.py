@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol.steps import CancelRead, NewSequence, Read, ReadResult, Sampled, Step, StepResult, ToRank
+from core.protocol.steps import CancelRead, NewSequence, Read, ReadResult, Sampled, Step, StepResult, ToRank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ from typing import Any
 
 from engine_fake_rank import next_token, remote_blocks, values
 
-from protocol.handoff import KVTransferParams
-from protocol.steps import SamplingParams
+from core.protocol.handoff import KVTransferParams
+from core.protocol.steps import SamplingParams
 from workers.engine.api import EngineRequest, HandOff
 from workers.engine.config import EngineConfig
 

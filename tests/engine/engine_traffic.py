@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from workers.traffic import RankTraffic
 
 if TYPE_CHECKING:
-    from protocol.steps import Connected, ToRank
+    from core.protocol.steps import Connected, ToRank
     from workers.engine.ports import EngineEvent
 
 

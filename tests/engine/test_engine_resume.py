@@ -8,7 +8,7 @@ import pytest
 from engine_fake_rank import FakeRank
 from engine_requests import BLOCK_SIZE, VOCAB, config, expected, params, params_of, request
 
-from protocol.steps import Step
+from core.protocol.steps import Step
 from workers.engine.api import (
     EngineRequest,
     FinishReason,

@@ -8,7 +8,7 @@ import pytest
 from engine_fake_rank import FakeRank
 from engine_requests import VOCAB, config, expected, params, params_of, remote_request, request
 
-from protocol.steps import CancelRead, Read, ReadResult, Sampled, Step, StepResult
+from core.protocol.steps import CancelRead, Read, ReadResult, Sampled, Step, StepResult
 from workers.engine.api import (
     EngineError,
     FinishReason,

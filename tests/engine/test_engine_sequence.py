@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.steps import SamplingParams
+from core.protocol.steps import SamplingParams
 from workers.engine.api import EngineRequest
 from workers.engine.errors import IllegalTransitionError
 from workers.engine.sequence import Sequence

@@ -12,8 +12,8 @@ from engine_fake_rank import FakeRank
 from engine_requests import VOCAB, config, expected, params_of, remote_request, request
 from patience import PATIENCE_S
 
-from protocol.router import REFUSE_GONE_S
-from protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
+from core.protocol.router import REFUSE_GONE_S
+from core.protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
 from workers.engine.api import (
     AbortedError,
     DrainingError,
@@ -32,7 +32,7 @@ from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.handoff import KVTransferParams
+    from core.protocol.handoff import KVTransferParams
     from workers.engine.token_stream import QueuedTokens
 
 PROMPT = [1, 2, 3, 4, 5, 6]

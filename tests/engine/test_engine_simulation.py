@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.handoff import KVTransferParams
-from protocol.steps import ReadResult, SamplingParams, Step, StepResult, TransferReport
+from core.protocol.handoff import KVTransferParams
+from core.protocol.steps import ReadResult, SamplingParams, Step, StepResult, TransferReport
 from workers.engine.api import (
     EngineRequest,
     FinishReason,

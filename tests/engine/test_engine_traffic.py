@@ -7,7 +7,7 @@ from engine_traffic import Desk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.steps import (
+from core.protocol.steps import (
     CancelRead,
     Connected,
     Disconnect,

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Self
 
 from baton.embedded_redis import EmbeddedRedis
-from registry.task_end import end_task
+from core.registry.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 
-from protocol.excerpts import MAX_CHARS
+from core.protocol.excerpts import MAX_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from transfer_shards import engine, shards
 
-from protocol.errors import BadRequestError
-from protocol.handoff import KVTransferParams
-from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
-from protocol.steps import Read, Sent
+from core.protocol.errors import BadRequestError
+from core.protocol.handoff import KVTransferParams
+from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
+from core.protocol.steps import Read, Sent
 from workers.engine.api import EngineError, EngineRequest
 from workers.engine.config import EngineConfig
 from workers.engine.validation import check_request

@@ -8,7 +8,7 @@ from fuzz_kit import JSON, fuzz, mutated, tried
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import ApiError
+from core.protocol.errors import ApiError
 from router.ask import Ask
 from router.prefill_answer import PrefillAnswer
 from router.worker_errors import MAX_TEXT_CHARS, error_event, from_worker

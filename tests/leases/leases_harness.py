@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import redis
 
-from leases.memory_store import MemoryLeaseStore
-from leases.redis_store import RedisLeaseStore
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore
 
 if TYPE_CHECKING:
-    from leases.store import LeaseStore
+    from core.leases.store import LeaseStore
 
 
 class Clock:

@@ -15,10 +15,10 @@ import pytest
 import redis
 from patience import PATIENCE_S
 
-from leases.memory_store import MemoryLeaseStore
-from leases.redis_store import RedisLeaseStore, leases_key
-from leases.renewal import AlreadyTrackedError, RenewalBook
-from leases.store import LeaseState, LeaseStoreError
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore, leases_key
+from core.leases.renewal import AlreadyTrackedError, RenewalBook
+from core.leases.store import LeaseState, LeaseStoreError
 from router import lease_client
 from router.lease_client import LeaseClient
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from baton.embedded_redis import EmbeddedRedis
-    from leases.renewal import EngineWork
-    from leases.store import LeaseStatus, LeaseStore
+    from core.leases.renewal import EngineWork
+    from core.leases.store import LeaseStatus, LeaseStore
 
 ENGINE = "e0"
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from leases.holder import MAX_UNRENEWED_GRANTS, RETRY_MS, Ended, LeaseHolder, Work
-from leases.holder_state import (
+from core.leases.holder import MAX_UNRENEWED_GRANTS, RETRY_MS, Ended, LeaseHolder, Work
+from core.leases.holder_state import (
     NEXT,
     PINNING,
     DuplicateLeaseError,
@@ -16,7 +16,7 @@ from leases.holder_state import (
     HolderState,
     NotHeldError,
 )
-from leases.store import LeaseState, LeaseStatus
+from core.leases.store import LeaseState, LeaseStatus
 
 DURATION_MS = 6_000
 GRACE_MS = 60_000

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 from patience import PATIENCE_S
 
-from leases.holder_state import DuplicateLeaseError
-from leases.memory_store import MemoryLeaseStore
-from leases.redis_store import RedisLeaseStore
-from leases.store import LeaseState, LeaseStoreError
+from core.leases.holder_state import DuplicateLeaseError
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore
+from core.leases.store import LeaseState, LeaseStoreError
 from workers.lease_keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from baton.embedded_redis import EmbeddedRedis
-    from leases.store import LeaseStatus, Wakeups
+    from core.leases.store import LeaseStatus, Wakeups
 
 ENGINE = "e0"
 #: For leases that no test waits to expire; a quarter of it, the time between two syncs, is longer than any wait here.

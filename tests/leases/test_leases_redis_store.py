@@ -13,11 +13,11 @@ import pytest
 import redis
 from redis import exceptions
 
-from leases.ids import MAX_DURATION_MS
-from leases.model import DEAD_ENGINE_MARGIN_MS
-from leases.redis_errors import REFUSED, UNREACHABLE, lease_store_errors
-from leases.redis_store import RedisLeaseStore, leases_key, outcome_keys
-from leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from core.leases.ids import MAX_DURATION_MS
+from core.leases.model import DEAD_ENGINE_MARGIN_MS
+from core.leases.redis_errors import REFUSED, UNREACHABLE, lease_store_errors
+from core.leases.redis_store import RedisLeaseStore, leases_key, outcome_keys
+from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

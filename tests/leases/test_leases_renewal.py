@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, Over, RenewalBook
-from leases.store import LeaseState, LeaseStatus
+from core.leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, Over, RenewalBook
+from core.leases.store import LeaseState, LeaseStatus
 
 DURATION_MS = 6_000
 INTERVAL_MS = 1_500

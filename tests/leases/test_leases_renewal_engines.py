@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leases.renewal import EngineWork, RenewalBook
+from core.leases.renewal import EngineWork, RenewalBook
 
 DURATION_MS, INTERVAL_MS, NOW_MS = 6_000, 1_500, 1_000_000
 

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from leases_harness import RedisHarness
 
-from leases.model import ENDED, NEXT, LeaseTable, Phase, Verb
+from core.leases.model import ENDED, NEXT, LeaseTable, Phase, Verb
 
 if TYPE_CHECKING:
-    from leases.store import LeaseStatus
+    from core.leases.store import LeaseStatus
 
 ENGINE = "e0"
 #: Durations are odd multiples of this and pauses even ones; neither meets the minute of the outcomes, so that seconds

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
-from leases.store import LeaseState, LeaseStatus
+from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
+from core.leases.store import LeaseState, LeaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

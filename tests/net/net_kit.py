@@ -8,10 +8,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from net.config import PortConfig
-from net.connection import HAS_DEADLINE
-from net.port import HttpPort
-from net.sockets import bind, port_of
+from core.net.config import PortConfig
+from core.net.connection import HAS_DEADLINE
+from core.net.port import HttpPort
+from core.net.sockets import bind, port_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

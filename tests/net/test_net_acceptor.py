@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from net.acceptor import Acceptor
-from net.config import PortConfig
-from net.connections import Connections
-from net.notices import CANNOT_ACCEPT, NOT_SERVED
+from core.net.acceptor import Acceptor
+from core.net.config import PortConfig
+from core.net.connections import Connections
+from core.net.notices import CANNOT_ACCEPT, NOT_SERVED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from net.hosts import Hosts, hosts_of, name_in
-from net.sites import is_from_other_site
-from protocol.errors import PermissionDeniedError
+from core.net.hosts import Hosts, hosts_of, name_in
+from core.net.sites import is_from_other_site
+from core.protocol.errors import PermissionDeniedError
 
 LOOPBACK = [
     b"localhost",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from net.config import PortConfig
-from net.port import HttpPort
-from net.sockets import listen, port_of
+from core.net.config import PortConfig
+from core.net.port import HttpPort
+from core.net.sockets import listen, port_of
 from workers.app import with_door
 from workers.settings import WorkerSettings
 

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import status, steps
-from protocol.handoff import KVTransferParams, Resume
-from protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
-from protocol.router import RouterRecord
-from protocol.token_keys import announcement_key
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from registry.announcement import ROUTERS, WORKERS, RouterAnnouncement, WorkerAnnouncement, encode
-from registry.signature import check, sign
+from core.protocol import status, steps
+from core.protocol.handoff import KVTransferParams, Resume
+from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
+from core.protocol.router import RouterRecord
+from core.protocol.token_keys import announcement_key
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import ROUTERS, WORKERS, RouterAnnouncement, WorkerAnnouncement, encode
+from core.registry.signature import check, sign
 
 PARAMS = KVTransferParams(
     do_remote_prefill=True,

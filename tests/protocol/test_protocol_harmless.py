@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import BadRequestError
-from protocol.openai import ChatRequest, validate
+from core.protocol.errors import BadRequestError
+from core.protocol.openai import ChatRequest, validate
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 

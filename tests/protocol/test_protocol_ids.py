@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.ids import IdAmbiguous, IdTooShort, IdUnknown, request_of, resolve, short, shorten
-from protocol.router import new_request_id, new_router_id, owner_of
+from core.protocol.ids import IdAmbiguous, IdTooShort, IdUnknown, request_of, resolve, short, shorten
+from core.protocol.router import new_request_id, new_router_id, owner_of
 
 _IDS = st.text("ab", min_size=4, max_size=14)
 

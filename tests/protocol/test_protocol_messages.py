@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import BadRequestError
-from protocol.openai import ChatRequest, CompletionRequest, simplify, validate
+from core.protocol.errors import BadRequestError
+from core.protocol.openai import ChatRequest, CompletionRequest, simplify, validate
 
 USER = {"role": "user", "content": "hi"}
 #: Every field of an answer of OpenAI's.

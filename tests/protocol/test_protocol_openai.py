@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from protocol.errors import BadRequestError
-from protocol.objects import MAX_KEYS
-from protocol.openai import MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
+from core.protocol.errors import BadRequestError
+from core.protocol.objects import MAX_KEYS
+from core.protocol.openai import MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
 
 MANY = 10_000
 #: A union complains once for each of its branches.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from protocol import steps
-from protocol.handoff import HandOffSummary, KVTransferParams
-from protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
+from core.protocol import steps
+from core.protocol.handoff import HandOffSummary, KVTransferParams
+from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
 
 GOLDEN_STEPS = [
     (

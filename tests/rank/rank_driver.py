@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM
 
-from protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
+from core.protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
 from workers.rank.kv_cache import KVCache
 from workers.rank.model import Model, load_model
 from workers.rank.runner import Runner

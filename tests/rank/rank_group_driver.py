@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from rank_driver import NUM_BLOCKS, Job, Planner
 
-from protocol.steps import FromRank, Progress, StepResult
+from core.protocol.steps import FromRank, Progress, StepResult
 from workers.rank.group import RankGroup
 from workers.rank.spec import RankSpec
 
 if TYPE_CHECKING:
-    from protocol.steps import Step
+    from core.protocol.steps import Step
     from workers.rank.errors import RankDeadError
 
 ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from rank_driver import Driver, Job, prompt
 
-from protocol.steps import NewSequence, Row, SamplingParams, Step
+from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

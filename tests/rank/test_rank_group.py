@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from rank_driver import Driver, Job, load, prompt
 from rank_group_driver import ENVIRON, GroupDriver, children, gone, spec_of
 
-from protocol.steps import NewSequence, Row, SamplingParams, Step
+from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from workers.rank import group as group_module
 from workers.rank.errors import RankStartError
 from workers.rank.first_end import FirstEnd

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rank_driver import GREEDY, prompt
 from rank_group_driver import GroupDriver, spec_of
 
-from protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
+from core.protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rank_driver import Reference
 
-    from protocol.steps import FromRank, ReadResult, ToRank
+    from core.protocol.steps import FromRank, ReadResult, ToRank
 
 P_BLOCKS, D_BLOCKS = [5, 2, 7], [1, 6, 3]
 VERSIONS = [2**63 + 1, 2**63 + 2, 2**63 + 3]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from protocol.steps import (
+from core.protocol.steps import (
     Connect,
     Connected,
     FromRank,

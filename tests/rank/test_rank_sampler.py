@@ -10,7 +10,7 @@ from functools import cached_property
 import pytest
 import torch
 
-from protocol.steps import SamplingParams
+from core.protocol.steps import SamplingParams
 from workers.rank.sampler import sample, truncate
 
 VOCAB = 50

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rank_driver import GREEDY, Driver
 
-from protocol.steps import NewSequence, Row, Step
+from core.protocol.steps import NewSequence, Row, Step
 from workers.rank.errors import StepError
 
 if TYPE_CHECKING:

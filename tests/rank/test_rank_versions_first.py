@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from protocol.steps import NewSequence, Row, SamplingParams, Step
+from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from workers.rank.kv_cache import CacheShape, KVCache
 from workers.rank.runner import Runner
 from workers.rank.versions import VersionTable

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from patience import PATIENCE_S
 
-from protocol.router import RouterRecord
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from registry.announcement import ROUTERS, WORKERS
-from registry.memory_registry import MemoryRegistry
-from registry.redis_registry import RedisRegistry
+from core.protocol.router import RouterRecord
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import ROUTERS, WORKERS
+from core.registry.memory_registry import MemoryRegistry
+from core.registry.redis_registry import RedisRegistry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-    from registry.announcement import Kind
-    from registry.store import Registry
+    from core.registry.announcement import Kind
+    from core.registry.store import Registry
 
 LONG_MS = 60_000
 

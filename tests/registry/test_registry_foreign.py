@@ -12,13 +12,13 @@ import redis
 from redis.asyncio.client import Pipeline
 from test_registry_contract import LONG_MS, Watch, router, worker
 
-from registry import redis_registry, view
-from registry.announcement import MAX_BYTES, ROUTERS, WORKERS, NotAnAnnouncementError, WorkerAnnouncement, encode
-from registry.redis_registry import RedisRegistry
-from registry.view import RegistryView
+from core.registry import redis_registry, view
+from core.registry.announcement import MAX_BYTES, ROUTERS, WORKERS, NotAnAnnouncementError, WorkerAnnouncement, encode
+from core.registry.redis_registry import RedisRegistry
+from core.registry.view import RegistryView
 
 if TYPE_CHECKING:
-    from registry.announcement import Kind
+    from core.registry.announcement import Kind
 
 
 def changed(path: str, value: Any) -> bytes:

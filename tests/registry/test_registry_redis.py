@@ -14,13 +14,13 @@ from patience import PATIENCE_S
 from redis.asyncio.client import PubSub
 from test_registry_contract import LONG_MS, Watch, worker
 
-from registry.announcement import WORKERS
-from registry.redis_registry import RedisRegistry
-from registry.store import RegistryError
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
+from core.registry.store import RegistryError
 
 if TYPE_CHECKING:
     from baton.embedded_redis import EmbeddedRedis
-    from protocol.worker import WorkerStatus
+    from core.protocol.worker import WorkerStatus
 
 
 async def announcing(registry: RedisRegistry[WorkerStatus], worker_id: str, first: asyncio.Event) -> None:

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from leases.redis_store import RedisLeaseStore
-from leases.store import LeaseStoreError
-from net.tls import Files, server_context
-from registry.announcement import WORKERS
-from registry.redis_registry import RedisRegistry
-from registry.store import RegistryError
+from core.leases.redis_store import RedisLeaseStore
+from core.leases.store import LeaseStoreError
+from core.net.tls import Files, server_context
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
+from core.registry.store import RegistryError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

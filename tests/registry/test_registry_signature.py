@@ -9,15 +9,15 @@ import pytest
 import redis
 from test_registry_contract import LONG_MS, Watch, router, worker
 
-from protocol.token_keys import announcement_key
-from registry import view as views
-from registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, encode
-from registry.redis_registry import RedisRegistry
-from registry.signature import UnsignedError, UntrustedError, check, sign
-from registry.view import RegistryView
+from core.protocol.token_keys import announcement_key
+from core.registry import view as views
+from core.registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, encode
+from core.registry.redis_registry import RedisRegistry
+from core.registry.signature import UnsignedError, UntrustedError, check, sign
+from core.registry.view import RegistryView
 
 if TYPE_CHECKING:
-    from registry.announcement import Kind
+    from core.registry.announcement import Kind
 
 KEY = announcement_key("sesame")
 SIGNED = sign(KEY, "worker", encode(WORKERS.announce(worker("a"), LONG_MS, 1)))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from patience import PATIENCE_S
 
-from registry.task_end import end_task
+from core.registry.task_end import end_task
 
 
 async def deaf(num_swallowed: int, running: asyncio.Event) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.worker import Role, WorkerLoad
+from core.protocol.worker import Role, WorkerLoad
 from router.placement import Prefilled, Prompt
 from router.workers import Worker
 

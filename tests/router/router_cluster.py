@@ -10,10 +10,10 @@ import httpx
 from patience import PATIENCE_S
 from router_stubs import StubWorker
 
-from leases.memory_store import MemoryLeaseStore
-from net.sockets import base_url, listen, port_of
-from net.tls import own_certificate_context
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.leases.memory_store import MemoryLeaseStore
+from core.net.sockets import base_url, listen, port_of
+from core.net.tls import own_certificate_context
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.app import create_app
 from router.build import build_services
 from router.health import HealthProbes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from leases.store import LeaseState, LeaseStore
+    from core.leases.store import LeaseState, LeaseStore
     from router.services import Services
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from protocol.hello import HELLO_PATH
+from core.protocol.hello import HELLO_PATH
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from leases.store import LeaseStore
+    from core.leases.store import LeaseStore
 
 FIRST_TOKEN = 7
 

@@ -9,7 +9,7 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Refuse, StreamThen, StubWorker, word
 
-from protocol.router import REFUSE_GONE_S, TELL_GONE_S
+from core.protocol.router import REFUSE_GONE_S, TELL_GONE_S
 from router import attempts
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from router_cluster import Cluster, chat, eventually
 from router_stubs import Hang
 
-from protocol.errors import NotFoundError
-from protocol.ids import short
+from core.protocol.errors import NotFoundError
+from core.protocol.ids import short
 from router.admin.ids import OwnIds
 from router.peers.port import Alone, PeerAnswer
 

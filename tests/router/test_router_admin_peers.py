@@ -15,8 +15,8 @@ from router_cluster import chat, eventually
 from router_stubs import Hang
 from test_router_process import Announced, RouterProcess, until_workers
 
-from protocol.ids import short
-from protocol.router import new_request_id, owner_of
+from core.protocol.ids import short
+from core.protocol.router import new_request_id, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
-from protocol.errors import BadRequestError
+from core.protocol.errors import BadRequestError
 from router.pace import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, Pace
 from router.priorities import PriorityClasses
 from router.settings import RouterSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ApiError, UpstreamError
-from protocol.worker import Role
+from core.protocol.errors import ApiError, UpstreamError
+from core.protocol.worker import Role
 from router.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
 from router.failure_table import ROWS, TABLE, Counts, Failure, Leg, Next, Row, as_markdown
 from router.retry_budget import RetryBudget

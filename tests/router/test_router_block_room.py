@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from placement_kit import with_blocks, worker
 from router_cluster import Cluster, chat, eventually
 
-from protocol.errors import BadRequestError
-from protocol.worker import WorkerLoad
+from core.protocol.errors import BadRequestError
+from core.protocol.worker import WorkerLoad
 from router.placement import Ahead, Need, placeable
 from router.room_queue import RoomQueue, Waiter
 from router.workers import Place, Worker, WorkerPool

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Refuse, Reset, StreamThen
 
-from protocol.worker import Role
+from core.protocol.worker import Role
 from router import breaker as breakers
 from router.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, TABLE, Breaker, BreakerEvent, BreakerState
 from router.placement import available

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from router_cluster import eventually
 
-from protocol.worker import Role
+from core.protocol.worker import Role
 from router.internal_calls import InternalCalls
 from router.peers import cleanup as cleanups
 from router.peers.cleanup import Cleanup

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import NotFoundError, UnavailableError
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.protocol.errors import NotFoundError, UnavailableError
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.ask import Ask
 from router.legs import LegBodies
 from router.metrics import Buckets

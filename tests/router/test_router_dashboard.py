@@ -14,8 +14,8 @@ from patience import PATIENCE_S
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang, Refuse
 
-from net.connection import DROP
-from protocol.worker import WorkerLoad
+from core.net.connection import DROP
+from core.protocol.worker import WorkerLoad
 from router.dashboard import schema
 from router.dashboard.history import STEP_S
 from router.dashboard.live import Board, LiveStream

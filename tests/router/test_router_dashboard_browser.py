@@ -13,7 +13,7 @@ from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang, Refuse
 
 from bench.browser import CHROMIUM, Page, browse
-from protocol.worker import WorkerLoad, WorkerStatus
+from core.protocol.worker import WorkerLoad, WorkerStatus
 from router.dashboard.part import MAX_LISTED
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, make_settings
 from router_stubs import Hang
 
-from protocol.router import RouterRecord
+from core.protocol.router import RouterRecord
 from router.dashboard.history import STEP_S, Counts, History, Step, Totals, quantile
 from router.dashboard.live import Board
 from router.dashboard.merged_history import MergedHistory, position

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from router_cluster import eventually
 
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from registry.announcement import WORKERS
-from registry.memory_registry import MemoryRegistry
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import WORKERS
+from core.registry.memory_registry import MemoryRegistry
 from router import discovery
 from router.workers import WorkerPool
 

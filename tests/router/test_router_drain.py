@@ -10,9 +10,9 @@ from aiohttp import web
 from router_cluster import Cluster, chat, make_settings
 from router_stubs import Hang
 
-from protocol.hello import HELLO_PATH, worker_proof
-from protocol.token_keys import hello_key
-from protocol.worker import WorkerLoad
+from core.protocol.hello import HELLO_PATH, worker_proof
+from core.protocol.token_keys import hello_key
+from core.protocol.worker import WorkerLoad
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

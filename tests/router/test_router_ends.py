@@ -8,7 +8,7 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings
 from router_stubs import Hang, StreamThen, StubWorker
 
-from protocol.worker import WorkerLoad
+from core.protocol.worker import WorkerLoad
 from router.settings import RouterSettings
 
 STATES = ["queued", "prefilling", "held", "reading", "decoding"]

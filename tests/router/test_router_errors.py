@@ -9,8 +9,8 @@ import openai
 import pytest
 from router_cluster import Cluster, chat, make_settings
 
-from protocol.errors import BadRequestError
-from protocol.openai import ChatRequest, CompletionRequest, validate
+from core.protocol.errors import BadRequestError
+from core.protocol.openai import ChatRequest, CompletionRequest, validate
 from router.settings import RouterSettings
 
 TABLE: list[tuple[dict[str, Any], str | None, str]] = [

@@ -11,8 +11,8 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorker, word
 
-from leases.store import LeaseState
-from protocol.worker import WorkerLoad
+from core.leases.store import LeaseState
+from core.protocol.worker import WorkerLoad
 from router import workers
 from router.breaker import BreakerState
 from router.http_answer import HttpAnswer

@@ -12,8 +12,8 @@ import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
-from net.body import Body, BodyBudget, BodyReader
-from protocol.errors import (
+from core.net.body import Body, BodyBudget, BodyReader
+from core.protocol.errors import (
     BadRequestError,
     BodyTimeoutError,
     PayloadTooLargeError,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from router_cluster import make_settings
 
-from protocol.hello import worker_proof
-from protocol.token_keys import hello_key
+from core.protocol.hello import worker_proof
+from core.protocol.token_keys import hello_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,7 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from leases.redis_store import RedisLeaseStore, leases_key
+from core.leases.redis_store import RedisLeaseStore, leases_key
 from router.admin.leases import lease_routes
 from router.error_pages import use_our_errors
 from router.lease_view import LeaseListing

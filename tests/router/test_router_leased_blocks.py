@@ -10,7 +10,7 @@ import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.leased_blocks import LeasedBlocks
 from router.workers import Worker, WorkerPool
 

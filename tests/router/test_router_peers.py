@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from router_cluster import chat, make_settings
 
-from protocol.router import new_request_id, new_router_id, owner_of
+from core.protocol.router import new_request_id, new_router_id, owner_of
 
 if TYPE_CHECKING:
     from router_cluster import Cluster

@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 from router_cluster import eventually, make_settings
 
-from net.body import BodyBudget
-from net.sockets import base_url, listen
-from protocol.router import RouterRecord
-from protocol.token_keys import hello_key
+from core.net.body import BodyBudget
+from core.net.sockets import base_url, listen
+from core.protocol.router import RouterRecord
+from core.protocol.token_keys import hello_key
 from router.http_client import HttpUpstream
 from router.peers import links
 from router.peers.calls import PeerCalls
@@ -24,7 +24,7 @@ from router.peers.links import LinkedPeers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from net.tls import InternalTls
+    from core.net.tls import InternalTls
 
 TOKEN = "s3cret-internal"
 SETTINGS = make_settings(internal_token=TOKEN)

@@ -11,9 +11,9 @@ import pytest_asyncio
 from patience import PATIENCE_S
 from test_router_process import RouterProcess
 
-from protocol.router import RouterRecord
-from registry.announcement import ROUTERS
-from registry.redis_registry import RedisRegistry
+from core.protocol.router import RouterRecord
+from core.registry.announcement import ROUTERS
+from core.registry.redis_registry import RedisRegistry
 from router.http_client import HttpUpstream
 from router.peers.calls import PeerCalls
 from router.peers.links import LinkedPeers

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.router import RouterRecord
+from core.protocol.router import RouterRecord
 from router.peers.verdict import TABLE, IllegalPeerEvent, Peer, PeerEvent, PeerState
 
 RECORD = RouterRecord(router_id="a" * 12, url="http://h:1", internal_url="http://h:2")

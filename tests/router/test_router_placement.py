@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placement_kit import prefilled, prompt, with_blocks, worker
 
-from protocol.worker import Role
+from core.protocol.worker import Role
 from router.legs import LegBodies
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.round_robin import RoundRobin

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from placement_kit import prefilled, with_blocks, worker
 
-from protocol.worker import WorkerLoad
+from core.protocol.worker import WorkerLoad
 from router.placement.kv_room import DEFAULT_NEW_TOKENS, KvRoom
 
 if TYPE_CHECKING:

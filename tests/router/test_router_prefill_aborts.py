@@ -10,9 +10,9 @@ import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import HalfAnswer, Hang, StubWorker
 
-from protocol.hello import worker_proof
-from protocol.token_keys import hello_key
-from protocol.worker import Role
+from core.protocol.hello import worker_proof
+from core.protocol.token_keys import hello_key
+from core.protocol.worker import Role
 from router import prefill_aborts
 from router.internal_calls import InternalCalls
 from router.prefill_aborts import PrefillAborts

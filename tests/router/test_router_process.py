@@ -21,12 +21,12 @@ from router_cluster import chat, eventually, spoken
 from router_stubs import Hang, StubWorker, word
 
 from baton.parent_death import die_with_parent
-from leases.redis_store import RedisLeaseStore
-from leases.store import LeaseState
-from protocol.status import Failed, Ready, decode
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from registry.announcement import WORKERS
-from registry.redis_registry import RedisRegistry
+from core.leases.redis_store import RedisLeaseStore
+from core.leases.store import LeaseState
+from core.protocol.status import Failed, Ready, decode
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
 from workers.lease_keeper import LeaseKeeper
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from router_cluster import Cluster, eventually, make_settings
 from router_stubs import StubWorker
 
-from protocol.hello import NONCE, new_nonce, worker_proof
-from protocol.token_keys import hello_key
+from core.protocol.hello import NONCE, new_nonce, worker_proof
+from core.protocol.token_keys import hello_key
 from router import proven_workers
 from router.health import HealthProbes
 from router.hello import WorkerHello
@@ -23,8 +23,8 @@ from router.proven_workers import ProvenWorkers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from protocol.hello import WorkerIdentity
-    from protocol.worker import WorkerStatus
+    from core.protocol.hello import WorkerIdentity
+    from core.protocol.worker import WorkerStatus
     from router.settings import RouterSettings
 
 TOKEN = "s3cret-internal"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from router_cluster import Cluster, DirectLeases, chat, eventually, make_settings
 
-from leases.memory_store import MemoryLeaseStore
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.leases.memory_store import MemoryLeaseStore
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.build import build_services
 from router.missing import MissingWorkers
 from router.readiness import Readiness, Ready

@@ -11,8 +11,8 @@ from patience import PATIENCE_S
 from router_cluster import chat
 from test_router_process import Announced, RouterProcess
 
-from protocol.hello import worker_proof
-from protocol.token_keys import announcement_key, hello_key
+from core.protocol.hello import worker_proof
+from core.protocol.token_keys import announcement_key, hello_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

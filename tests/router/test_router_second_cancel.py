@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from router_cluster import chat
 
-from protocol.errors import ApiError
+from core.protocol.errors import ApiError
 from router.exit import ClientGone
 
 if TYPE_CHECKING:

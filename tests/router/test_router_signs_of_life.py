@@ -10,7 +10,7 @@ import pytest_asyncio
 from patience import PATIENCE_S
 from router_stubs import StubWorker
 
-from protocol.worker import Role, WorkerLoad
+from core.protocol.worker import Role, WorkerLoad
 from router.http_client import HttpUpstream
 from router.signs_of_life import LOOKS, SignsOfLife
 from router.workers import Worker

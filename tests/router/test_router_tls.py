@@ -16,9 +16,9 @@ from test_router_peers_links import TOKEN, OtherRouter, linked, state
 
 from baton.admin_client import AdminClient, AdminError
 from baton.settings import AdminSettings
+from core.net.tls import Files, InternalTls
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from deploy.healthcheck import is_healthy
-from net.tls import Files, InternalTls
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.http_client import HttpUpstream
 from router.tls import OnlyTls
 from router.upstream import ConnectError, LegError

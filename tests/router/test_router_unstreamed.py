@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 from router_cluster import Cluster, chat, eventually
 from router_stubs import Hang, word
 
-from leases.store import LeaseState
+from core.leases.store import LeaseState
 from router.tracing.provider import Tracing
 
 if TYPE_CHECKING:

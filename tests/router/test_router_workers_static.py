@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang, StubWorker
 
-from protocol.addresses import MAX_URL_CHARS
+from core.protocol.addresses import MAX_URL_CHARS
 from router.admin.internal import internal_routes
 from router.admin.shared_workers import Shared
 from router.peers.app import internal_app

@@ -9,19 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.layers import LAYERS, picture
+
 ROOT = Path(__file__).parents[2]
 
-#: Package to the packages it may import.
-MAY_IMPORT: dict[str, set[str]] = {
-    "protocol": set(),
-    "net": {"protocol"},
-    "leases": set(),
-    "demo": set(),
-    "registry": {"protocol"},
-    "router": {"protocol", "net", "leases", "registry"},
-    "workers": {"protocol", "net", "leases", "registry"},
-    "baton": {"protocol", "net", "leases", "registry", "router", "workers", "demo"},
-}
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
 HEAVY_ALLOWED = (
@@ -47,7 +38,7 @@ FRAMEWORKS = {"fastapi", "uvicorn", "starlette", "aiohttp", "httpx", "redis", "r
 
 
 def sources() -> list[Path]:
-    return sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+    return sorted(path for row in LAYERS[""] for package in row for path in (ROOT / package).rglob("*.py"))
 
 
 def module_name(path: Path) -> str:
@@ -83,18 +74,48 @@ def absolute(path: Path, node: ast.ImportFrom) -> str:
     return ".".join([*base, node.module] if node.module else base)
 
 
-def test_packages_import_downwards_only() -> None:
+def row_of(package: str, room: str) -> int:
+    """Counted from the top; raises LookupError for a room that is not declared."""
+    for number, row in enumerate(LAYERS[package]):
+        if room in row:
+            return number
+    raise LookupError(f"{package}/{room} is in no row of {package}")
+
+
+def shared_package(one: str, other: str) -> tuple[str, str, str] | None:
+    """The innermost package with rows that has both, and the room of each; None if they are in the same room."""
+    mine, theirs = one.split("."), other.split(".")
+    depth = 0
+    while depth < min(len(mine), len(theirs)) and mine[depth] == theirs[depth]:
+        depth += 1
+    package = ".".join(mine[:depth])
+    if package not in LAYERS or depth >= min(len(mine), len(theirs)):
+        return None
+    return package, mine[depth], theirs[depth]
+
+
+def test_imports_go_downwards_only() -> None:
+    names = {module_name(path): path for path in sources()}
     wrong = []
-    for path in sources():
-        package = path.relative_to(ROOT).parts[0]
-        targets = {name.partition(".")[0] for name in imported(path)} & set(MAY_IMPORT)
-        wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in targets - MAY_IMPORT[package] - {package}]
-    assert wrong == []
+    for name, path in names.items():
+        for target in imported(path) & set(names):
+            shared = shared_package(name, target)
+            if shared is not None and row_of(shared[0], shared[1]) >= row_of(shared[0], shared[2]):
+                wrong.append(f"{name} imports {target}")
+    assert sorted(wrong) == []
 
 
-def test_every_package_of_ours_is_in_the_table() -> None:
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert packages - set(MAY_IMPORT) <= {"bench"}
+@pytest.mark.parametrize("package", LAYERS)
+def test_every_room_is_in_one_row(package: str) -> None:
+    declared = [room for row in LAYERS[package] for room in row]
+    folder = ROOT / package.replace(".", "/")
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"} if package else set()
+    assert sorted(declared) == sorted((packages | modules) - {"bench"})
+
+
+def test_the_docs_show_the_rows() -> None:
+    assert picture() in (ROOT / "docs" / "structure.md").read_text()
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

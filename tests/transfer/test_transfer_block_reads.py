@@ -10,7 +10,7 @@ import pytest
 from patience import PATIENCE_S
 from transfer_helpers import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 
-from protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
+from core.protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
 from workers.transfer.errors import BackendFailedError, PeerLostError, PeerUnknownError
 from workers.transfer.nixl_port import NixlAgent, Transfer, TransferState
 from workers.transfer.options import TransferOptions

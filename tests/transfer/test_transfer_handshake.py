@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from protocol.handoff import KVTransferParams
-from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
-from protocol.steps import Connect, Connected, Disconnect
+from core.protocol.handoff import KVTransferParams
+from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
+from core.protocol.steps import Connect, Connected, Disconnect
 from workers.transfer import handshake_server
 from workers.transfer.errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
 from workers.transfer.handshake_fetch import MAX_ANSWER_BYTES

@@ -18,7 +18,7 @@ import uvloop
 from patience import PATIENCE_S
 from transfer_shards import engine, shards
 
-from protocol.handshake import RankMetadata
+from core.protocol.handshake import RankMetadata
 from workers.transfer.errors import HandshakeError, HandshakeReason
 from workers.transfer.handshake_fetch import (
     MAX_EXTRA_CONNECTIONS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_transfer_handshake_reach import HASH, Server, target
 
-from net.tls import Files, InternalTls
+from core.net.tls import Files, InternalTls
 from workers.transfer.errors import HandshakeError
 from workers.transfer.handshake_fetch import HandshakeFetcher
 from workers.transfer.handshake_resolver import Resolver, look_up

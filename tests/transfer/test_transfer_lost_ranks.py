@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from transfer_helpers import PATIENCE_S, DecodeRank, PeerProcess
 
-from protocol.steps import CancelRead
+from core.protocol.steps import CancelRead
 from workers.transfer.errors import NixlError
 from workers.transfer.nixl_port import NixlAgent, PieceList, Transfer, TransferState
 

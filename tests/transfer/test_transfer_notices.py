@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.steps import Sent
+from core.protocol.steps import Sent
 from workers.transfer.nixl_port import NixlAgent
 from workers.transfer.notices import MAX_OPEN, Notices
 from workers.transfer.notification import ReadNotice

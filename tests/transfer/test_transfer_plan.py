@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transfer_shards import ONE_RANK, Model, block_of, engine, model, shards
 
-from protocol.handshake import RankMetadata, Shard
+from core.protocol.handshake import RankMetadata, Shard
 from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from workers.transfer.errors import PlanError
 from workers.transfer.plan import Source, check_pair, plan

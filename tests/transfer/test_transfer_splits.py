@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from transfer_groups import CELL_BYTES, FIRST_FREE, NUM_HEADS, NUM_LAYERS, Group, Ledger
 
-from protocol.steps import Sent
+from core.protocol.steps import Sent
 from workers.transfer.options import TransferOptions
 
 SPLITS = [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 2)]

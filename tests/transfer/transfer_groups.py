@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from transfer_helpers import DecodeRank
 from transfer_shards import shards
 
-from protocol.steps import Disconnect
+from core.protocol.steps import Disconnect
 from workers.transfer.nixl_port import NixlAgent, PieceList, Pieces, Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from protocol.handshake import RankMetadata, Shard
-    from protocol.steps import ReadResult, Sent
+    from core.protocol.handshake import RankMetadata, Shard
+    from core.protocol.steps import ReadResult, Sent
     from workers.transfer.nixl_port import TransferAgent
     from workers.transfer.options import TransferOptions
 

@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 from patience import PATIENCE_S
 
-from protocol.handshake import RankMetadata, Shard
-from protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
+from core.protocol.handshake import RankMetadata, Shard
+from core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
 from workers.rank.ports import RankMemory, TransferEvent
 from workers.rank.versions import VersionTable
 from workers.transfer.nixl_port import NixlAgent, TransferAgent

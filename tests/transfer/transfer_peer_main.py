@@ -11,8 +11,8 @@ import time
 import msgspec
 import numpy as np
 
-from protocol.handshake import Shard
-from protocol.steps import TransferReport
+from core.protocol.handshake import Shard
+from core.protocol.steps import TransferReport
 from workers.rank.ports import RankMemory, TransferEvent
 from workers.rank.versions import VersionTable
 from workers.transfer.rank_transfer import RankTransfer

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from worker_server_kit import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 
-from protocol.openai import CompletionRequest
-from protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from registry.announcement import WORKERS
-from registry.memory_registry import MemoryRegistry
-from registry.store import RegistryError
+from core.protocol.openai import CompletionRequest
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import WORKERS
+from core.registry.memory_registry import MemoryRegistry
+from core.registry.store import RegistryError
 from workers.engine.api import FinishReason, HandOff, TokenOutput
 from workers.engine.token_stream import QueuedTokens
 from workers.server.announcer import Announcer

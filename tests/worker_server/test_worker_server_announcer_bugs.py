@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from patience import PATIENCE_S
 
-from protocol.worker import Role, WorkerLoad, WorkerRecord
-from registry import announcer as announcers
-from registry.announcement import WORKERS
-from registry.memory_registry import MemoryRegistry
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord
+from core.registry import announcer as announcers
+from core.registry.announcement import WORKERS
+from core.registry.memory_registry import MemoryRegistry
 from workers.server.announcer import Announcer
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from worker_server_kit import EOS, MAX_MODEL_LEN, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
 
-from protocol.errors import BadRequestError
-from protocol.json_body import BodyLimits, parse_body
+from core.protocol.errors import BadRequestError
+from core.protocol.json_body import BodyLimits, parse_body
 from workers.limits import limits_with_hand_off, with_hand_off
 
 ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}

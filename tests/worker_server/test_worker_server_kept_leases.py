@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from worker_server_kit import ScriptedEngine
 
-from leases.memory_store import MemoryLeaseStore
+from core.leases.memory_store import MemoryLeaseStore
 from workers.kept_leases import KeptLeases
 from workers.lease_keeper import LeaseKeeper
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker_server_kit import MODEL, chat, completion, fast_tokenizer, front, render, tokens_of
 
-from protocol.json_body import PARTS_PER_MESSAGE
-from protocol.openai import ChatRequest, validate
+from core.protocol.json_body import PARTS_PER_MESSAGE
+from core.protocol.openai import ChatRequest, validate
 from workers.server.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 
 PROSE = "the runner holds the baton until the other one has it. "

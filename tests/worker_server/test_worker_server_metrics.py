@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.worker import WorkerLoad
+from core.protocol.worker import WorkerLoad
 from workers.engine.counters import Counters, EngineStats
 from workers.engine.ledger import PoolStats
 from workers.server.metrics import WorkerMetrics

@@ -19,10 +19,10 @@ import pytest
 import tiny_models
 from patience import PATIENCE_S
 
-from protocol.settings import SHARED
-from protocol.status import Failed, Ready, Status, decode
-from registry.announcement import WORKERS
-from registry.redis_registry import RedisRegistry
+from core.protocol.settings import SHARED
+from core.protocol.status import Failed, Ready, Status, decode
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
 from workers.settings import WorkerSettings
 
 RUN = "import sys, json; from workers.main import run; from workers.settings import WorkerSettings; "

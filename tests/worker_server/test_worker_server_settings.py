@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.handshake import Compatibility, RankMetadata, Shard
-from protocol.steps import RankReady
+from core.protocol.handshake import Compatibility, RankMetadata, Shard
+from core.protocol.steps import RankReady
 from router.settings import RouterSettings
 from workers.engine_setup import engine_config, identify, rank_spec, threads_per_rank
 from workers.limits import MAX_RANKS

@@ -17,11 +17,11 @@ import httpx
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from net.config import PortConfig
-from net.port import HttpPort
-from net.sockets import bind, port_of
-from protocol.json_body import BodyLimits
-from protocol.worker import WorkerLoad
+from core.net.config import PortConfig
+from core.net.port import HttpPort
+from core.net.sockets import bind, port_of
+from core.protocol.json_body import BodyLimits
+from core.protocol.worker import WorkerLoad
 from workers.app import create_internal_app, create_public_app
 from workers.engine.api import (
     AbortedError,

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from protocol.handoff import KVTransferParams
-from protocol.steps import SamplingParams
+from core.protocol.handoff import KVTransferParams
+from core.protocol.steps import SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from protocol.worker import WorkerLoad
+    from core.protocol.worker import WorkerLoad
 
 
 class FinishReason(StrEnum):
@@ -184,7 +184,7 @@ class Engine(Protocol):
         """The same for all sequences whose request id ends with ``suffix``; how many there were.
 
         Their sender is gone: a request of such an id that comes in the next moments was on its way, and is answered
-        AbortedError (``protocol.router.REFUSE_GONE_S``).
+        AbortedError (``core.protocol.router.REFUSE_GONE_S``).
         """
 
     def end_lease(self, lease_id: str) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.steps import CancelRead, Read
+from core.protocol.steps import CancelRead, Read
 from workers.engine.api import EngineError, ReadFailedError
 from workers.engine.errors import RankProtocolError
 from workers.engine.sequence_state import Event, State
 
 if TYPE_CHECKING:
-    from protocol.steps import ReadResult
+    from core.protocol.steps import ReadResult
     from workers.engine.board import Board
     from workers.engine.sequence import Sequence
 

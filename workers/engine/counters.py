@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from protocol.worker import WorkerLoad
+    from core.protocol.worker import WorkerLoad
     from workers.engine.ledger import PoolStats
 
 

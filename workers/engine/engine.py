@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
+from core.protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
 from workers.engine.answer_timers import AnswerTimers
 from workers.engine.api import (
     AbortedError,
@@ -34,7 +34,7 @@ from workers.engine.token_stream import QueuedTokens
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from protocol.worker import WorkerLoad
+    from core.protocol.worker import WorkerLoad
     from workers.engine.answer_timers import CallLater
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig

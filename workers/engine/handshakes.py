@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.handoff import KVTransferParams
+    from core.protocol.handoff import KVTransferParams
     from workers.engine.ports import Connector
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from protocol.steps import CancelRead, Read, Step
-from protocol.worker import WorkerLoad
+from core.protocol.steps import CancelRead, Read, Step
+from core.protocol.worker import WorkerLoad
 from workers.engine.api import QueueFullError, ReadFailedError
 from workers.engine.block_pool import BlockPool
 from workers.engine.block_reads import BlockReads
@@ -25,8 +25,8 @@ from workers.engine.validation import check_request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.handoff import KVTransferParams
-    from protocol.steps import ReadResult, StepResult
+    from core.protocol.handoff import KVTransferParams
+    from core.protocol.steps import ReadResult, StepResult
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
 

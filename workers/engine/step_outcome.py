@@ -11,7 +11,7 @@ from workers.engine.sequence_state import Event, State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.steps import Row, Sampled, StepResult
+    from core.protocol.steps import Row, Sampled, StepResult
     from workers.engine.board import Board
     from workers.engine.sequence import Sequence
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.steps import NewSequence, Row, Step
+from core.protocol.steps import NewSequence, Row, Step
 from workers.engine.sequence_state import State
 
 if TYPE_CHECKING:

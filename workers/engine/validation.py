@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from workers.engine.api import InvalidHandOffError, InvalidRequestError, PromptTooLongError
 
 if TYPE_CHECKING:
-    from protocol.handoff import KVTransferParams
+    from core.protocol.handoff import KVTransferParams
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from protocol.steps import FromRank, ToRank
+from core.protocol.steps import FromRank, ToRank
 from workers.rank.errors import FrameError
 
 if TYPE_CHECKING:

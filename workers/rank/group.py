@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from protocol.steps import Progress
+from core.protocol.steps import Progress
 from workers.rank.errors import RankDeadError, RankStartError
 from workers.rank.first_end import FirstEnd
 from workers.rank.frames import encode
@@ -23,8 +23,8 @@ from workers.rank.link import RankLink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from protocol.handshake import RankMetadata
-    from protocol.steps import FromRank, RankReady, ToRank
+    from core.protocol.handshake import RankMetadata
+    from core.protocol.steps import FromRank, RankReady, ToRank
     from workers.rank.link import OnDeath
     from workers.rank.spec import RankSpec
 

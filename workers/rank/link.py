@@ -8,7 +8,7 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from protocol.steps import Progress, RankFailed, RankReady, Shutdown
+from core.protocol.steps import Progress, RankFailed, RankReady, Shutdown
 from workers.rank.errors import SIBLING_LOST_STATUS, FrameError, RankDeadError, RankStartError, one_line
 from workers.rank.frames import encode, read
 from workers.rank.launch import launch, to_the_end
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Callable
 
-    from protocol.handshake import RankMetadata
-    from protocol.steps import FromRank, ToRank
+    from core.protocol.handshake import RankMetadata
+    from core.protocol.steps import FromRank, ToRank
     from workers.rank.spec import RankSpec
 
     OnEvent = Callable[[FromRank], None]

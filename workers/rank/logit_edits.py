@@ -13,7 +13,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from protocol.steps import SamplingParams
+    from core.protocol.steps import SamplingParams
 
 
 class SamplingRow(Protocol):

@@ -1,6 +1,6 @@
 """The rank process: ``python -m workers.rank.main FD PARENT_PID SPEC``, started by ``RankLink``.
 
-FD is the inherited end of a stream socket that carries the frames of ``protocol/steps.py``, SPEC a ``RankSpec`` as
+FD is the inherited end of a stream socket that carries the frames of ``core/protocol/steps.py``, SPEC a ``RankSpec`` as
 JSON. In order: listen, load the model (with the other ranks of the engine), build the cache, start the transfer, say
 ``RankReady``, execute steps until the scheduler says ``Shutdown`` or its end of the socket closes.
 """
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from protocol import failpoints
-from protocol.handshake import Compatibility, Shard
-from protocol.steps import Progress, RankFailed, RankReady
+from core.protocol import failpoints
+from core.protocol.handshake import Compatibility, Shard
+from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
 from workers.rank.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from workers.rank.kv_cache import LAYOUT, KVCache, count_blocks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.handshake import RankMetadata
-from protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
+from core.protocol.handshake import RankMetadata
+from core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
 
 if TYPE_CHECKING:
     from workers.rank.ports import Emit, RankMemory, TransferCommand

@@ -10,7 +10,7 @@ from workers.rank.frames import encode
 if TYPE_CHECKING:
     import socket
 
-    from protocol.steps import FromRank
+    from core.protocol.steps import FromRank
 
 
 class Outbox:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.steps import CancelRead, Connect, Connected, Disconnect, RankFailed, Read, TransferReport
+from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, RankFailed, Read, TransferReport
 
 if TYPE_CHECKING:
-    from protocol.handshake import RankMetadata, Shard
+    from core.protocol.handshake import RankMetadata, Shard
     from workers.rank.versions import VersionTable
 
 #: What the receiver hands over, in the order in which it arrived.

@@ -10,7 +10,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from protocol.steps import RankFailed, Shutdown, Step
+from core.protocol.steps import RankFailed, Shutdown, Step
 from workers.rank.errors import FrameError, one_line
 from workers.rank.frames import receive
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from protocol.steps import Sampled, Step, StepResult
+from core.protocol.steps import Sampled, Step, StepResult
 from workers.rank.batch import Batch, BatchRow, tail_blocks
 from workers.rank.sampler import sample
 from workers.rank.sequences import Sequence, SequenceTable
 
 if TYPE_CHECKING:
-    from protocol.steps import Row
+    from core.protocol.steps import Row
     from workers.rank.kv_cache import KVCache
     from workers.rank.model import Model
     from workers.rank.versions import VersionTable

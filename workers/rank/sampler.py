@@ -12,7 +12,7 @@ from workers.rank.noise import gumbel, stream_key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from protocol.steps import SamplingParams
+    from core.protocol.steps import SamplingParams
 
 #: Below this, logits divided by the temperature leave float32's range and the outcome is greedy anyway (vLLM's bound).
 GREEDY_BELOW = 1e-5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from workers.rank.errors import StepError
 
 if TYPE_CHECKING:
-    from protocol.steps import NewSequence, Row
+    from core.protocol.steps import NewSequence, Row
 
 
 class Sequence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
-from protocol.errors import AuthenticationError
+from core.protocol.errors import AuthenticationError
 from workers.server.http import header
 
 if TYPE_CHECKING:

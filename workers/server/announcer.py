@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.worker import WorkerStatus
-from registry.announcer import Announcer as EntryAnnouncer
+from core.protocol.worker import WorkerStatus
+from core.registry.announcer import Announcer as EntryAnnouncer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.worker import WorkerLoad, WorkerRecord
-    from registry.store import Registry
+    from core.protocol.worker import WorkerLoad, WorkerRecord
+    from core.registry.store import Registry
 
 
 class Announcer(EntryAnnouncer[WorkerStatus]):

@@ -7,19 +7,19 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Generic
 
-from net.body import Body, ClientGoneError
-from net.connection import HAS_DEADLINE
-from protocol.errors import ApiError, InternalError
-from protocol.json_body import parse_body
-from protocol.openai import R
+from core.net.body import Body, ClientGoneError
+from core.net.connection import HAS_DEADLINE
+from core.protocol.errors import ApiError, InternalError
+from core.protocol.json_body import parse_body
+from core.protocol.openai import R
 from workers.server.http import Client, header
 from workers.server.token_ids import ASKED, HEADER
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from net.body import BodyReader
-    from protocol.json_body import BodyLimits
+    from core.net.body import BodyReader
+    from core.protocol.json_body import BodyLimits
     from workers.server.access import Access
     from workers.server.job import Jobs
     from workers.server.serving import Serving

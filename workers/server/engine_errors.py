@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.errors import (
+from core.protocol.errors import (
     ApiError,
     BadRequestError,
     CancelledByAdminError,

@@ -8,7 +8,7 @@ from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
 from workers.server.http import reason
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``GET /internal/hello/{nonce}``: this worker proves that it knows the internal token (``protocol/hello.py``)."""
+"""``GET /internal/hello/{nonce}``: this worker proves that it knows the internal token (``core/protocol/hello.py``)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from protocol.hello import HELLO_PATH, NONCE, worker_proof
-from protocol.token_keys import hello_key
+from core.protocol.hello import HELLO_PATH, NONCE, worker_proof
+from core.protocol.token_keys import hello_key
 
 if TYPE_CHECKING:
-    from protocol.hello import WorkerIdentity
+    from core.protocol.hello import WorkerIdentity
 
 
 def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:

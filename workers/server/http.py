@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from protocol.errors import ApiError
+    from core.protocol.errors import ApiError
 
 _JSON = (b"content-type", b"application/json")
 _SSE = [

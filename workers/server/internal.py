@@ -10,13 +10,13 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from protocol.errors import ApiError
+from core.protocol.errors import ApiError
 from workers.engine.errors import EngineFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from protocol.worker import WorkerLoad
+    from core.protocol.worker import WorkerLoad
     from workers.engine.counters import EngineStats
     from workers.server.access import Access
     from workers.server.pages import Health

@@ -7,9 +7,9 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import BadRequestError, no_such_model
-from protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
-from protocol.router import is_request_id
+from core.protocol.errors import BadRequestError, no_such_model
+from core.protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
+from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
 from workers.server.detokenizer import Detokenizer
 from workers.server.leg import leg_of
@@ -22,7 +22,7 @@ from workers.server.tokenizer import TooManyTokensError
 from workers.server.transcript import Transcript
 
 if TYPE_CHECKING:
-    from protocol.handoff import KVTransferParams
+    from core.protocol.handoff import KVTransferParams
     from workers.server.identity import Identity
     from workers.server.leg import Leg
     from workers.server.tokenizer import Tokenizer

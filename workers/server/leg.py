@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import BadRequestError
-from protocol.handoff import KVTransferParams
+from core.protocol.errors import BadRequestError
+from core.protocol.handoff import KVTransferParams
 from workers.server import transfer_params
 
 if TYPE_CHECKING:
-    from protocol.handoff import Resume
+    from core.protocol.handoff import Resume
     from workers.engine.api import EngineRequest
     from workers.server.identity import Identity
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from protocol.steps import ReadResult, StepResult
+    from core.protocol.steps import ReadResult, StepResult
     from workers.engine.counters import EngineStats
     from workers.server.transcript import Transcript
 

@@ -8,14 +8,14 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Response
 
-from protocol.errors import UnavailableError, no_such_model
+from core.protocol.errors import UnavailableError, no_such_model
 from workers.server.error_pages import respond
 from workers.server.metrics import CONTENT_TYPE, WorkerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.worker import WorkerLoad
+    from core.protocol.worker import WorkerLoad
     from workers.server.identity import Identity
 
 _JSON = "application/json"

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 if TYPE_CHECKING:
-    from protocol.handoff import KVTransferParams
+    from core.protocol.handoff import KVTransferParams
 
 DONE = b"data: [DONE]\n\n"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.errors import BadRequestError
-from protocol.steps import SamplingParams
+from core.protocol.errors import BadRequestError
+from core.protocol.steps import SamplingParams
 
 if TYPE_CHECKING:
-    from protocol.openai import Request
+    from core.protocol.openai import Request
 
 
 #: Of a token id, leading zeros included. Python reads no number of more than some thousand digits.

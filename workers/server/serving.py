@@ -18,8 +18,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from protocol.failpoints import hit
-from protocol.handoff import KVTransferParams
+from core.protocol.failpoints import hit
+from core.protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
 from workers.server.engine_errors import to_api_error
 from workers.server.token_ids import END, SIGN_OF_LIFE, SILENCE_S

@@ -1,4 +1,4 @@
-"""Tells a parent process how it goes (``protocol/status.py``)."""
+"""Tells a parent process how it goes (``core/protocol/status.py``)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from protocol.status import encode
+from core.protocol.status import encode
 
 if TYPE_CHECKING:
-    from protocol.status import Status
+    from core.protocol.status import Status
 
 
 class StatusPipe:

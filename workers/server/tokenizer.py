@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from protocol.errors import BadRequestError
-from protocol.excerpts import excerpt
+from core.protocol.errors import BadRequestError
+from core.protocol.excerpts import excerpt
 from workers.server.pieces import byte_level_bytes, sentencepiece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from protocol.messages import Message
+    from core.protocol.messages import Message
 
 logger = logging.getLogger(__name__)
 

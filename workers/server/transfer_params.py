@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from protocol.errors import BadRequestError
-from protocol.excerpts import excerpt
-from protocol.handoff import KVTransferParams, Resume
+from core.protocol.errors import BadRequestError
+from core.protocol.excerpts import excerpt
+from core.protocol.handoff import KVTransferParams, Resume
 from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
 from workers.server.first_logprobs import complaints_about
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol.failpoints import hit
-from protocol.handshake import RankMetadata
-from protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
+from core.protocol.failpoints import hit
+from core.protocol.handshake import RankMetadata
+from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
 from workers.transfer.block_read import BlockRead
 from workers.transfer.errors import NixlError, PeerLostError, TransferError
 from workers.transfer.local_memory import LocalMemory, cache_of, version_table_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from protocol.failpoints import hit
-from protocol.steps import ReadResult
+from core.protocol.failpoints import hit
+from core.protocol.steps import ReadResult
 from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions
 from workers.transfer.nixl_port import Transfer, TransferAgent, TransferState
@@ -16,7 +16,7 @@ from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
 from workers.transfer.read_parts import ReadPart, interleaved
 
 if TYPE_CHECKING:
-    from protocol.steps import Read
+    from core.protocol.steps import Read
     from workers.transfer.local_memory import LocalMemory
     from workers.transfer.options import TransferOptions
     from workers.transfer.peers import Peer

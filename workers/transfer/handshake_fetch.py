@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from net.tls import why
-from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+from core.net.tls import why
+from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from workers.limits import MAX_ID_CHARS, MAX_RANKS
 from workers.transfer.errors import HandshakeError, HandshakeReason
 from workers.transfer.handshake_http import Answer, BadAnswerError, Place, get
 
 if TYPE_CHECKING:
-    from net.tls import InternalTls
-    from protocol.handoff import KVTransferParams
+    from core.net.tls import InternalTls
+    from core.protocol.handoff import KVTransferParams
     from workers.transfer.handshake_resolver import Resolver
 
 T = TypeVar("T")

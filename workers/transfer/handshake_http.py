@@ -12,7 +12,7 @@ from typing import Any
 import httptools
 import msgspec
 
-from net.tls import InternalTls
+from core.net.tls import InternalTls
 
 #: Status line and headers of an answer may take this much beside the body.
 _MAX_HEAD_BYTES = 65536

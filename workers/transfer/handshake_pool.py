@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from net.tls import InternalTls
-from protocol.handoff import KVTransferParams
-from protocol.handshake import RankMetadata
-from protocol.steps import Connect, Connected, Disconnect
+from core.net.tls import InternalTls
+from core.protocol.handoff import KVTransferParams
+from core.protocol.handshake import RankMetadata
+from core.protocol.steps import Connect, Connected, Disconnect
 from workers.transfer.errors import HandshakeError, HandshakeReason, PlanError
 from workers.transfer.handshake_fetch import HandshakeFetcher, Target, target_of
 from workers.transfer.handshake_peer import Backoff, Peer

@@ -6,14 +6,14 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from protocol.steps import Connect, Disconnect
+from core.protocol.steps import Connect, Disconnect
 from workers.transfer.errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from protocol.handshake import RankMetadata
-    from protocol.steps import Connected
+    from core.protocol.handshake import RankMetadata
+    from core.protocol.steps import Connected
 
 
 class _Asked:

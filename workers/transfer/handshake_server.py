@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -45,7 +45,7 @@ class PeerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of ``protocol.worker.WorkerLoad`` that are about remote engines, for ``msgspec.structs.replace``.
+    """The fields of ``core.protocol.worker.WorkerLoad`` that are about remote engines, for ``msgspec.structs.replace``.
 
     Every engine is in one of the three; one whose reads are stuck counts as failed.
     """

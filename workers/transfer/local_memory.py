@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from protocol.handshake import RankMetadata
+    from core.protocol.handshake import RankMetadata
 
 #: Byte ranges of one block: (offset, length).
 Spans = tuple[tuple[int, int], ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from protocol.steps import Sent
+from core.protocol.steps import Sent
 from workers.transfer.errors import NixlError
 from workers.transfer.gather import Gather, Verdict
 from workers.transfer.notification import ReadNotice, encode_read, parse_read

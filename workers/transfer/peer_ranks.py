@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from protocol.handshake import RankMetadata
+    from core.protocol.handshake import RankMetadata
     from workers.transfer.local_memory import LocalMemory
     from workers.transfer.nixl_port import PieceList, Pieces, TransferAgent
     from workers.transfer.plan import Source

@@ -13,7 +13,7 @@ from workers.transfer.plan import plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from protocol.handshake import RankMetadata
+    from core.protocol.handshake import RankMetadata
     from workers.transfer.local_memory import LocalMemory
     from workers.transfer.nixl_port import TransferAgent
 

@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from protocol.steps import RankFailed
+from core.protocol.steps import RankFailed
 from workers.transfer.agent_loop import AgentLoop
 from workers.transfer.errors import TransferError
 from workers.transfer.nixl_port import NixlAgent, TransferAgent
@@ -20,7 +20,7 @@ from workers.transfer.options import TransferOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.handshake import RankMetadata
+    from core.protocol.handshake import RankMetadata
     from workers.rank.ports import Emit, RankMemory, TransferCommand, TransferEvent
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from workers.transfer.errors import TransferError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from protocol.steps import Read
+    from core.protocol.steps import Read
 
 _VERSIONS = range(2**64)
 

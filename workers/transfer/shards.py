@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol.handshake import Shard
+from core.protocol.handshake import Shard
 from workers.transfer.errors import TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from protocol.handshake import RankMetadata
+    from core.protocol.handshake import RankMetadata
 
 
 class MisfitError(TransferError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.faults.model.scope import Scope
 
 LIVE = ("queued", "prefilling", "held", "reading", "decoding")
-#: A lease of P in these has its blocks pinned (``leases.holder_state.PINNING``).
+#: A lease of P in these has its blocks pinned (``core.leases.holder_state.PINNING``).
 PINNING = ("granting", "held")
 OWNING = ("allocated", *PINNING)
 #: Nothing will happen to it on P any more.
@@ -54,7 +54,7 @@ class Request(NamedTuple):
 class Attempt(NamedTuple):
     """One prefill and its lease, everywhere: on P, on its way to the router, in the router's book, in the store."""
 
-    #: none, sent, allocated, then ``leases.holder_state`` (granting, held, telling, withdrawn), then one of PAST.
+    #: none, sent, allocated, then ``core.leases.holder_state`` (granting, held, telling, withdrawn), then one of PAST.
     p: str = "none"
     where: int = 0
     #: P's answer: none yet, flying, over.
@@ -63,7 +63,7 @@ class Attempt(NamedTuple):
     store: str = "unknown"
     #: Its deadline in the store has passed.
     due: bool = False
-    #: In ``leases.renewal.RenewalBook``: renewed; release not sent yet.
+    #: In ``core.leases.renewal.RenewalBook``: renewed; release not sent yet.
     tracked: bool = False
     releasing: bool = False
     #: ``/internal/abort`` is on its way to P.

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from leases.holder import LeaseHolder, Work
-from leases.store import LeaseState
+from core.leases.holder import LeaseHolder, Work
+from core.leases.store import LeaseState
 from tests.leases.leases_harness import Clock, RedisHarness
 from workers.engine.block_pool import BlockPool
 from workers.engine.content import ROOT, content_hash

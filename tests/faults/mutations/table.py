@@ -156,7 +156,7 @@ LEASES = (
         "P frees a lease's blocks when it believes the deadline to be over, whatever the store says of a renewal",
         (
             Change(
-                "leases/holder.py",
+                "core/leases/holder.py",
                 "        if status.state is LeaseState.HELD:\n",
                 "        if status.state is LeaseState.HELD and lease.deadline_ms > now_ms:\n",
             ),
@@ -168,7 +168,7 @@ LEASES = (
         "P frees what is overdue as soon as the store does not answer, without the grace",
         (
             Change(
-                "leases/holder.py",
+                "core/leases/holder.py",
                 "if now_ms < self._silent_since_ms + self._grace_ms:",
                 "if now_ms < self._silent_since_ms:",
             ),
@@ -180,7 +180,7 @@ LEASES = (
         "the router renews the leases of the first engine and of no other",
         (
             Change(
-                "leases/renewal.py",
+                "core/leases/renewal.py",
                 "return [work for work in works if work is not None]",
                 "return [work for work in works if work is not None][:1]",
             ),
@@ -190,7 +190,7 @@ LEASES = (
     Mutation(
         "renewal-revives",
         "a lease that was released can be renewed",
-        (Change("leases/scripts/renew.lua", "elseif score < 0 then", "elseif false then"),),
+        (Change("core/leases/scripts/renew.lua", "elseif score < 0 then", "elseif false then"),),
         (_CONTRACT + "test_released_lease_is_due_at_once_and_cannot_be_held_again",),
     ),
     Mutation(
@@ -198,19 +198,21 @@ LEASES = (
         "a lease's deadline is counted by the clock of the machine that grants it, not by the clock of Redis",
         (
             Change(
-                "leases/redis_store.py",
+                "core/leases/redis_store.py",
                 "_run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
                 "import time\n\n            "
                 "_run(self._grant, keys, [int(time.time() * 1000) + duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
             ),
-            Change("leases/scripts/grant.lua", "local deadline = now + ARGV[1]", "local deadline = tonumber(ARGV[1])"),
+            Change(
+                "core/leases/scripts/grant.lua", "local deadline = now + ARGV[1]", "local deadline = tonumber(ARGV[1])"
+            ),
         ),
         (_CONTRACT + "test_granted_lease_is_held_for_its_duration",),
     ),
     Mutation(
         "outcome-overwritten",
         "an outcome that was told may change: a late end of a lease that was read says expired",
-        (Change("leases/scripts/reap.lua", "outcome, 'PX', ARGV[1], 'NX')", "outcome, 'PX', ARGV[1])"),),
+        (Change("core/leases/scripts/reap.lua", "outcome, 'PX', ARGV[1], 'NX')", "outcome, 'PX', ARGV[1])"),),
         (_CONTRACT + "test_an_outcome_that_was_told_is_final",),
     ),
     Mutation(
@@ -327,8 +329,10 @@ ROUTER = (
         "cancellation-swallowed-once",
         "a task that talks to Redis is cancelled once, which redis-py may swallow",
         (
-            Change("registry/task_end.py", "    while not task.done():\n", "    if not task.done():\n"),
-            Change("registry/task_end.py", "await asyncio.wait({task}, timeout=AGAIN_S)", "await asyncio.wait({task})"),
+            Change("core/registry/task_end.py", "    while not task.done():\n", "    if not task.done():\n"),
+            Change(
+                "core/registry/task_end.py", "await asyncio.wait({task}, timeout=AGAIN_S)", "await asyncio.wait({task})"
+            ),
         ),
         ("tests/registry/test_registry_task_end.py::test_a_task_that_swallows_cancellations_ends",),
     ),

@@ -1,0 +1,98 @@
+"""Leases in this process, under the same contract tests as Redis: for tests, and for a worker without a router."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from core.leases.ids import check_duration, check_id
+from core.leases.model import LeaseTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from core.leases.store import LeaseStatus
+
+
+def monotonic_ms() -> int:
+    """This process's monotonic clock in ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class MemoryLeaseStore:
+    """A ``LeaseStore`` over ``LeaseTable``. ``clock`` gives ms and is injected so that tests need not wait."""
+
+    def __init__(self, clock: Callable[[], int] = monotonic_ms) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._tables: defaultdict[str, LeaseTable] = defaultdict(LeaseTable)
+        self._wakes: defaultdict[str, int] = defaultdict(int)
+
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+        check_duration(duration_ms)
+        with self._changed:
+            self._table(engine_id, lease_ids).grant(lease_ids, duration_ms, self._clock())
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        check_duration(duration_ms)
+        with self._changed:
+            return self._table(engine_id, lease_ids).renew(lease_ids, duration_ms, self._clock())
+
+    def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        with self._changed:
+            if self._table(engine_id, lease_ids).release(lease_ids, self._clock()):
+                self._wakes[engine_id] += 1
+                self._changed.notify_all()
+
+    def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
+        with self._changed:
+            return self._table(engine_id, [*lease_ids, *done]).reap(lease_ids, done, self._clock())
+
+    def held(self, engine_id: str) -> list[LeaseStatus]:
+        with self._changed:
+            return self._table(engine_id, ()).held(self._clock())
+
+    def wakeups(self, engine_id: str) -> MemoryWakeups:
+        return MemoryWakeups(self._changed, self._wakes, check_id(engine_id))
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def forget_everything(self) -> None:
+        """What a restart of Redis without persistence does; for tests of those who use a store."""
+        with self._changed:
+            self._tables.clear()
+
+    def _table(self, engine_id: str, lease_ids: Sequence[str]) -> LeaseTable:
+        for lease_id in lease_ids:
+            check_id(lease_id)
+        return self._tables[check_id(engine_id)]
+
+
+class MemoryWakeups:
+    """``Wakeups`` of one engine: remembers up to which release it has told."""
+
+    def __init__(self, changed: threading.Condition, wakes: defaultdict[str, int], engine_id: str) -> None:
+        self._changed = changed
+        self._wakes = wakes
+        self._engine_id = engine_id
+        self._closed = False
+        with changed:
+            self._seen = wakes[engine_id]
+
+    def wait(self, timeout_s: float) -> bool:
+        with self._changed:
+            self._changed.wait_for(self._news, timeout_s)
+            woken = self._wakes[self._engine_id] != self._seen and not self._closed
+            self._seen = self._wakes[self._engine_id]
+            return woken
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _news(self) -> bool:
+        return self._closed or self._wakes[self._engine_id] != self._seen

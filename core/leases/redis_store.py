@@ -1,0 +1,197 @@
+"""Leases in Redis (6.2 or newer): one Lua script per verb, timed by the server's own clock.
+
+Every verb may be repeated, so a command that failed on a connection that Redis had closed is tried once more; a timeout
+is not, because a hung Redis would cost its caller twice the time.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from core.leases.ids import check_duration, check_id
+from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
+from core.leases.redis_errors import lease_store_errors
+from core.leases.redis_wakeups import RedisWakeups
+from core.leases.store import LeaseState, LeaseStatus, LeaseStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redis.commands.core import Script
+
+logger = logging.getLogger(__name__)
+
+#: Longest wait for one answer, and for a connection. Well under a renewal interval, so that a lease survives one.
+DEFAULT_SOCKET_TIMEOUT_S = 1.0
+#: Leases per script call: Redis does nothing else meanwhile (about 1 us per lease and command).
+MAX_BATCH = 500
+#: Leases of one engine that are listed. An engine has one for each request that it holds blocks for.
+MAX_LISTED = 100_000
+#: Engines whose foreign members are complained about; more would only fill the log.
+MAX_COMPLAINTS = 100
+
+
+class RedisLeaseStore:
+    """A ``LeaseStore``. Connections come from a pool, one per thread that is inside a call."""
+
+    def __init__(self, url: str, *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
+        """Connects with the first call only. Raises ValueError for a URL that is none."""
+        self._socket_timeout_s = socket_timeout_s
+        self._redis = connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
+        # A subscription must not be repaired silently: what was published in the gap would be missed unnoticed.
+        self._ears = connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        self._complained: set[str] = set()
+        self._grant = self._script("grant")
+        self._renew = self._script("renew")
+        self._release = self._script("release")
+        self._reap = self._script("reap")
+        self._held = self._script("held")
+
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+        check_duration(duration_ms)
+        for batch in batches(lease_ids):
+            keys = [leases_key(engine_id), *outcome_keys(engine_id, batch)]
+            _run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        check_duration(duration_ms)
+        answers: list[LeaseStatus] = []
+        for batch in batches(lease_ids):
+            keys = [leases_key(engine_id), *outcome_keys(engine_id, batch)]
+            answer = _run(self._renew, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])
+            answers += _statuses(batch, answer)
+        return answers
+
+    def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        for batch in batches(lease_ids):
+            keys = [leases_key(engine_id)]
+            _run(self._release, keys, [wake_channel(engine_id), DEAD_ENGINE_MARGIN_MS, *map(check_id, batch)])
+
+    def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
+        answers: list[LeaseStatus] = []
+        # Also with nothing to ask about: the script drops what the owner has forgotten.
+        pairs = list(zip_longest(batches(lease_ids), batches(done), fillvalue=())) or [((), ())]
+        for batch, done_batch in pairs:
+            answers += self._reap_batch(engine_id, batch, done_batch)
+        return answers
+
+    def _reap_batch(self, engine_id: str, batch: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
+        keys = [leases_key(engine_id), *outcome_keys(engine_id, [*batch, *done])]
+        times = [OUTCOME_MEMORY_MS, DEAD_ENGINE_MARGIN_MS]
+        return _statuses(batch, _run(self._reap, keys, [*times, len(batch), *batch, *done]))
+
+    def held(self, engine_id: str) -> list[LeaseStatus]:
+        answer = _run(self._held, [leases_key(engine_id)], [MAX_LISTED])
+        with _understood():
+            rows = [*zip(answer[::3], answer[1::3], answer[2::3], strict=True)]
+        ours = [row for row in rows if _is_lease(row[0])]
+        if len(ours) < len(rows):
+            self._complain(engine_id, len(rows) - len(ours))
+        return [_status(lease_id.decode("ascii"), state, remaining) for lease_id, state, remaining in ours]
+
+    def wakeups(self, engine_id: str) -> RedisWakeups:
+        return RedisWakeups(self._ears, wake_channel(engine_id), self._socket_timeout_s)
+
+    def close(self) -> None:
+        self._redis.close()
+        self._ears.close()
+
+    def _complain(self, engine_id: str, num_foreign: int) -> None:
+        """Once for each engine: the same members are listed again and again."""
+        if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
+            self._complained.add(engine_id)
+            logger.warning("ignored %d members of %s that are no leases", num_foreign, leases_key(engine_id))
+
+    def _script(self, name: str) -> Script:
+        return self._redis.register_script(script_text(name))
+
+
+def leases_key(engine_id: str) -> str:
+    """The engine's sorted set. The braces put all keys of one engine into one cluster slot."""
+    return f"baton:{{{check_id(engine_id)}}}:leases"
+
+
+def outcome_keys(engine_id: str, lease_ids: Sequence[str]) -> list[str]:
+    """Where each lease's outcome is remembered."""
+    prefix = f"baton:{{{check_id(engine_id)}}}:outcome:"
+    return [prefix + check_id(lease_id) for lease_id in lease_ids]
+
+
+def wake_channel(engine_id: str) -> str:
+    """Where a release of one of the engine's leases is published."""
+    return f"baton:{{{check_id(engine_id)}}}:wake"
+
+
+def batches(lease_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The ids in pieces that one script call may carry."""
+    for start in range(0, len(lease_ids), MAX_BATCH):
+        yield lease_ids[start : start + MAX_BATCH]
+
+
+def connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.Redis:
+    """A client with its own pool. RESP2: nothing here needs more, and proxies in front of Redis know it.
+
+    Raises ValueError for a URL that is none, or has an option that redis-py would not know until it connects.
+    """
+    client = redis.Redis.from_url(
+        url,
+        socket_timeout=socket_timeout_s,
+        socket_connect_timeout=socket_timeout_s,
+        retry=retry,
+        protocol=2,
+    )
+    pool = client.connection_pool
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, redis.RedisError):
+        raise ValueError("the URL of Redis has an option that does not exist") from None
+    return client
+
+
+@cache
+def script_text(name: str) -> str:
+    """The script with the common part before it."""
+    folder = resources.files("core.leases") / "scripts"
+    return "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in ("common", name))
+
+
+def _run(script: Script, keys: list[str], args: list[str | int]) -> list[Any]:
+    """Raises LeaseStoreError. ``Script`` sends EVALSHA, and the text only to a server that does not know it."""
+    with lease_store_errors():
+        answer = script(keys=keys, args=args)
+    return answer if isinstance(answer, list) else []
+
+
+def _statuses(lease_ids: Sequence[str], answer: list[Any]) -> list[LeaseStatus]:
+    with _understood():
+        return [_status(*row) for row in zip(lease_ids, answer[::2], answer[1::2], strict=True)]
+
+
+def _is_lease(member: bytes) -> bool:
+    try:
+        check_id(member.decode("ascii"))
+    except ValueError:  # UnicodeDecodeError is one
+        return False
+    return True
+
+
+def _status(lease_id: str, state: bytes, remaining_ms: int) -> LeaseStatus:
+    return LeaseStatus(lease_id, LeaseState(state.decode("ascii")), int(remaining_ms))
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Somebody else wrote a value under one of our keys: an answer that cannot be read."""
+    try:
+        yield
+    except (ValueError, AttributeError, TypeError) as error:
+        raise LeaseStoreError(f"Redis holds something that is not ours: {error}") from error

@@ -1,0 +1,104 @@
+"""The owner's ear in Redis: a subscription on a connection of its own."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import redis
+
+from core.leases.redis_errors import lease_store_errors
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
+
+
+class RedisWakeups:
+    """``Wakeups`` over pub/sub. One thread waits; any thread may close.
+
+    Redis delivers at most once: after LeaseStoreError from ``wait`` releases may have been missed, so the owner opens a
+    new ear and reaps.
+    """
+
+    def __init__(self, client: redis.Redis, channel: str, subscribe_timeout_s: float) -> None:
+        """Returns once Redis has confirmed the subscription. ``client`` must not repair connections by itself.
+
+        Raises LeaseStoreError.
+        """
+        self._pubsub: PubSub = client.pubsub()  # type: ignore[no-untyped-call]
+        # close() must interrupt a wait. Closing a socket under a thread that reads from it is not safe; this is.
+        self._interrupt = os.eventfd(0, os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._waiting = False
+        self._closed = False
+        try:
+            with lease_store_errors():
+                self._subscribe(channel, subscribe_timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, timeout_s: float) -> bool:
+        """Several releases since the last call are one wake-up."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._waiting = True
+        try:
+            with lease_store_errors():
+                return self._wait(timeout_s) and not self._closed
+        finally:
+            self._end_wait()
+
+    def close(self) -> None:
+        """A wait in progress gives back the connection as it returns."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._waiting:
+                os.eventfd_write(self._interrupt, 1)
+            else:
+                self._give_back()
+
+    def _subscribe(self, channel: str, timeout_s: float) -> None:
+        self._pubsub.subscribe(channel)
+        if self._pubsub.get_message(timeout=timeout_s) is None:
+            raise redis.TimeoutError("no answer to SUBSCRIBE")
+
+    def _wait(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        poll = select.poll()  # unlike select(), it takes descriptors above 1023
+        poll.register(self._socket_fd(), select.POLLIN)
+        poll.register(self._interrupt, select.POLLIN)
+        while not (woken := self._drain()) and (left_s := deadline - time.monotonic()) > 0:
+            if any(fd == self._interrupt for fd, _ in poll.poll(left_s * 1000)):
+                return False
+        return woken
+
+    def _drain(self) -> bool:
+        """Take every message that is here (also what a TLS layer holds back): True if one was a release."""
+        woken = False
+        while (message := self._pubsub.get_message(timeout=0)) is not None:
+            woken = woken or message["type"] == "message"
+        return woken
+
+    def _socket_fd(self) -> int:
+        # redis-py offers no public way to wait for its socket together with something else.
+        sock = getattr(self._pubsub.connection, "_sock", None)
+        if sock is None:
+            raise redis.ConnectionError("the subscription's connection is gone")
+        return int(sock.fileno())
+
+    def _end_wait(self) -> None:
+        with self._lock:
+            self._waiting = False
+            if self._closed:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        os.close(self._interrupt)
+        self._pubsub.close()

@@ -1,0 +1,33 @@
+-- Put before each script of this folder by redis_store.py beside it.
+--
+-- The set of an engine: member = lease id, score = deadline in ms of this server's clock; a lease that was released
+-- and not yet reaped has -(time of the release) instead, so it sorts first, is due, and cannot be renewed.
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- No lease lasts longer (MAX_DURATION_MS of core/leases/ids.py); a score beyond it was not written by us, and may be infinite.
+local longest_ms = 86400000
+
+local function bounded(deadline, now)
+  return math.min(deadline, now + longest_ms)
+end
+
+-- The set outlives its longest deadline by margin_ms, so that a dead engine leaves nothing.
+local function live_on(set, now, margin_ms)
+  local longest = redis.call('ZREVRANGE', set, 0, 0, 'WITHSCORES')[2]
+  if longest then
+    redis.call('PEXPIREAT', set, string.format('%.0f', math.max(bounded(tonumber(longest), now), now) + margin_ms))
+  end
+end
+
+-- What somebody else wrote there, of whatever type, is not an outcome.
+local function outcome_of(key)
+  local outcome = redis.pcall('GET', key)
+  if outcome == 'done' or outcome == 'released' or outcome == 'expired' then
+    return outcome
+  end
+  return 'unknown'
+end

@@ -1,0 +1,187 @@
+"""Accepts the connections of one listening socket: as many as there is room for, and the rest is turned away.
+
+asyncio's own would accept without a bound, count no TLS handshake, and say nothing when file descriptors run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from core.net.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
+from core.net.sockets import BACKLOG
+from core.net.tls import HANDSHAKE_S
+from core.protocol.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from core.net.connections import Connections
+
+logger = logging.getLogger("baton.net")
+
+#: Connections accepted in one turn of the loop.
+_BATCH = 128
+#: Pause when the system cannot accept anything, seconds.
+_PAUSE_S = 0.05
+_NOTHING_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+#: What became of one connection before it was accepted is its own matter.
+_GONE = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOPROTOOPT,
+        errno.EPROTO,
+        errno.ETIMEDOUT,
+    }
+)
+
+
+class Acceptor:
+    """``start``, then ``close``. Each connection gets a protocol of ``make``."""
+
+    def __init__(self, sock: socket.socket, make: Callable[[], asyncio.Protocol], connections: Connections) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._make = make
+        self._connections = connections
+        self._pause: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Listen."""
+        self._sock.setblocking(False)
+        self._sock.listen(BACKLOG)
+        self._go_on()
+
+    def close(self) -> None:
+        """Accept nothing more, and give up handshakes. The socket is the caller's to close, after this."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._sock)
+        for opening in tuple(self._connections.opening):
+            opening.abort()
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for turn in range(_BATCH):
+            try:
+                client, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _GONE and turn < _BATCH - 1:
+                    continue
+                self._wait(error)
+                return
+            self._take(client)
+
+    def _wait(self, error: OSError) -> None:
+        """Whoever waits to be accepted goes on waiting. Out of descriptors, idle connections make room meanwhile."""
+        if error.errno in _NOTHING_LEFT:
+            self._connections.notices.note(NO_DESCRIPTORS)
+            for _ in range(_BATCH // 8):
+                self._connections.make_room()
+        else:
+            self._connections.notices.note(f"{CANNOT_ACCEPT} ({errno.errorcode.get(error.errno or 0, error.errno)})")
+        self._loop.remove_reader(self._sock)
+        self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
+
+    def _take(self, client: socket.socket) -> None:
+        if not self._connections.has_room():
+            self._connections.notices.note(TURNED_AWAY)
+            _turn_away(client, says_why=self._connections.config.tls is None)
+            return
+        opening = _Opening(client, self._make, self._connections)
+        opening.start()
+
+
+class _Opening:
+    """A connection that was accepted, until it has a protocol. In the eyes of ``Connections`` it owes a head."""
+
+    head_bytes = 0
+    has_deadline = False
+
+    def __init__(self, client: socket.socket, make: Callable[[], asyncio.Protocol], connections: Connections) -> None:
+        self._client = client
+        self._make = make
+        self._connections = connections
+        self._task: asyncio.Task[None]
+        self._is_unwanted = False
+
+    def start(self) -> None:
+        """Begin the TLS handshake, if there is one."""
+        self._connections.opening.add(self)
+        self._connections.owe(self)
+        self._task = asyncio.get_running_loop().create_task(self._open())
+        self._task.add_done_callback(self._end)
+
+    def refuse_late_head(self) -> None:
+        """The handshake has a shorter time of its own."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once.
+
+        The task is not cancelled: with uvloop a protocol that has just been told of its connection would never hear
+        that the connection is gone. It ends by itself, since nothing more comes.
+        """
+        self._is_unwanted = True
+        with contextlib.suppress(OSError):  # the client was quicker
+            self._client.shutdown(socket.SHUT_RDWR)
+
+    close = abort
+
+    def unsent_bytes(self) -> int:
+        """Nothing was said yet."""
+        return 0
+
+    taken_bytes = unsent_bytes
+
+    async def _open(self) -> None:
+        loop, tls = asyncio.get_running_loop(), self._connections.config.tls
+        timeout_s = None if tls is None else HANDSHAKE_S
+        try:
+            transport, _protocol = await loop.connect_accepted_socket(
+                self._make, self._client, ssl=tls, ssl_handshake_timeout=timeout_s
+            )
+        except OSError:
+            if tls is not None and not self._is_unwanted:
+                self._connections.notices.note(NO_TLS)
+            self._client.close()
+        else:
+            if self._is_unwanted:
+                transport.abort()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._connections.opening.discard(self)
+        self._connections.forget(self)
+        if task.cancelled():
+            self._client.close()
+        elif (error := task.exception()) is not None:
+            self._connections.notices.note(f"{NOT_SERVED} ({type(error).__name__})")
+            logger.debug("a connection met a bug", exc_info=error)
+            self._client.close()
+
+
+def _turn_away(client: socket.socket, *, says_why: bool) -> None:
+    """Say why without waiting for anything, and close. What it sent is read: left there, it would undo the answer."""
+    error = UnavailableError("Too many connections are open.", code="too_many_connections")
+    body = error.to_json()
+    head = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+    with client, contextlib.suppress(OSError):
+        client.setblocking(False)
+        if says_why:
+            client.send(head + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body)
+            client.shutdown(socket.SHUT_WR)
+            client.recv(1 << 16)

@@ -1,0 +1,181 @@
+"""Request bodies: bounded in bytes and in time, each by itself and all of them together."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from core.protocol.errors import (
+    ApiError,
+    BadRequestError,
+    BodyTimeoutError,
+    PayloadTooLargeError,
+    RateLimitError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from starlette.types import Message, Receive
+
+#: Not ``isdigit``, which takes a superscript for a digit. 2**64 has twenty; ``int`` refuses thousands.
+_LENGTH = re.compile(rb"[0-9]{1,20}")
+#: Methods whose requests have no body that means anything.
+WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+#: When to come again, seconds: a body is through in far less, or is given up.
+_RETRY_AFTER_S = 1.0
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its request had come."""
+
+
+class BodyBudget:
+    """Bytes of all bodies that a process holds at once."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    def take(self, num_bytes: int) -> None:
+        """Raises RateLimitError if there are not as many left."""
+        if self.used_bytes + num_bytes > self._limit_bytes:
+            raise RateLimitError("Too many bytes of request bodies are held.", retry_after_s=_RETRY_AFTER_S)
+        self.used_bytes += num_bytes
+
+    def give_back(self, num_bytes: int) -> None:
+        """As many were taken."""
+        self.used_bytes -= num_bytes
+
+
+class BodyReader:
+    """Reads bodies. ``len()`` is how many are under way: they take memory and a connection like requests that run."""
+
+    def __init__(self, limit_bytes: int, budget: BodyBudget) -> None:
+        """``limit_bytes`` is one body's."""
+        self.limit_bytes = limit_bytes
+        self.budget = budget
+        self._timeouts: set[asyncio.Timeout] = set()
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._timeouts)
+
+    async def read(
+        self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float, on_part: Callable[[bytes], None]
+    ) -> None:
+        """Give the parts to ``on_part``, which may raise. Raises as ``Body.read``."""
+        announced = headers.get(b"content-length", b"0")
+        if _LENGTH.fullmatch(announced) is None:
+            raise BadRequestError("Invalid content-length.")
+        if int(announced) > self.limit_bytes:
+            raise self.too_large()
+        timeout = asyncio.timeout(timeout_s)
+        self._timeouts.add(timeout)
+        try:
+            async with timeout:
+                await _parts(receive, on_part)
+        except TimeoutError:
+            if self._closing:
+                raise UnavailableError("The server is shutting down.", code="shutting_down") from None
+            raise BodyTimeoutError("The request's body did not come in time.") from None
+        finally:
+            self._timeouts.discard(timeout)
+
+    def close(self) -> None:
+        """End the reads that are under way; later ones go on as usual."""
+        self._closing = True
+        now_s = asyncio.get_running_loop().time()
+        for timeout in self._timeouts:
+            if not timeout.expired():
+                timeout.reschedule(now_s)
+
+    def too_large(self) -> PayloadTooLargeError:
+        """The error for more than ``limit_bytes``."""
+        return PayloadTooLargeError(f"The request body is larger than {self.limit_bytes} bytes.")
+
+
+class Body:
+    """One request's body. It counts from its first byte to the end of the ``with``."""
+
+    __slots__ = ("_asked", "_num_bytes", "_parts", "_reader", "error")
+
+    def __init__(self, reader: BodyReader) -> None:
+        self._reader = reader
+        self._parts: list[bytes] = []
+        self._num_bytes = 0
+        self._asked = False
+        #: Why ``when_asked`` did not get it; None: it did, or nobody asked.
+        self.error: ApiError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.budget.give_back(self._num_bytes)
+
+    async def read(self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float) -> bytes:
+        """All of it. Raises PayloadTooLargeError as soon as that is certain, RateLimitError, BodyTimeoutError.
+
+        ClientGoneError when the client leaves, and UnavailableError when the reader is closed meanwhile.
+        """
+        await self._reader.read(headers, receive, timeout_s, self._add)
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def when_asked(
+        self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float, check: Callable[[bytes], None]
+    ) -> Receive:
+        """``receive`` for a framework: nothing is read before its route asks, then all is, and has to pass ``check``.
+
+        What is wrong with it is raised there, and is the ``error`` from then on.
+        """
+
+        async def asked() -> Message:
+            if self._asked:
+                return await receive()
+            self._asked = True
+            try:
+                body = await self.read(headers, receive, timeout_s)
+                check(body)
+            except ClientGoneError:
+                return {"type": "http.disconnect"}
+            except ApiError as error:
+                self.error = error
+                raise
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return asked
+
+    def _add(self, part: bytes) -> None:
+        if self._num_bytes + len(part) > self._reader.limit_bytes:
+            raise self._reader.too_large()
+        self._reader.budget.take(len(part))
+        self._num_bytes += len(part)
+        self._parts.append(part)
+
+
+async def _parts(receive: Receive, on_part: Callable[[bytes], None]) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        on_part(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
+
+
+def no_body(receive: Receive) -> Receive:
+    """``receive`` of a request whose body nobody reads; what comes of it all the same is the connection's matter."""
+    first: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def again() -> Message:
+        return first.pop() if first else await receive()
+
+    return again

@@ -1,0 +1,355 @@
+"""One client's connection: uvicorn's protocol, with bounds on what a stranger may have it keep.
+
+- The parser joins the pieces of a header again and again, so the bytes of a head are counted before they reach it.
+- A request that is answered before all of it has come is the last one of its connection: what is still sent is thrown
+  away, a little of it and for a short time, so that the client comes to read the answer.
+- No line in the log is a stranger's to write: ``Notices`` counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from core.net.notices import BAD_REQUEST, LARGE_HEAD
+from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+    from core.net.connections import Connections
+
+#: Where a request's ``scope["state"]`` has what closes its connection at once.
+DROP = "drop"
+#: Where it has what says that the answer ends by a deadline of its own: then it is not closed for being unread.
+HAS_DEADLINE = "has_deadline"
+#: Requests that may be sent ahead of the answer to the one before them.
+MAX_PIPELINED = 16
+#: What is thrown away at most of a request that has been answered.
+LINGER_BYTES = 4 << 20
+#: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. Buffers are no measure, since TLS has one of its own,
+#: and the system's takes more only when a third of it is free.
+_ACKED = slice(120, 128)
+#: RFC 3986: a name or an address, and a port.
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+
+
+class _Patient(asyncio.Transport):
+    """What an answer is written to while its request is still coming: closing goes through the connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._connection.transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._connection.transport.is_closing()
+
+    def close(self) -> None:
+        self._connection.leave()
+
+
+class Connection(HttpToolsProtocol):
+    """Answers what it refuses in our shape, and closes."""
+
+    def __init__(self, config: Config, server_state: ServerState, port: Connections) -> None:
+        super().__init__(config, server_state, {}, asyncio.get_running_loop())
+        self._port = port
+        self._max_bytes = port.config.head.max_bytes
+        self._max_lines = port.config.head.max_lines
+        #: A head is to come, or under way; else a body.
+        self._in_head = True
+        self._num_hosts = 0
+        #: Looked at already: clients repeat them.
+        self._host = b""
+        #: The port waits for a head; it is not asked for each request.
+        self._owes = False
+        #: Of the head under way, as far as they were counted before parsing; ``head_bytes``: as the port knows it.
+        self._num_bytes = 0
+        self.head_bytes = 0
+        self._chunk_bytes = 0
+        #: Came between two pieces of a body: sizes of chunks, lines after the last one.
+        self._quiet_bytes = 0
+        self._num_late_lines = 0
+        #: Whether the connection goes on after the request under way, once that has come.
+        self._goes_on = True
+        #: Nothing is parsed any more; so many bytes were thrown away.
+        self._ignores = False
+        self._num_ignored = 0
+        #: As ``Connections`` wants to know it.
+        self.has_deadline = False
+
+    # --- what the transport says
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It owes a head from now on."""
+        super().connection_made(transport)
+        self._patient = _Patient(self)
+        self._owes = True
+        self._port.owe(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._port.forget(self)
+        super().connection_lost(exc)
+        self._port.left.set()
+        del self._patient  # it refers to this
+
+    def pause_writing(self) -> None:
+        """The client takes less than there is."""
+        super().pause_writing()
+        self._port.block(self)
+
+    def resume_writing(self) -> None:
+        """It has taken enough."""
+        super().resume_writing()
+        self._port.unblock(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser no more of a head than it may have."""
+        if self._ignores:
+            self._ignore(len(data))
+            return
+        self._chunk_bytes = len(data)
+        if not self._in_head:
+            self._take_body(data)
+            return
+        if not self._num_bytes:
+            self._port.wake(self)
+        self._num_bytes += len(data)
+        if self._num_bytes > self._max_bytes:
+            self._take_long(data)
+        else:
+            self._feed(data)
+        if self._num_bytes and self._in_head and not self._ignores:
+            self._wait_for_head()
+
+    def _take_long(self, data: bytes) -> None:
+        """A head, or some, and perhaps what comes after them."""
+        end = len(data) + self._max_bytes - self._num_bytes
+        self._feed(data[:end])
+        if self._ignores:
+            return
+        if not self._in_head:
+            self._take_body(data[end:])
+        elif self._num_bytes > self._max_bytes:  # of the same head: a later one began at zero
+            self._refuse(self._too_large())
+        else:
+            self._feed(data[end:])
+
+    def _take_body(self, data: bytes) -> None:
+        self._quiet_bytes += len(data)
+        self._feed(data)
+        if self._quiet_bytes > self._max_bytes and not self._in_head and not self._ignores:
+            self._refuse(BadRequestError("A chunk of the body has no end to its size.", code="invalid_http"))
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # to nothing that is spoken here: what comes behind it is not HTTP
+            self._stop_after_this()
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if not isinstance(cause, ApiError | httptools.HttpParserError | UnicodeDecodeError):
+                raise
+            self._refuse(cause if isinstance(cause, ApiError) else _not_http())
+        except httptools.HttpParserError:
+            self._refuse(_not_http())
+
+    def _wait_for_head(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self._owes = True
+            self._port.owe(self, self._num_bytes)
+
+    # --- what the parser says
+
+    def on_message_begin(self) -> None:
+        """A new request."""
+        super().on_message_begin()
+        self._num_bytes = self._num_bytes or 1  # one that begins in the same piece as another one ended
+        self._num_hosts = 0
+        state = self.scope["state"]
+        state[DROP] = self.transport.abort
+        state[HAS_DEADLINE] = self._leave_to_deadline
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header line; those after a body are of no use to anybody."""
+        if not self._in_head:
+            self._num_late_lines += 1
+            if self._num_late_lines > self._max_lines:
+                raise self._too_large()
+            return
+        name = name.lower()
+        if name == b"host":
+            self._num_hosts += 1
+            if value != self._host:
+                self._take_host(value)
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+        if len(self.headers) > self._max_lines:
+            raise self._too_large()
+
+    def on_headers_complete(self) -> None:
+        """The head is over. Unless its body comes first, the answer is the last one."""
+        if self._chunk_bytes > self._max_bytes:
+            self._check_size()
+        if self._num_hosts != 1 and (self._num_hosts or self.parser.get_http_version() != "1.0"):
+            raise BadRequestError("A request has one Host header.", code="invalid_host")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise BadRequestError("Too many requests without waiting for an answer.", code="invalid_http")
+        if self._owes:
+            self._owes = False
+            self._port.settle(self)
+        super().on_headers_complete()
+        self._in_head = False
+        self._quiet_bytes = self._num_late_lines = 0
+        self._goes_on = self.cycle.keep_alive
+        self.cycle.keep_alive = False
+        self.cycle.transport = self._patient
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body. Once the answer has begun nobody wants it."""
+        self._quiet_bytes = 0
+        if self.cycle.response_started:
+            self._ignore(len(body))
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body is over, too; the next head begins."""
+        self._in_head = True
+        self._num_bytes = 0
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._goes_on
+        self.cycle.transport = self.transport
+        super().on_message_complete()
+
+    def _check_size(self) -> None:
+        """Raise HeadTooLargeError. Only a piece larger than a head may be holds one that was not counted before."""
+        num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if num_bytes > self._max_bytes:
+            raise self._too_large()
+
+    def _take_host(self, host: bytes) -> None:
+        if _HOST.fullmatch(host) is None:
+            raise BadRequestError("The Host header is no name or address.", code="invalid_host")
+        self._host = host
+
+    # --- how it ends
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, with one timer for all connections that rest."""
+        self.server_state.total_requests += 1
+        self.has_deadline = False
+        if self.transport.is_closing():
+            self._flush()
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._ignores:
+            self.leave()
+        elif self._in_head and self._num_bytes:
+            self._wait_for_head()
+        else:
+            self._port.rest(self)
+
+    def leave(self) -> None:
+        """Close, but not before the client had time to read the answer: it may read nothing until it has sent all."""
+        if self.transport.is_closing():
+            return
+        self._ignores = True
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._port.leave(self)
+
+    def close(self) -> None:
+        """Close when everything was sent."""
+        self.transport.close()
+        self._flush()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        """The port closes: end after the request under way."""
+        self._goes_on = False
+        super().shutdown()
+
+    def unsent_bytes(self) -> int:
+        """Of what was written, how much the client has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    def taken_bytes(self) -> int:
+        """What the client's system has acknowledged; where that is not known, what it has not taken, negative."""
+        sock = self.transport.get_extra_info("socket")
+        with contextlib.suppress(OSError, AttributeError):  # only Linux tells
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
+            if len(info) == _ACKED.stop:
+                return int.from_bytes(info[_ACKED], sys.byteorder)
+        return -self.unsent_bytes()
+
+    def refuse_late_head(self) -> None:
+        """The time for a head is over."""
+        if self.headers is None or not self._num_bytes:
+            self.close()
+        else:
+            self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
+
+    def _leave_to_deadline(self) -> None:
+        self.has_deadline = True
+
+    def _flush(self) -> None:
+        if self.unsent_bytes():
+            self._port.leave(self)
+
+    def _ignore(self, num_bytes: int) -> None:
+        self._num_ignored += num_bytes
+        if self._num_ignored > LINGER_BYTES:
+            self.abort()
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer and close, if there is nothing of another answer in the way; else close after that one."""
+        self._port.notices.note(LARGE_HEAD if isinstance(error, HeadTooLargeError) else BAD_REQUEST)
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._answer(error)
+        elif self._in_head:  # of a request behind one that has not been answered yet
+            self._stop_after_this()
+        elif cycle.response_started or self.pipeline:
+            self.close()
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._answer(error)
+
+    def _stop_after_this(self) -> None:
+        self._ignores = True
+        self._port.settle(self)
+        self.cycle.keep_alive = self._goes_on = False
+
+    def _answer(self, error: ApiError) -> None:
+        body = error.to_json()
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[error.status] + head + body)
+        self.leave()
+
+    def _too_large(self) -> HeadTooLargeError:
+        return HeadTooLargeError(f"The head of a request may have {self._max_bytes} bytes in {self._max_lines} lines.")
+
+
+def _not_http() -> BadRequestError:
+    return BadRequestError("This is not a request in HTTP/1.1.", code="invalid_http")

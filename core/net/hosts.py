@@ -1,0 +1,90 @@
+"""By which names a port may be called where no token guards it.
+
+A page can have its own name point to 127.0.0.1 for a moment (DNS rebinding). The browser of somebody on this machine
+then takes what we serve for a part of that page, whose script may read and send whatever it likes. ``Host`` still says
+the page's name: no script can change it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING
+
+from core.protocol.errors import PermissionDeniedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: An element of the setting: every name is taken.
+ANY = "*"
+#: RFC 9110: an address of IPv6 stands in brackets, a port may follow.
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d{0,5})?")
+#: Headers that were taken before, as they came; beyond, they are looked at each time.
+_MAX_KNOWN = 256
+
+REFUSED = (
+    "No token guards this path, so it is served under this machine's own names only, such as localhost and 127.0.0.1. "
+    "If the name in your request's Host header is yours, add it to the setting allowed_hosts (BATON_ALLOWED_HOSTS)."
+)
+
+
+class Hosts:
+    """The names of loopback, ``names``, and with ``addresses`` every IP address: no name server gives those out."""
+
+    def __init__(self, names: Iterable[str] = (), *, addresses: bool = False) -> None:
+        self._names = frozenset(_plain(name) for name in names) - {""}
+        self._addresses = addresses
+        self._known: set[bytes] = set()
+
+    def __repr__(self) -> str:
+        more = ["any address"] if self._addresses else []
+        return f"<Hosts {', '.join(['loopback', *more, *sorted(self._names)])}>"
+
+    def check(self, host: bytes | None) -> None:
+        """Raise PermissionDeniedError unless the ``Host`` header is one of ours."""
+        if host not in self._known:
+            self._look_at(b"" if host is None else host)
+
+    def _look_at(self, host: bytes) -> None:
+        if not (ANY in self._names or self._is_ours(name_in(host))):
+            raise PermissionDeniedError(REFUSED, code="host_not_allowed")
+        if len(self._known) < _MAX_KNOWN:
+            self._known.add(host)
+
+    def _is_ours(self, name: str) -> bool:
+        if name in self._names or is_loopback(name):
+            return True
+        return self._addresses and _address(name) is not None
+
+
+def hosts_of(bound: str, advertised: str, allowed: Iterable[str]) -> Hosts:
+    """Those of a port that is bound to ``bound`` and known to others as ``advertised``; ``allowed`` is the setting."""
+    return Hosts((bound, advertised, *allowed), addresses=not is_loopback(bound))
+
+
+def name_in(host: bytes) -> str:
+    """The name or address in a ``Host`` header, in lower case, without port and brackets; empty if there is none."""
+    match = _HOST.fullmatch(host.decode("latin-1"))
+    return "" if match is None else _plain(match[1] or match[2])
+
+
+def is_loopback(name: str) -> bool:
+    """A name or address that only means the machine itself. ``*.localhost`` is nobody's to register (RFC 6761)."""
+    address = _address(name)
+    if address is None:
+        return name == "localhost" or name.endswith(".localhost")
+    return address.is_loopback
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _plain(name: str) -> str:
+    return name.lower().removesuffix(".").strip("[]")

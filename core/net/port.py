@@ -1,0 +1,160 @@
+"""uvicorn as both sides run it: a server of one application on one bound socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from core.net.acceptor import Acceptor
+from core.net.connection import Connection
+from core.net.connections import Connections
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Generator
+
+    from starlette.types import ASGIApp
+
+    from core.net.config import PortConfig
+
+
+logger = logging.getLogger("baton.net")
+
+
+class PortServer(uvicorn.Server):
+    """Tells when it is up, and leaves signals to the process.
+
+    ``on_refusing`` is called when it stops, once nobody can connect any more and before requests are waited for.
+    """
+
+    def __init__(
+        self, app: ASGIApp, config: PortConfig, grace_s: float, on_refusing: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=max(1, round(grace_s)),
+            )
+        )
+        self._port_config = config
+        self._acceptors: list[Acceptor] = []
+        self._on_refusing = on_refusing
+        self._leaving = asyncio.Event()
+        self.up = asyncio.Event()
+        self.servers = []  # uvicorn's, which are asyncio's
+        #: From ``startup`` on.
+        self.connections: Connections
+
+    def leave(self) -> None:
+        """Shut down now."""
+        self.should_exit = True
+        self._leaving.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on ``sockets``."""
+        loop = asyncio.get_running_loop()
+        self.connections = Connections(loop, self._port_config, self.server_state.connections)
+        for sock in sockets or ():
+            acceptor = Acceptor(sock, self._connection, self.connections)
+            acceptor.start()
+            self._acceptors.append(acceptor)
+        self.started = True
+        self.up.set()
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.connections)
+
+    async def main_loop(self) -> None:
+        """uvicorn's looks ten times a second whether it should stop, and makes a date that nobody wants."""
+        await self._leaving.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse whoever comes; let requests in progress end for as long as there is grace, then cancel them.
+
+        uvicorn's looks ten times a second whether they have ended.
+        """
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for sock in sockets or ():
+            sock.close()
+        self._on_refusing()
+        try:
+            for connection in tuple(self.server_state.connections):
+                connection.shutdown()
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await self._wait_tasks_to_complete()
+        except TimeoutError:
+            logger.error(
+                "%s: %d connections had not ended in time, with %d requests, which are cancelled",
+                self.connections.config.name,
+                len(self.server_state.connections),
+                len(self.server_state.tasks),
+            )
+            for task in self.server_state.tasks:
+                task.cancel()
+        finally:
+            self.connections.end()
+
+    async def _wait_tasks_to_complete(self) -> None:
+        while self.server_state.connections:
+            self.connections.left.clear()
+            await self.connections.left.wait()
+        while self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """None: they are the process's."""
+        yield
+
+
+class HttpPort:
+    """Serves one application on one bound socket. ``start`` returns once connections are accepted."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        bound: socket.socket,
+        config: PortConfig,
+        on_refusing: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._bound = bound
+        self._server = PortServer(app, config, 1.0, on_refusing)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> Connections:
+        """Of clients, from ``start`` on."""
+        return self._server.connections
+
+    async def start(self) -> None:
+        """Accept connections. Raises what uvicorn raises."""
+        self._task = asyncio.create_task(self._server.serve([self._bound]), name="http-port")
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait({self._task, up}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._task.done():
+            await self._task
+
+    async def stop(self, grace_s: float) -> None:
+        """Close the port; requests in progress get ``grace_s`` seconds, then they are cancelled. Safe to call twice."""
+        if self._task is None:
+            self._bound.close()
+            return
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+        self._server.leave()
+        await self._task

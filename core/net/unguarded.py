@@ -1,0 +1,48 @@
+"""A port without a token: for callers on this machine that are no page of somebody else's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.net.sites import is_from_other_site
+from core.protocol.errors import ApiError, PermissionDeniedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from core.net.hosts import Hosts
+
+
+class Unguarded:
+    """``app`` for those alone; all others are answered 403, and nothing of what they send is looked at."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                check_local(self._hosts, dict(scope["headers"]))
+            except ApiError as error:
+                await _refuse(send, error)
+                return
+        await self._app(scope, receive, send)
+
+
+def check_local(hosts: Hosts, headers: Mapping[bytes, bytes]) -> None:
+    """Raise PermissionDeniedError for a name that is none of ``hosts``, and for pages of other sites."""
+    hosts.check(headers.get(b"host"))
+    if is_from_other_site(headers):
+        raise PermissionDeniedError("This port does not answer pages of other sites.", code="other_site")
+
+
+async def _refuse(send: Send, error: ApiError) -> None:
+    """What is left of a body that was not wanted ends with the connection."""
+    body = error.to_json()
+    length = b"%d" % len(body)
+    headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,66 @@
+"""How a process proves that it knows the internal token, before it is shown the token or anything that needs it.
+
+``GET /internal/hello/<nonce>`` on the internal port of a worker or a router, open to everybody. The answer is 64 hex
+digits: HMAC-SHA256, under a key made of the token for this alone, of the kind of process, its ids, its two base URLs as
+it announces them, and the nonce, one a line. Whoever passes a question on to another process gets that one's URLs
+proven and not its own.
+
+History
+-------
+1: first version.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from core.protocol.router import RouterRecord
+
+#: The nonce follows.
+HELLO_PATH = "/internal/hello/"
+NONCE = re.compile(r"[0-9a-f]{32}")
+NUM_PROOF_CHARS = 64
+
+
+class WorkerIdentity(Protocol):
+    """What of a worker is proven."""
+
+    @property
+    def worker_id(self) -> str: ...
+
+    @property
+    def engine_id(self) -> str: ...
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def internal_url(self) -> str: ...
+
+
+def new_nonce() -> str:
+    """Random: an answer that somebody has heard before proves nothing."""
+    return secrets.token_hex(16)
+
+
+def worker_proof(key: bytes, worker: WorkerIdentity, nonce: str) -> str:
+    """What the worker answers, if it knows the token."""
+    return _proof(key, "worker", worker.worker_id, worker.engine_id, worker.url, worker.internal_url, nonce)
+
+
+def router_proof(key: bytes, record: RouterRecord, nonce: str) -> str:
+    """What the router answers."""
+    return _proof(key, "router", record.router_id, record.url, record.internal_url, nonce)
+
+
+def is_proof(given: bytes, expected: str) -> bool:
+    """Compared in constant time."""
+    return hmac.compare_digest(given, expected.encode())
+
+
+def _proof(key: bytes, *lines: str) -> str:
+    return hmac.digest(key, "\n".join(lines).encode(), "sha256").hex()

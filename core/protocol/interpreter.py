@@ -1,0 +1,42 @@
+"""How one of our processes starts another: with our packages and the installed ones, never with files that happen to
+lie in the current directory.
+
+``python -m`` looks in the current directory first. A ``router.py`` or a folder ``workers`` of the user who types
+``baton up`` there would be executed in place of ours, with the internal token in its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+#: The folder that our packages are in: a checkout, or where pip installs.
+ROOT = Path(__file__).parents[2]
+VARIABLE = "PYTHONPATH"
+#: As ``-P``, for interpreters that our processes start in their turn.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+
+
+def python(module: str) -> tuple[str, ...]:
+    """A command line that runs a module with this same interpreter, to be started ``with_import_path``."""
+    return (sys.executable, "-P", "-m", module)
+
+
+def with_import_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """A child's environment in which it, and interpreters that it starts in its turn, find our packages where this
+    process did, and nothing in the current directory. An empty entry of ``PYTHONPATH`` (as in
+    ``PYTHONPATH=$PYTHONPATH:/x``) means that directory, and a relative one is inside it.
+    """
+    entries = [entry for entry in environ.get(VARIABLE, "").split(os.pathsep) if Path(entry).is_absolute()]
+    if ROOT not in _installed():
+        entries = [str(ROOT), *(entry for entry in entries if Path(entry) != ROOT)]
+    result = {**{key: value for key, value in environ.items() if key != VARIABLE}, **SAFE_PATH}
+    return {**result, VARIABLE: os.pathsep.join(entries)} if entries else result
+
+
+def _installed() -> set[Path]:
+    """Where pip installs. It is searched anyway, and in ``PYTHONPATH`` it would come before the standard library."""
+    return {Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages())}

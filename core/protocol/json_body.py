@@ -1,0 +1,96 @@
+"""From the bytes of a body to an object: what it is made of is counted before any of it is built.
+
+A body of 16 MB can hold half a million messages, a million keys, or brackets without end in a field that nobody reads.
+Building those, and only then looking at them, takes a second or two in which an event loop does nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from core.protocol.errors import BadRequestError
+
+#: Text parts for each message that is allowed, counted over all messages together.
+PARTS_PER_MESSAGE = 4
+#: Objects, arrays and keys, likewise. A message with all of OpenAI's fields has 12, each of its parts at most 6.
+NODES_PER_MESSAGE = 36
+#: So many besides: ``logit_bias`` alone may have 1024 keys.
+MORE_NODES = 4096
+
+_TOO_MANY = "array_above_max_length"
+
+
+@dataclass(frozen=True)
+class BodyLimits:
+    """How much one body may be made of. ``max_values``: numbers, strings and so on, mostly token ids of a prompt.
+
+    ``more_nodes``: objects, arrays and keys besides those that messages have.
+    """
+
+    max_messages: int
+    max_values: int
+    more_nodes: int = MORE_NODES
+
+    @property
+    def max_nodes(self) -> int:
+        """Objects, arrays and keys of the whole body."""
+        return self.more_nodes + NODES_PER_MESSAGE * self.max_messages
+
+    def check_bytes(self, raw: bytes) -> None:
+        """Raise BadRequestError for JSON that would be too much to build. Anything else is left to the parser."""
+        # Nearly always enough: the text of strings counts as well, so these are too many rather than too few.
+        if _num_nodes(raw) > self.max_nodes or raw.count(b",") >= self.max_values:
+            self._check_outside_strings(raw)
+
+    def check_messages(self, body: dict[str, Any]) -> None:
+        """Raise BadRequestError for too many messages or parts; anything else that is wrong is left to validation."""
+        messages = body.get("messages")
+        if not isinstance(messages, list):
+            return
+        if len(messages) > self.max_messages:
+            raise _too_many("messages", self.max_messages)
+        contents = (message.get("content") for message in messages if isinstance(message, dict))
+        max_parts = PARTS_PER_MESSAGE * self.max_messages
+        if sum(len(content) for content in contents if isinstance(content, list)) > max_parts:
+            raise _too_many("parts of messages", max_parts)
+
+    def _check_outside_strings(self, raw: bytes) -> None:
+        # In JSON backslashes are in strings only, so every quote that is left begins or ends one.
+        bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+        # A string is a key or a value. Split at more quotes than that, the pieces would cost what is to be saved.
+        if bare.count(b'"') // 2 > self.max_nodes + self.max_values:
+            raise _too_large(f"{self.max_nodes + self.max_values} strings")
+        outside = b"".join(bare.split(b'"')[::2])
+        if _num_nodes(outside) > self.max_nodes:
+            raise _too_large(f"{self.max_nodes} objects, arrays and keys")
+        if outside.count(b",") >= self.max_values:
+            raise _too_large(f"{self.max_values} values")
+
+
+def parse_body(raw: bytes, limits: BodyLimits) -> dict[str, Any]:
+    """The body as an object; raises BadRequestError for anything else, and for one that is beyond the limits."""
+    limits.check_bytes(raw)
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        why = ": it is nested too deeply" if error.msg.startswith("depth limit") else ""
+        raise BadRequestError(f"We could not parse the JSON body of your request{why}.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise BadRequestError("The JSON body of your request must be an object.", code="invalid_json")
+    limits.check_messages(body)
+    return body
+
+
+def _num_nodes(raw: bytes) -> int:
+    return raw.count(b"{") + raw.count(b"[") + raw.count(b":")
+
+
+def _too_large(what: str) -> BadRequestError:
+    return BadRequestError(f"The JSON body of your request has more than {what}.", code=_TOO_MANY)
+
+
+def _too_many(what: str, limit: int) -> BadRequestError:
+    return BadRequestError(f"At most {limit} {what} are allowed.", param="messages", code=_TOO_MANY)

@@ -1,0 +1,359 @@
+"""What clients may send to ``/v1/chat/completions`` and ``/v1/completions``, validated.
+
+Every parameter OpenAI documents either works or is refused by name; none is accepted and ignored. A value that asks for
+what is done anyway is taken. Router and worker validate with the same models: the router so that bad input never
+reaches a worker, the worker because it does not trust what reaches it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import orjson
+from pydantic import (
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+
+from core.protocol.errors import BadRequestError
+from core.protocol.excerpts import excerpt
+from core.protocol.messages import Message, plain_messages
+from core.protocol.objects import UNSUPPORTED, CountedObject, Unsupported
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+#: OpenAI's own bounds.
+MAX_STOP_STRINGS = 4
+MAX_TOP_LOGPROBS = 20
+MAX_COMPLETION_LOGPROBS = 5
+MAX_LOGIT_BIAS = 1024
+#: Ours, of each: text that may become one is held back, and looked through at every place when it does not.
+MAX_STOP_CHARS = 4096
+#: What a completion whose client names no limit has at most; a chat goes on while there is room.
+COMPLETION_MAX_TOKENS = 16
+#: Ours: priorities are from its negative to it.
+MAX_PRIORITY = 1000
+#: Documented by OpenAI, refused here unless the value is one that changes nothing. In the order of who is blamed: what
+#: comes with tools is not what a client has to leave out first.
+_REFUSED: dict[str, tuple[Any, ...]] = {
+    "tools": (None, []),
+    "functions": (None, []),
+    "audio": (None,),
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "function_call": (None, "none", "auto"),
+    "metadata": (None, {}),
+    "modalities": (None, ["text"]),
+    "moderation": (None,),
+    "n": (None, 1),
+    "parallel_tool_calls": (None, True, False),
+    "prediction": (None,),
+    "prompt_cache_key": (None,),
+    "prompt_cache_retention": (None, "in_memory"),
+    "reasoning_effort": (None,),
+    "response_format": (None, {"type": "text"}),
+    "service_tier": (None, "auto", "default"),
+    "store": (None, False),
+    "suffix": (None, ""),
+    "tool_choice": (None, "none", "auto"),
+    "verbosity": (None, "medium"),
+    "web_search_options": (None,),
+}
+
+#: Fields that are accepted only with the value that changes nothing, and so need not be passed on.
+NO_EFFECT = frozenset(_REFUSED)
+
+Number = StrictFloat | StrictInt
+Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+
+
+class _Strict(CountedObject):
+    """An object without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class StreamOptions(_Strict):
+    """``stream_options``. Neither do events hide their length, nor does each of them tell the usage so far."""
+
+    include_usage: StrictBool = False
+    include_obfuscation: Unsupported = False
+    continuous_usage_stats: Unsupported = False
+
+
+class _Request(_Strict):
+    """What both endpoints share. The fields from ``top_k`` on are vLLM's extensions."""
+
+    model: StrictStr
+    stream: StrictBool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
+    stop: StrictStr | Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
+    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    logit_bias: dict[StrictStr, Annotated[Number, Field(ge=-100, le=100)]] | None = None
+    seed: Seed | None = None
+    #: Shown in the admin listing and usable as a filter there.
+    user: Annotated[StrictStr, Field(max_length=512)] | None = None
+    safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
+
+    top_k: Annotated[StrictInt, Field(ge=-1)] | None = None
+    min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    #: Bounded away from 0, by which logits are divided.
+    repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None
+    min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
+    ignore_eos: StrictBool = False
+    #: The choice also carries ``token_ids``, the sampled tokens; not for streams.
+    return_token_ids: StrictBool = False
+    #: Which request that waits gets a worker first: lower first, as with vLLM, then older.
+    priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    #: Between router and workers only; the router strips what clients send.
+    kv_transfer_params: dict[str, Any] | None = None
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """``stop`` as a list."""
+        if self.stop is None:
+            return []
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+
+    @property
+    def include_usage(self) -> bool:
+        """A stream ends with a usage chunk."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def _complain(self) -> None:
+        """Raise for what holds between fields."""
+        if self.stream_options is not None and not self.stream:
+            raise BadRequestError(
+                "'stream_options' is only allowed with 'stream'.",
+                param="stream_options",
+                code="invalid_value",
+            )
+        if self.return_token_ids and self.stream:
+            raise BadRequestError(
+                "'return_token_ids' is not supported with 'stream'.", param="return_token_ids", code="invalid_value"
+            )
+        stops = self.stop_strings
+        if len(stops) > MAX_STOP_STRINGS:
+            raise BadRequestError(
+                f"At most {MAX_STOP_STRINGS} stop strings are allowed, got {len(stops)}.",
+                param="stop",
+                code="array_above_max_length",
+            )
+        if any(len(stop) > MAX_STOP_CHARS for stop in stops):
+            raise BadRequestError(
+                f"A stop string may have {MAX_STOP_CHARS} characters.", param="stop", code="string_above_max_length"
+            )
+        if "" in stops:
+            raise BadRequestError("A stop string must not be empty.", param="stop", code="empty_string")
+        for key in self.logit_bias or {}:
+            if not (key.isascii() and key.isdigit()):
+                raise BadRequestError("Keys of 'logit_bias' are token ids.", param="logit_bias", code="invalid_value")
+        if self._min_tokens_too_many:
+            raise BadRequestError("'min_tokens' is more than 'max_tokens'.", param="min_tokens", code="invalid_value")
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """How many tokens the client wants at most; None: as many as fit."""
+        return self.max_tokens
+
+    @property
+    def limit_param(self) -> str:
+        """What the client calls that."""
+        return "max_tokens"
+
+    @property
+    def _min_tokens_too_many(self) -> bool:
+        """More than ``max_tokens``. On the prefill leg, which is for one token, it is the whole request's."""
+        if not self.min_tokens or self.max_new_tokens is None:
+            return False
+        prefill_leg = (self.kv_transfer_params or {}).get("do_remote_decode") is True
+        return self.min_tokens > self.max_new_tokens and not prefill_leg
+
+
+class ChatRequest(_Request):
+    """Body of ``POST /v1/chat/completions``."""
+
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    logprobs: StrictBool = False
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+    @property
+    def limit_param(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """None: none wanted. 0: of sampled tokens only. n: and of the n most likely."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def _complain(self) -> None:
+        super()._complain()
+        if self.top_logprobs and not self.logprobs:
+            raise BadRequestError(
+                "'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs", code="invalid_value"
+            )
+
+
+class CompletionRequest(_Request):
+    """Body of ``POST /v1/completions``. ``prompt``: one string, or one prompt as token ids."""
+
+    prompt: StrictStr | Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
+    logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """None: none wanted. 0: of sampled tokens only. n: and of the n most likely."""
+        return self.logprobs
+
+
+Request = ChatRequest | CompletionRequest
+R = TypeVar("R", ChatRequest, CompletionRequest)
+
+
+def validate(kind: type[R], body: dict[str, Any]) -> R:
+    """Check a parsed body; raises BadRequestError that names the parameter at fault."""
+    for name, harmless in _REFUSED.items():
+        # By type too: ``True == 1``, and 0 is not false.
+        if name in body and not any(type(body[name]) is type(value) and body[name] == value for value in harmless):
+            raise _refuse(name, harmless)
+    biases = body.get("logit_bias")
+    if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before each of them may be complained about
+        raise BadRequestError(
+            f"At most {MAX_LOGIT_BIAS} tokens in 'logit_bias'.",
+            param="logit_bias",
+            code="object_above_max_properties",
+        )
+    if kind is CompletionRequest:
+        body = _of_one_prompt(body)
+    try:
+        request = kind.model_validate({k: v for k, v in body.items() if k not in _REFUSED and v is not None})
+    except ValidationError as error:
+        raise _blame(error, body) from None
+    request._complain()
+    return request
+
+
+def simplify(request: Request, body: dict[str, Any]) -> None:
+    """Rewrite ``body``, of which ``request`` was made, with the same meaning as any engine understands it."""
+    if isinstance(request, ChatRequest):
+        body["messages"] = plain_messages(request.messages, body["messages"])
+        return
+    body["prompt"] = request.prompt
+    if request.logprobs is None:
+        body.pop("logprobs", None)
+
+
+def _of_one_prompt(body: dict[str, Any]) -> dict[str, Any]:
+    """A list of one prompt is a prompt, and ``logprobs: false`` asks for none. Raises BadRequestError for several."""
+    if body.get("logprobs") is False:
+        body = {**body, "logprobs": None}
+    prompt = body.get("prompt")
+    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
+        return body
+    if len(prompt) > 1:
+        raise BadRequestError(
+            f"Only one prompt in a request is supported here, got {len(prompt)}; send one request each.",
+            param="prompt",
+            code="unsupported_parameter",
+        )
+    return {**body, "prompt": prompt[0]}
+
+
+def _refuse(name: str, harmless: tuple[Any, ...]) -> BadRequestError:
+    """With the values that are taken, but for those that are as good as none."""
+    taken = " or ".join(orjson.dumps(value).decode() for value in harmless if value not in (None, "", [], {}))
+    message = f"Only {name}={taken} is supported here." if taken else f"'{name}' is not supported here."
+    return BadRequestError(message, param=name, code="unsupported_parameter")
+
+
+#: What pydantic calls a wrong type, in JSON's words.
+_EXPECTED = {
+    "string_type": "a string",
+    "bool_type": "a boolean",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+_JSON_NAMES = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+    list: "an array",
+    dict: "an object",
+}
+#: OpenAI's codes for values out of bounds; the prefix is the kind of number.
+_BOUNDS = {
+    "greater_than": "below_min_value",
+    "greater_than_equal": "below_min_value",
+    "less_than": "above_max_value",
+    "less_than_equal": "above_max_value",
+}
+_CODES = {
+    "string_too_long": "string_above_max_length",
+    "too_short": "empty_array",
+    "too_many_keys": "object_above_max_properties",
+}
+
+
+def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
+    """The most specific complaint of pydantic in OpenAI's words.
+
+    Of a union, pydantic complains about every branch; the branch that got furthest is what the client meant: into the
+    value, or at least past its type.
+    """
+    complaints = [(_path(details, body), details) for details in error.errors(include_url=False)]
+    path, first = max(complaints, key=lambda it: (len(it[0]), it[1]["type"] not in _EXPECTED))
+    param = excerpt("".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip("."))
+    kind = first["type"]
+    if kind == "missing":
+        return BadRequestError(
+            f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
+        )
+    if kind == "extra_forbidden":
+        return BadRequestError(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")
+    if kind == UNSUPPORTED:
+        return BadRequestError(f"'{param}' is not supported here.", param=param, code="unsupported_parameter")
+    value = first["input"]
+    if kind in _EXPECTED:
+        wanted = " or ".join(
+            dict.fromkeys(_EXPECTED[d["type"]] for p, d in complaints if p == path and d["type"] in _EXPECTED)
+        )
+        got = _JSON_NAMES.get(type(value), "null")
+        message = f"Invalid type for '{param}': expected {wanted}, but got {got} instead."
+        return BadRequestError(message, param=param, code="invalid_type")
+    code = _CODES.get(kind, "invalid_value")
+    if kind in _BOUNDS:
+        code = f"{'integer' if isinstance(value, int) else 'decimal'}_{_BOUNDS[kind]}"
+    return BadRequestError(f"Invalid value for '{param}': {first['msg'].lower()}.", param=param, code=code)
+
+
+def _path(details: ErrorDetails, body: dict[str, Any]) -> list[int | str]:
+    """Where in the body: pydantic's path without the names it gives to the branches of unions."""
+    path: list[int | str] = []
+    here: Any = body
+    for part in details["loc"]:
+        inside = isinstance(here, list) and isinstance(part, int) and part < len(here)
+        if inside or (isinstance(here, dict) and part in here):
+            here = here[part]
+            path.append(part)
+        elif details["type"] == "missing" and part == details["loc"][-1]:
+            path.append(part)
+    return path

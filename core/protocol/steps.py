@@ -1,0 +1,215 @@
+"""What the scheduler tells a rank and what a rank answers: msgpack over a stream socket, length-prefixed.
+
+The scheduler decides, ranks execute. A rank keeps what it was told about a sequence (tokens, block table, sampling)
+until the sequence is dropped, so a decode step costs a few integers on the wire.
+
+Frames: 4 bytes little-endian length, then one msgpack value of ``ToRank`` or ``FromRank``. Both ends are started from
+one installation, so there is no version on the wire; fields are only ever added at the end, with a default.
+
+History
+-------
+1: first version.
+2: what a rank has sent and received comes in a ``TransferReport``; ``ReadResult`` says which blocks were stale.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.protocol.handshake import Compatibility, RankMetadata
+
+
+class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """How to pick the next token from logits. ``temperature`` 0 is greedy; ``top_k`` 0 and -1 mean all."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    #: Token ids that may not be sampled before ``min_tokens`` outputs exist (end-of-sequence and stop tokens).
+    min_tokens: int = 0
+    min_tokens_banned: tuple[int, ...] = ()
+    logit_bias: dict[int, float] = {}
+    #: None: no logprobs. 0: of the sampled token only. n: and of the n most likely.
+    num_logprobs: int | None = None
+
+
+# --- to a rank ---------------------------------------------------------------------------------------------------
+
+
+class NewSequence(msgspec.Struct, frozen=True, array_like=True):
+    """Makes a sequence known to the rank, or starts it over after preemption (same id, all state replaced)."""
+
+    seq: int
+    prompt_token_ids: list[int]
+    #: Tokens sampled so far (D: the first token from P).
+    output_token_ids: list[int]
+    sampling: SamplingParams
+    block_ids: list[int]
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """Compute ``num_tokens`` tokens of ``seq`` at positions ``start`` and up; the tokens are the rank's own record.
+
+    ``sample``: after the last one, sample the next token and append it to the record.
+    """
+
+    seq: int
+    start: int
+    num_tokens: int
+    new_block_ids: list[int]
+    sample: bool
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    """One forward pass over all rows.
+
+    ``fresh`` are blocks about to be overwritten with their new versions; the rank stores these in its version table
+    before anything else happens. ``dropped`` are sequences to forget. A step without rows only does these two.
+    """
+
+    step_id: int
+    fresh: list[tuple[int, int]]
+    dropped: list[int]
+    started: list[NewSequence]
+    rows: list[Row]
+
+
+class Connect(msgspec.Struct, frozen=True, array_like=True, tag="connect"):
+    """Load a remote engine's rank metadata into this rank's NIXL agent. Answered by ``Connected``."""
+
+    engine_id: str
+    ranks: list[RankMetadata]
+
+
+class Disconnect(msgspec.Struct, frozen=True, array_like=True, tag="disconnect"):
+    """Forget a remote engine."""
+
+    engine_id: str
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
+    """Read remote blocks into local ones, check the fence, tell P. Answered by one ``ReadResult`` in a report.
+
+    ``fresh`` as in ``Step``: versions of the local blocks, stored before the read is posted.
+    With no blocks the read is done at once, and P is told.
+    """
+
+    read_id: int
+    engine_id: str
+    lease_id: str
+    remote_block_ids: list[int]
+    local_block_ids: list[int]
+    versions: list[int]
+    fresh: list[tuple[int, int]]
+
+
+class CancelRead(msgspec.Struct, frozen=True, array_like=True, tag="cancel_read"):
+    """Nobody wants the read any more. Its ``ReadResult`` still comes, once NIXL will not write to the blocks again."""
+
+    read_id: int
+
+
+class Shutdown(msgspec.Struct, frozen=True, array_like=True, tag="shutdown"):
+    """Leave. The rank answers by closing the connection."""
+
+
+ToRank = Step | Connect | Disconnect | Read | CancelRead | Shutdown
+
+
+# --- from a rank -------------------------------------------------------------------------------------------------
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
+    """A line for people while the rank loads."""
+
+    text: str
+
+
+class RankReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """The rank has loaded and serves. ``num_blocks`` is the size of its cache.
+
+    ``load_s`` and ``fingerprint_s``: seconds that reading the weights took, and hashing them afterwards.
+    """
+
+    rank: int
+    num_blocks: int
+    block_bytes: int
+    max_model_len: int
+    vocab_size: int
+    compatibility: Compatibility
+    metadata: RankMetadata
+    load_s: float = 0.0
+    fingerprint_s: float = 0.0
+
+
+class Sampled(msgspec.Struct, frozen=True, array_like=True):
+    """The token sampled for one row. ``top`` are (token, logprob) pairs, most likely first."""
+
+    seq: int
+    token: int
+    logprob: float | None = None
+    top: list[tuple[int, float]] | None = None
+
+
+class StepResult(msgspec.Struct, frozen=True, array_like=True, tag="step_result"):
+    """A step is over: its rows are computed and its writes to the cache are visible to readers."""
+
+    step_id: int
+    sampled: list[Sampled]
+    seconds: float
+
+
+class Connected(msgspec.Struct, frozen=True, array_like=True, tag="connected"):
+    """Answer to ``Connect``; ``error`` is empty when it worked."""
+
+    engine_id: str
+    error: str
+
+
+class ReadResult(msgspec.Struct, frozen=True, array_like=True):
+    """A read has ended on this rank, or, merged, on all: NIXL will not write to its blocks again.
+
+    ``outcome``: ``done`` (versions equal), ``stale`` (the fence refused: P has reused a block), ``failed`` (NIXL
+    error, unknown engine), ``cancelled``. Only after ``done`` do all local blocks hold the promised data.
+    ``num_bytes`` moved as ``num_descriptors`` pieces, in ``seconds`` from posting to the fence's answer.
+    ``stale_blocks``, after ``stale`` only: the local blocks that do not hold what was promised; the others do.
+    """
+
+    read_id: int
+    outcome: str
+    num_bytes: int
+    seconds: float
+    error: str
+    num_descriptors: int = 0
+    stale_blocks: list[int] = []
+
+
+class Sent(msgspec.Struct, frozen=True, array_like=True):
+    """All ranks of one reader that read from this rank have what the lease holds here.
+
+    ``reader`` names one read of one remote engine: another engine that reads the same lease counts by itself.
+    """
+
+    lease_id: str
+    reader: str
+
+
+class TransferReport(msgspec.Struct, frozen=True, array_like=True, tag="transfer_report"):
+    """What one rank has finished sending and receiving since its last report. Sent as soon as there is something."""
+
+    sent: list[Sent]
+    received: list[ReadResult]
+
+
+class RankFailed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
+    """The rank cannot go on; it exits after this. ``error`` is one line for people."""
+
+    error: str
+
+
+FromRank = Progress | RankReady | StepResult | Connected | TransferReport | RankFailed

@@ -1,0 +1,81 @@
+"""What a worker tells the registry: who it is (once) and how busy it is (several times a second).
+
+JSON. Routers and workers of neighbouring versions read each other: unknown fields are skipped, and a field that is
+added has a default.
+
+History
+-------
+1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root`` and ``created``;
+   what ``WorkerLoad`` says of remote engines (``peer...``).
+2: where there is an internal token, an announcement is signed with a key made of it and numbered
+   (``core/registry/signature.py``). Readers of version 1 skip both; a router of version 2 that has a token takes only
+   what is signed. Going from 1 to 2, workers are replaced first, then routers.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Role(StrEnum):
+    """What a worker is for."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    BOTH = "both"
+
+
+class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """Who a worker is. ``worker_id`` stays the same for one process; so does ``engine_id`` (random per start)."""
+
+    worker_id: str
+    engine_id: str
+    role: Role
+    model: str
+    #: Base URL of the port that serves ``/v1``, without a trailing slash.
+    url: str
+    #: Base URL of the internal port (handshake, abort, drain).
+    internal_url: str
+    compatibility_hash: str
+    max_model_len: int
+    block_size: int
+    num_blocks: int
+    #: Sequences the worker runs at once; more wait inside it.
+    max_num_seqs: int
+    #: Ranks of the engine.
+    tp: int = 1
+    #: Engines with the same one sample the same tokens, whatever the layout of their blocks. Empty: not told.
+    weights_fingerprint: str = ""
+    #: What the model was loaded from, as the worker was told: a folder or a hub id. Empty: not told.
+    root: str = ""
+    #: When it was loaded, Unix seconds, for people; 0: not told.
+    created: int = 0
+
+
+class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):
+    """How busy a worker is now; ``GET /load`` answers the same."""
+
+    running: int = 0
+    waiting: int = 0
+    reading: int = 0
+    free_blocks: int = 0
+    cached_blocks: int = 0
+    pinned_blocks: int = 0
+    leased_blocks: int = 0
+    leases: int = 0
+    draining: bool = False
+    #: Remote engines by how far the handshake with them has come. Failed: lost since, or not answering reads, too.
+    peers_connecting: int = 0
+    peers_connected: int = 0
+    peers_failed: int = 0
+    #: Why, by engine id, for people: of the few that failed last, one short line each that begins with a reason.
+    peer_errors: dict[str, str] = {}
+
+
+class WorkerStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """One registry entry."""
+
+    record: WorkerRecord
+    load: WorkerLoad

@@ -1,0 +1,74 @@
+"""What an announcement must be before anybody acts on it: others write to Redis too, and old versions of ourselves.
+
+What is announced becomes addresses to connect to, parts of key names, labels of metrics and numbers to count with.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.protocol.addresses import worker_url
+
+if TYPE_CHECKING:
+    from core.protocol.router import RouterRecord
+    from core.protocol.worker import WorkerStatus
+
+#: No colon, no wildcard: an id can neither leave its place in a key nor match another.
+VALID_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+#: Characters of a model's name, of a hash and the like.
+MAX_TEXT_CHARS = 512
+#: Remote engines of which a worker says why they failed; ours name a few.
+MAX_PEER_ERRORS = 64
+#: Above any count that a worker has: blocks, sequences, tokens.
+MAX_COUNT = 2**40
+
+
+class ImpossibleError(Exception):
+    """It cannot be so. One line that repeats nothing of what was announced."""
+
+
+def check_worker(status: WorkerStatus) -> None:
+    """Raises ImpossibleError."""
+    record, load = status.record, status.load
+    if VALID_ID.fullmatch(record.engine_id) is None:
+        raise ImpossibleError("engine_id is not an id")
+    for name in ("model", "compatibility_hash", "weights_fingerprint"):
+        if len(getattr(record, name)) > MAX_TEXT_CHARS:
+            raise ImpossibleError(f"{name} is too long")
+    _check_url("url", record.url)
+    if record.internal_url:
+        _check_url("internal_url", record.internal_url)
+    for part in (record, load):
+        _check_counts(msgspec.structs.asdict(part))
+    if len(load.peer_errors) > MAX_PEER_ERRORS or any(
+        len(engine_id) > MAX_TEXT_CHARS or len(why) > MAX_TEXT_CHARS for engine_id, why in load.peer_errors.items()
+    ):
+        raise ImpossibleError("peer_errors are too many or too long")
+
+
+def check_router(record: RouterRecord) -> None:
+    """Raises ImpossibleError."""
+    _check_url("url", record.url)
+    if record.internal_url:
+        _check_url("internal_url", record.internal_url)
+    if len(record.group) > MAX_TEXT_CHARS:
+        raise ImpossibleError("group is too long")
+    _check_counts({"started_s": record.started_s})
+
+
+def _check_url(name: str, url: str) -> None:
+    try:
+        whole = worker_url(url) == url
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ImpossibleError(f"{name} is not a base URL")
+
+
+def _check_counts(fields: dict[str, object]) -> None:
+    for name, value in fields.items():
+        if isinstance(value, int) and not 0 <= value <= MAX_COUNT:
+            raise ImpossibleError(f"{name} is not a number that can be")

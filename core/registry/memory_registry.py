@@ -1,0 +1,77 @@
+"""The registry in this process: for tests, and where there is no Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Generic
+
+from core.registry.announcement import EntryT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from core.registry.announcement import Kind
+
+
+def monotonic_ms() -> int:
+    """This process's monotonic clock in ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class MemoryRegistry(Generic[EntryT]):
+    """A ``Registry`` of one event loop. ``clock`` gives ms; who injects one calls ``tick`` after moving it."""
+
+    def __init__(self, kind: Kind[EntryT], clock: Callable[[], int] = monotonic_ms) -> None:
+        self._kind = kind
+        self._clock = clock
+        self._entries: dict[str, tuple[EntryT, int]] = {}
+        self._changed = asyncio.Condition()
+        self._version = 0
+        self.ignored: Counter[str] = Counter()
+
+    async def announce(self, entry: EntryT, ttl_ms: int) -> None:
+        announcement = self._kind.announce(entry, ttl_ms)
+        self._entries[announcement.id] = (entry, self._clock() + ttl_ms)
+        await self.tick()
+
+    async def withdraw(self, gone: str) -> None:
+        if self._entries.pop(self._kind.withdraw(gone).id, None) is not None:
+            await self.tick()
+
+    async def snapshot(self) -> list[EntryT]:
+        return self._alive()
+
+    async def watch(self) -> AsyncIterator[list[EntryT]]:
+        told: list[EntryT] | None = None
+        while True:
+            seen = self._version
+            alive = self._alive()
+            if alive != told:
+                told = alive
+                yield alive
+            await self._wait(seen)
+
+    async def tick(self) -> None:
+        """Make watchers look again."""
+        async with self._changed:
+            self._version += 1
+            self._changed.notify_all()
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+    def _alive(self) -> list[EntryT]:
+        now_ms = self._clock()
+        self._entries = {key: entry for key, entry in self._entries.items() if entry[1] > now_ms}
+        return [self._entries[key][0] for key in sorted(self._entries)]
+
+    async def _wait(self, seen: int) -> None:
+        """Until somebody announced or withdrew since ``seen``, or the earliest entry ran out."""
+        earliest_ms = min((until_ms for _, until_ms in self._entries.values()), default=None)
+        timeout_s = None if earliest_ms is None else max(0, earliest_ms - self._clock()) / 1000
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self._version != seen)

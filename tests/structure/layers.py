@@ -1,0 +1,35 @@
+"""Who may import whom, in one place. A module may import rooms of the rows below its own, and its own room.
+
+A room is a module or a package. Rows are from top to bottom; rooms in one row do not know each other. What only typing
+needs counts as well. ``python -m tests.structure.layers`` draws the picture in docs/structure.md.
+"""
+
+from __future__ import annotations
+
+#: By the package that has the rooms; "" is the project.
+LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "": (
+        ("baton",),
+        ("router", "workers", "demo"),
+        ("core",),
+    ),
+    "core": (
+        ("net",),
+        ("leases", "registry"),
+        ("protocol",),
+    ),
+}
+
+
+def picture() -> str:
+    """The rows as text."""
+    drawn = []
+    for package, rows in LAYERS.items():
+        drawn.append(f"{package}/" if package else "the project")
+        drawn += [f"    {'   '.join(row)}" for row in rows]
+        drawn.append("")
+    return "\n".join(drawn).rstrip()
+
+
+if __name__ == "__main__":
+    print(picture())
