@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from core.protocol.settings import Settings
+    from core.process.settings import Settings
     from workers.settings import WorkerSettings
 
 EXIT_FAILED = 1
@@ -279,7 +279,7 @@ def _settings() -> None:
 @click.command("version", short_help="Print the version.")
 def _version() -> None:
     """Print the version."""
-    from core.protocol.version import version
+    from core.process.version import version
 
     click.echo(version())
 
@@ -290,7 +290,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> N
         return
     import platform
 
-    from core.protocol.version import version
+    from core.process.version import version
 
     click.echo(f"baton {version()} (Python {platform.python_version()}, {platform.system()} {platform.machine()})")
     ctx.exit()

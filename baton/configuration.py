@@ -19,8 +19,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from baton.sections import MODELS, settings_model
-from core.protocol import failpoints
-from core.protocol.settings import SECRET, SHARED, Settings
+from core.process import failpoints
+from core.process.settings import SECRET, SHARED, Settings
 
 PREFIX = "BATON_"
 #: Path of the configuration file.

@@ -43,7 +43,7 @@ from baton.settings import UpSettings
 from baton.sources import read_document, read_secret_files
 from baton.supervisor import StoppedError, StopRequests, Supervisor
 from baton.welcome import Service, first_model, welcome
-from core.protocol.settings import redis_login
+from core.process.settings import redis_login
 from router.settings import RouterSettings
 
 EXIT_FAILED = 1

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from baton.configuration import flag, variable
-from core.protocol.settings import HIDDEN, SECRET, Settings
+from core.process.settings import HIDDEN, SECRET, Settings
 
 
 def options(model: type[Settings]) -> list[click.Parameter]:

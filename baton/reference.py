@@ -5,7 +5,7 @@ from __future__ import annotations
 from baton.configuration import flag, variable
 from baton.options import default_text
 from baton.sections import COMMANDS, MODELS, settings_model
-from core.protocol.settings import HIDDEN, Settings
+from core.process.settings import HIDDEN, Settings
 
 HEADER = """# Settings
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from baton.child import COMMAND, ChildDiedError, ChildSpec
 from baton.kept_child import Keeping, KeptChild
 from baton.supervisor import StoppedError, StopRequests, Supervisor
-from core.protocol.log import set_up_logging
+from core.process.log import set_up_logging
 from core.protocol.status import Failed, Ready, Status, encode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Keeps ``baton`` itself from executing files of the current directory, as ``core/protocol/interpreter.py`` does for
+"""Keeps ``baton`` itself from executing files of the current directory, as ``core/process/interpreter.py`` does for
 what it starts.
 
 ``python -m baton`` has that directory first in ``sys.path``, and so has any Python where ``PYTHONPATH`` has an empty

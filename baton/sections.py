@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from core.protocol.settings import Settings
+from core.process.settings import Settings
 
 #: Section to ``module:class``. ``shared`` has no model: its keys are the shared settings of all models.
 MODELS = {

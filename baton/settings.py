@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field, SecretStr, field_validator
 
+from core.process.settings import Settings
 from core.protocol.addresses import worker_url
-from core.protocol.settings import Settings
 from workers.limits import MAX_RANKS
 
 

@@ -17,7 +17,7 @@ from baton.configuration import (
     unknown_shared_keys,
 )
 from baton.sections import MODELS
-from core.protocol.settings import SECRET
+from core.process.settings import SECRET
 
 
 class _DuplicateKeyError(yaml.MarkedYAMLError):

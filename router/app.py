@@ -10,9 +10,9 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
+from core.process.version import version
 from core.protocol.errors import InternalError, no_such_model
 from core.protocol.openai import ChatRequest, CompletionRequest
-from core.protocol.version import version
 from router.admin import admin_router
 from router.auth import AdminKeys, BearerKeys
 from router.dashboard.recorder import Recorder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.protocol.failpoints import hit
+from core.process.failpoints import hit
 from router.events import END, EventCutter
 from router.failure_table import Next
 from router.failures import TryAnother

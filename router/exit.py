@@ -12,9 +12,9 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from core.process.failpoints import hit
+from core.process.log import FACTS
 from core.protocol.errors import ApiError
-from core.protocol.failpoints import hit
-from core.protocol.log import FACTS
 from router.ended import ended_request
 from router.request import LIVE, Event, State
 

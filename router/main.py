@@ -18,8 +18,8 @@ from core.leases.redis_store import RedisLeaseStore
 from core.net.config import raise_descriptor_limit
 from core.net.sockets import base_url, listen, port_of
 from core.net.tls import TlsError
-from core.protocol import failpoints
-from core.protocol.log import set_up_logging
+from core.process import failpoints
+from core.process.log import set_up_logging
 from core.protocol.status import Failed, Progress, Ready, encode
 from core.protocol.token_keys import announcement_key, hello_key
 from core.registry.announcement import ROUTERS, WORKERS

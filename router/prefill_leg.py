@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from core.leases.ids import check_id
+from core.process.failpoints import hit
 from core.protocol.errors import UnavailableError, UpstreamError
-from core.protocol.failpoints import hit
 from router.failures import TryAnother
 from router.held_back import HeldBack
 from router.placement import Direct, in_question, placeable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.process.failpoints import hit
 from core.protocol.errors import UpstreamError
-from core.protocol.failpoints import hit
 from router.events import END, EventCutter, EventTooLarge
 from router.failures import BrokeOff
 from router.prefill_answer import DONE_EVENT

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from core.process.settings import LOOPBACK, ProcessSettings, whole_path
 from core.protocol.addresses import page_origin, worker_url
-from core.protocol.settings import LOOPBACK, ProcessSettings, whole_path
 from router.events import MAX_EVENT_BYTES
 from router.priorities import PriorityClasses
 

@@ -18,8 +18,8 @@ import uvloop
 from core.net.config import raise_descriptor_limit
 from core.net.sockets import bind
 from core.net.tls import TlsError
-from core.protocol import failpoints
-from core.protocol.log import set_up_logging
+from core.process import failpoints
+from core.process.log import set_up_logging
 from core.protocol.status import Failed, Ready
 from workers.rank.errors import RankError, one_line
 from workers.server.status_pipe import StatusPipe

@@ -1,4 +1,4 @@
-"""What a worker can be told. How the fields become flags, variables and YAML keys: ``core/protocol/settings.py``."""
+"""What a worker can be told. How the fields become flags, variables and YAML keys: ``core/process/settings.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from core.protocol.settings import LOOPBACK, ProcessSettings
+from core.process.settings import LOOPBACK, ProcessSettings
 from core.protocol.worker import Role
 from workers.limits import MAX_RANKS
 

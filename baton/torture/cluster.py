@@ -17,7 +17,7 @@ import redis
 
 from baton.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.embedded_redis import EmbeddedRedis
-from core.protocol.failpoints import VARIABLE as FAILPOINTS
+from core.process.failpoints import VARIABLE as FAILPOINTS
 from demo import MODEL_DIR, MODEL_NAME
 
 if TYPE_CHECKING:

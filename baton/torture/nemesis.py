@@ -18,7 +18,7 @@ from baton.child import ChildDiedError
 from baton.torture.cluster import REDIS, START_TIMEOUT_S, send
 from baton.torture.deck import Deck
 from baton.torture.records import Fault
-from core.protocol.failpoints import FAILPOINTS
+from core.process.failpoints import FAILPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ssl
 
-    from core.protocol.settings import ProcessSettings
+    from core.process.settings import ProcessSettings
 
 #: More than that would only let strangers have it: every one costs some 100 KB while a head is under way.
 MOST_CONNECTIONS = 20_000

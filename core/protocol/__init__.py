@@ -8,8 +8,6 @@
 ``hello``      how a process proves that it knows the internal token
 ``token_keys`` what that and announcements are signed with
 ``status``     what a process tells the one that started it
-``settings``   what every process can be told (``addresses`` checks some of it)
-``log``        what a line of any process's log looks like
-``interpreter`` how one of our processes starts another
+``addresses``  what is accepted as one, in messages and settings
 ``steps``      what the scheduler tells its ranks, and what they answer
 """

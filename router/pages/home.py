@@ -9,7 +9,7 @@ from string import Template
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from core.protocol.version import version
+from core.process.version import version
 from router.pages.policy import headers, inline
 
 #: Path, relative so that it holds behind a proxy that serves Baton under a path of its own, and what is there.

@@ -12,7 +12,7 @@ import pytest
 
 from baton.cli import OPERATOR, PROCESSES, main
 from baton.sections import COMMANDS, MODELS, settings_model
-from core.protocol.settings import HIDDEN
+from core.process.settings import HIDDEN
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from baton.configuration import ConfigurationError, Document, load
 from baton.sources import read_document, read_secret_files
-from core.protocol.settings import ProcessSettings
+from core.process.settings import ProcessSettings
 from router.settings import RouterSettings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from baton.child import COMMAND, Child, ChildSpec
-from core.protocol.interpreter import ROOT, SAFE_PATH, with_import_path
+from core.process.interpreter import ROOT, SAFE_PATH, with_import_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def test_what_a_child_starts_imports_nothing_there_either(trap: Path) -> None:
 
 
 def test_where_pip_installed_us_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.protocol.interpreter.ROOT", ROOT / "site-packages")
+    monkeypatch.setattr("core.process.interpreter.ROOT", ROOT / "site-packages")
     monkeypatch.setattr("site.getsitepackages", lambda: [str(ROOT / "site-packages")])
     assert with_import_path({"PYTHONPATH": ":"}) == SAFE_PATH
     assert with_import_path({"PYTHONPATH": "/x:"}) == {"PYTHONPATH": "/x", **SAFE_PATH}

@@ -16,7 +16,7 @@ import yaml
 from baton.configuration import Document, load, variable
 from baton.sections import MODELS, settings_model
 from baton.sources import read_document
-from core.protocol.settings import SECRET, SHARED
+from core.process.settings import SECRET, SHARED
 from deploy import stand_in_bases
 from deploy.drill import doors
 from workers.settings import WorkerSettings

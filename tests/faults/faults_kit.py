@@ -21,7 +21,7 @@ from baton.torture.settle import settle
 from baton.torture.storm import Outcome, Plan
 from baton.torture.traffic import Traffic
 from baton.torture.validate import judge
-from core.protocol.failpoints import VARIABLE
+from core.process.failpoints import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

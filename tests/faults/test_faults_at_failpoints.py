@@ -24,7 +24,7 @@ from baton.torture.cluster import POLL_S, Shape
 from baton.torture.nemesis import Nemesis
 from baton.torture.storm import Outcome, Plan
 from baton.torture.traffic import Traffic
-from core.protocol.failpoints import FAILPOINTS
+from core.process.failpoints import FAILPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

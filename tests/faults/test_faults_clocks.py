@@ -32,7 +32,7 @@ HOUR_S = 3600
 SHAPE = Shape(prefill=2, decode=2, routers=2, worker_flags=WORKER_FLAGS)
 #: Where a clock of the day is read, and what it is good for: it is shown to people, never compared.
 SHOWN = {
-    "core/protocol/log.py": "the time of a log line",
+    "core/process/log.py": "the time of a log line",
     "router/app.py": "`created` of a model",
     "router/dashboard/live.py": "the time of a snapshot",
     "router/exit.py": "when a request ended, for the dashboard",

@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 
 from core.net.config import HeadLimits, PortConfig, internal_port, public_port
 from core.net.notices import MADE_ROOM, NO_DESCRIPTORS, SLOW_HEAD, STUCK, TURNED_AWAY
-from core.protocol.settings import ProcessSettings
+from core.process.settings import ProcessSettings
 
 if TYPE_CHECKING:
     from net_kit import Served

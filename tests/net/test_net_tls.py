@@ -15,7 +15,7 @@ from net_kit import GET, Served, serving
 
 from core.net.config import PortConfig
 from core.net.tls import Files, InternalTls, Latest, TlsError, internal_tls, own_certificate_context, server_context
-from core.protocol.settings import ProcessSettings
+from core.process.settings import ProcessSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from redis.connection import parse_url
 
 from baton.configuration import ConfigurationError, Document, load
 from baton.settings import UpSettings
+from core.process.settings import ProcessSettings, Settings
 from core.protocol.addresses import check_redis_url, worker_url
-from core.protocol.settings import ProcessSettings, Settings
 from router.settings import RouterSettings
 from workers.settings import WorkerSettings
 

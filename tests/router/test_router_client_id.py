@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
-from core.protocol.log import FACTS
+from core.process.log import FACTS
 from router.client_id import client_id
 from router.settings import RouterSettings
 from router.tracing.provider import Tracing

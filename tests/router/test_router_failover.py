@@ -11,7 +11,7 @@ import pytest
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 
-from core.protocol.log import FACTS
+from core.process.log import FACTS
 from router.attempts import CLEARED_AFTER_TOKENS
 from router.failure_table import Failure
 from router.failures import failure_of

@@ -10,7 +10,7 @@ import pytest
 from router_cluster import Cluster, chat
 from router_stubs import Refuse
 
-from core.protocol.log import JsonFormatter, TextFormatter
+from core.process.log import JsonFormatter, TextFormatter
 
 NASTY = "x\nforged \x1b[2J\u2028\x85 line"
 

@@ -10,7 +10,7 @@ import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Raw, Refuse, Reset
 
-from core.protocol.log import JsonFormatter, TextFormatter
+from core.process.log import JsonFormatter, TextFormatter
 from router.settings import RouterSettings
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'

@@ -15,7 +15,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "core": (
         ("net",),
-        ("leases", "registry"),
+        ("leases", "registry", "process"),
         ("protocol",),
     ),
 }

@@ -19,7 +19,7 @@ import pytest
 import tiny_models
 from patience import PATIENCE_S
 
-from core.protocol.settings import SHARED
+from core.process.settings import SHARED
 from core.protocol.status import Failed, Ready, Status, decode
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.protocol.interpreter import python, with_import_path
+from core.process.interpreter import python, with_import_path
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from core.protocol import failpoints
+from core.process import failpoints
 from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from core.protocol.failpoints import hit
+from core.process.failpoints import hit
 from core.protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
 from workers.server.engine_errors import to_api_error

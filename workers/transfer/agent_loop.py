@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.failpoints import hit
+from core.process.failpoints import hit
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
 from workers.transfer.block_read import BlockRead

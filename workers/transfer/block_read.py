@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.protocol.failpoints import hit
+from core.process.failpoints import hit
 from core.protocol.steps import ReadResult
 from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions

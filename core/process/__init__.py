@@ -1,0 +1,8 @@
+"""What every process of ours needs, whatever it does.
+
+``settings``    how settings are declared, and those that all have
+``log``         what a line of any process's log looks like
+``interpreter`` how one of our processes starts another
+``failpoints``  where tests may make a process die or dawdle
+``version``     which Baton this is
+"""
