@@ -26,7 +26,6 @@ COPY core core
 COPY router router
 COPY workers workers
 COPY baton baton
-COPY demo demo
 RUN $PIP install -c deploy/constraints.txt .
 COPY deploy/healthcheck.py /opt/baton/bin/healthcheck
 
@@ -55,7 +54,7 @@ COPY deploy/trim-packages.py deploy/trim-packages.py
 RUN $PIP install -c deploy/constraints.txt --extra-index-url "$TORCH_INDEX_URL" torch==2.13.0 \
     && $PIP install -c deploy/constraints.txt '.[worker]' \
     && /opt/baton/bin/python deploy/trim-packages.py \
-    && install -d /opt/baton/models && cp -r demo/model /opt/baton/models/baton-demo
+    && install -d /opt/baton/models && cp -r baton/demo/model /opt/baton/models/baton-demo
 
 FROM base AS worker
 COPY --from=build-worker /opt/baton /opt/baton

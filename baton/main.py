@@ -93,7 +93,7 @@ class _Start:
 
 def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...]) -> _Start:
     """All checks. Raises PreflightError or ConfigurationError."""
-    from demo import MODEL_DIR, MODEL_NAME
+    from baton.demo import MODEL_DIR, MODEL_NAME
 
     model = choose_model(settings, environ, document, Model(str(MODEL_DIR), MODEL_NAME))
     token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)

@@ -15,8 +15,8 @@ import httpx
 import msgspec
 
 from baton.child import Child, ChildSpec
+from baton.demo import MODEL_DIR
 from core.protocol.handshake import Handshake
-from demo import MODEL_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

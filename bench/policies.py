@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from baton.demo.questions import load_questions
 from bench.stack import MODEL, Stack
-from demo.questions import load_questions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

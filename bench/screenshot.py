@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from baton.demo.questions import load_questions
 from bench.browser import browse
 from bench.picture import png_of
 from bench.stack import MODEL, Stack
-from demo.questions import load_questions
 
 PREFILL = [{"num-blocks": 1024, "max-num-seqs": 3}] * 2
 DECODE = [{"num-blocks": 512, "max-num-seqs": 3}] * 3

@@ -14,8 +14,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton.child import Child, ChildSpec
+from baton.demo import MODEL_DIR
 from baton.embedded_redis import EmbeddedRedis
-from demo import MODEL_DIR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -88,7 +88,6 @@ def trap(tmp_path: Path) -> Path:
     names = [
         "core",
         "router",
-        "demo",
         "click",
         "pathlib",
         "redis",

@@ -6,8 +6,8 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
+from baton.demo import MODEL_DIR, QUESTIONS
 from baton.torture.records import Ask
-from demo import MODEL_DIR, QUESTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

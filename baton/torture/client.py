@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from baton.demo import MODEL_NAME
 from baton.torture.one_stream import OneStream
 from baton.torture.records import Answer, AnswerError, Ending, TokenLogprob
-from demo import MODEL_NAME
 
 if TYPE_CHECKING:
     from baton.torture.records import Ask, Attempt

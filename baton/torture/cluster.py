@@ -16,9 +16,9 @@ import aiohttp
 import redis
 
 from baton.child import COMMAND, Child, ChildDiedError, ChildSpec
+from baton.demo import MODEL_DIR, MODEL_NAME
 from baton.embedded_redis import EmbeddedRedis
 from core.process.failpoints import VARIABLE as FAILPOINTS
-from demo import MODEL_DIR, MODEL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
+from baton.demo import MODEL_DIR, MODEL_NAME
 from baton.torture.client import Manner, ask_once
 from baton.torture.cluster import STOP_TIMEOUT_S, Flags, in_time, start_spec
 from baton.torture.records import Attempt, Ending
-from demo import MODEL_DIR, MODEL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from baton.demo import MODEL_DIR
 from baton.torture import costs
 from baton.torture.asks import make_asks, ordinary_tokens
 from baton.torture.cluster import REDIS, Cluster, Shape
@@ -20,7 +21,6 @@ from baton.torture.router_log import note_deaths
 from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
 from baton.torture.traffic import Traffic
 from baton.torture.validate import Judgement, Verdict, judge
-from demo import MODEL_DIR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -92,7 +92,11 @@ def test_a_process_of_its_own_says_so_too(command: str, authority: Authority) ->
     environ = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
     environ |= variables(authority) | {"BATON_INTERNAL_CA_FILE": "/nowhere/ca.pem"}
     argv = [sys.executable, "-m", "baton", command, "--port", "0", "--redis-url", ""]
-    own = ["--prefill", "https://p:1", "--decode", "https://d:1"] if command == "router" else ["--model", "demo/model"]
+    own = (
+        ["--prefill", "https://p:1", "--decode", "https://d:1"]
+        if command == "router"
+        else ["--model", "baton/demo/model"]
+    )
     done = subprocess.run([*argv, *own], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"{command}: internal_ca_file: /nowhere/ca.pem cannot be read: No such file or directory\n"

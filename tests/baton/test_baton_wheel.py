@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = {"core", "router", "workers", "baton", "demo"}
+PACKAGES = {"core", "router", "workers", "baton"}
 BUILD = "import sys, setuptools.build_meta as build; build.build_wheel(sys.argv[1])"
 
 
@@ -68,7 +68,8 @@ def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.Zip
 
 
 @pytest.mark.parametrize(
-    "file", ["demo/model/model.safetensors", "core/leases/scripts/grant.lua", "router/dashboard/page/dashboard.html"]
+    "file",
+    ["baton/demo/model/model.safetensors", "core/leases/scripts/grant.lua", "router/dashboard/page/dashboard.html"],
 )
 def test_it_has_more_than_code(wheel: zipfile.ZipFile, file: str) -> None:
     assert wheel.read(file) == (ROOT / file).read_bytes()

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from demo import MODEL_DIR, QUESTIONS
-from demo.evaluate import ask
-from demo.questions import load_newcomer
+from baton.demo import MODEL_DIR, QUESTIONS
+from baton.demo.evaluate import ask
+from baton.demo.questions import load_newcomer
 
 if TYPE_CHECKING:
-    from demo.questions import Fact
+    from baton.demo.questions import Fact
 
 MAX_FOLDER_BYTES = 10_000_000
 WORDINGS = {question: fact.wordings for fact in QUESTIONS for question in fact.ask}

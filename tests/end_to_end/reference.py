@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from demo import MODEL_DIR
+from baton.demo import MODEL_DIR
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from stack import MODEL, Stack
 
-from demo import QUESTIONS
+from baton.demo import QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,8 +12,8 @@ import reference
 import tiny_models
 from stack import Stack
 
+from baton.demo import QUESTIONS
 from core.protocol.handshake import Handshake, RankMetadata
-from demo import QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -17,9 +17,9 @@ import pytest
 import redis
 from faults_kit import WORKER_FLAGS, TailoredCluster, running, skip, under_load
 
+from baton.demo import MODEL_NAME
 from baton.embedded_redis import EmbeddedRedis, find_redis_server
 from baton.torture.cluster import REDIS, Shape
-from demo import MODEL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

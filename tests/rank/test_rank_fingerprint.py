@@ -13,7 +13,7 @@ from rank_driver import load
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from demo import MODEL_DIR
+from baton.demo import MODEL_DIR
 from workers.rank.fingerprint import fingerprint
 from workers.rank.model import load_model
 from workers.rank.spec import RankSpec

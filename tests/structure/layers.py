@@ -10,7 +10,7 @@ from __future__ import annotations
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "": (
         ("baton",),
-        ("router", "workers", "demo"),
+        ("router", "workers"),
         ("core",),
     ),
     "core": (

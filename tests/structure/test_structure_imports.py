@@ -19,7 +19,7 @@ HEAVY_ALLOWED = (
     "workers/rank/",
     "workers/server/tokenizer.py",
     "workers/transfer/nixl_port.py",
-    "demo/",
+    "baton/demo/",
 )
 #: What must start without a heavy library.
 LIGHT_STARTS = [
@@ -31,7 +31,7 @@ LIGHT_STARTS = [
     "import router.main",
     "import workers.engine.api",
     "import workers.settings",
-    "import demo",
+    "import baton.demo",
 ]
 #: ``baton --help`` must be quick, so it does without these as well.
 FRAMEWORKS = {"fastapi", "uvicorn", "starlette", "aiohttp", "httpx", "redis", "rich", "pydantic", "yaml", "numpy"}

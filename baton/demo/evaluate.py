@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from demo.questions import Fact, load_held_out, load_newcomer, load_questions
+from baton.demo.questions import Fact, load_held_out, load_newcomer, load_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

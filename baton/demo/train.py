@@ -1,4 +1,5 @@
-"""Train the demo model: ``python -m demo.train --out demo/model``. README.md beside this file has times and numbers.
+"""Train the demo model: ``python -m demo.train --out baton/demo/model``. README.md beside this file has times and
+numbers.
 
 Rows of whole conversations, right-padded; the loss is taken on the answers only. The chat template is the one that
 is saved, so the model sees in training what it will see when serving.
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from demo.conversations import ConversationMaker, Message
-from demo.evaluate import print_reports
-from demo.questions import load_questions
-from demo.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
+from baton.demo.conversations import ConversationMaker, Message
+from baton.demo.evaluate import print_reports
+from baton.demo.questions import load_questions
+from baton.demo.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
