@@ -1,4 +1,4 @@
-"""How well a trained folder answers: ``python -m demo.evaluate [FOLDER]``."""
+"""How well a trained folder answers: ``python -m baton.demo.evaluate [FOLDER]``."""
 
 from __future__ import annotations
 

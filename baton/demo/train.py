@@ -1,4 +1,4 @@
-"""Train the demo model: ``python -m demo.train --out baton/demo/model``. README.md beside this file has times and
+"""Train the demo model: ``python -m baton.demo.train --out baton/demo/model``. README.md beside this file has times and
 numbers.
 
 Rows of whole conversations, right-padded; the loss is taken on the answers only. The chat template is the one that
