@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from workers.engine.config import EngineConfig
-from workers.rank.spec import MAX_DEFAULT_THREADS, RankSpec
-from workers.transfer.options import TransferOptions
+from workers.rank_protocol.spec import MAX_DEFAULT_THREADS, RankSpec
+from workers.rank_protocol.transfer_options import TransferOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from core.net.tls import TlsError
 from core.process import failpoints
 from core.process.log import set_up_logging
 from core.protocol.status import Failed, Ready
-from workers.rank.errors import RankError, one_line
+from workers.rank_protocol.errors import RankError, one_line
 from workers.server.status_pipe import StatusPipe
 from workers.server.tokenizer import TokenizerError
 from workers.stores import connect

@@ -35,8 +35,9 @@ from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, identify, rank_spec
 from workers.kept_leases import KeptLeases
 from workers.lease_keeper import LeaseKeeper
-from workers.rank.errors import RankStartError
-from workers.rank.group import RankGroup
+from workers.rank_group.group import RankGroup
+from workers.rank_group.rank_facade import RankTraffic
+from workers.rank_protocol.errors import RankStartError
 from workers.server import tokenizer as tokenizers
 from workers.server.access import Access
 from workers.server.announcer import Announcer
@@ -44,7 +45,6 @@ from workers.server.hello import hello_pages
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
-from workers.traffic import RankTraffic
 from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
 from workers.transfer.handshake_server import handshake_bytes, handshake_router
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from core.protocol.steps import FromRank, RankReady
-    from workers.rank.errors import RankDeadError
+    from workers.rank_protocol.errors import RankDeadError
     from workers.server.tokenizer import Tokenizer
     from workers.settings import WorkerSettings
     from workers.stores import Stores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.traffic import RankTraffic
+from workers.rank_group.rank_facade import RankTraffic
 
 if TYPE_CHECKING:
     from core.protocol.steps import Connected, ToRank

@@ -34,7 +34,7 @@ from workers.engine.config import EngineConfig
 from workers.engine.ports import ReadFailing
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence_state import State
-from workers.traffic import RankTraffic
+from workers.rank_group.rank_facade import RankTraffic
 
 VOCAB = 5
 #: Prompts are pieces of these two, so that prefixes are often shared and often differ late.

@@ -24,8 +24,8 @@ from core.protocol.steps import Read, Sent
 from workers.engine.api import EngineError, EngineRequest
 from workers.engine.config import EngineConfig
 from workers.engine.validation import check_request
+from workers.rank_protocol.transfer_errors import HandshakeError, TransferError
 from workers.server.transfer_params import parse
-from workers.transfer.errors import HandshakeError, TransferError
 from workers.transfer.handshake_fetch import HandshakeFetcher, target_of
 from workers.transfer.handshake_resolver import Resolver
 from workers.transfer.handshake_server import handshake_bytes

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from rank_driver import NUM_BLOCKS, Job, Planner
 
 from core.protocol.steps import FromRank, Progress, StepResult
-from workers.rank.group import RankGroup
-from workers.rank.spec import RankSpec
+from workers.rank_group.group import RankGroup
+from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from core.protocol.steps import Step
-    from workers.rank.errors import RankDeadError
+    from workers.rank_protocol.errors import RankDeadError
 
 ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 

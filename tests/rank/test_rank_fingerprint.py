@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from baton.demo import MODEL_DIR
 from workers.rank.fingerprint import fingerprint
 from workers.rank.model import load_model
-from workers.rank.spec import RankSpec
+from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from workers.rank.errors import RankDeadError
-from workers.rank.first_end import FirstEnd
+from workers.rank_group.first_failure import FirstEnd
+from workers.rank_protocol.errors import RankDeadError
 
 
 class Ends(FirstEnd):

@@ -18,17 +18,17 @@ from rank_driver import Driver, Job, load, prompt
 from rank_group_driver import ENVIRON, GroupDriver, children, gone, spec_of
 
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
-from workers.rank import group as group_module
-from workers.rank.errors import RankStartError
-from workers.rank.first_end import FirstEnd
-from workers.rank.group import RankGroup
-from workers.rank.link import STOP_GRACE_S, RankLink
+from workers.rank_group import group as group_module
+from workers.rank_group.first_failure import FirstEnd
+from workers.rank_group.group import RankGroup
+from workers.rank_group.link import STOP_GRACE_S, RankLink
+from workers.rank_protocol.errors import RankStartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.spec import RankSpec
+    from workers.rank_protocol.spec import RankSpec
 
     Folders = Callable[[str], Path]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from workers.rank.launch import to_the_end
+from workers.rank_group.launch import to_the_end
 
 
 async def test_what_must_end_ends_before_the_cancellation_does() -> None:

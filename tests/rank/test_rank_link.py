@@ -30,11 +30,11 @@ from core.protocol.steps import (
     StepResult,
     TransferReport,
 )
-from workers.rank import frames
-from workers.rank.errors import FrameError, RankDeadError, RankStartError
-from workers.rank.launch import launch
-from workers.rank.link import RankLink
-from workers.rank.spec import RankSpec
+from workers.rank_group.launch import launch
+from workers.rank_group.link import RankLink
+from workers.rank_protocol import frames
+from workers.rank_protocol.errors import FrameError, RankDeadError, RankStartError
+from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

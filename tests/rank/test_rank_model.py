@@ -12,13 +12,13 @@ from rank_driver import load
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
-from workers.rank.errors import CacheError, ModelLoadError, UnsupportedModelError
+from workers.rank.device import Placement, choose_device, spread
 from workers.rank.kv_cache import CacheShape, KVCache, count_blocks
 from workers.rank.model import load_model
-from workers.rank.placement import Placement, choose_device, spread
 from workers.rank.probe import prove_equal
 from workers.rank.refusals import check_config, check_split
-from workers.rank.spec import RankSpec
+from workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
+from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

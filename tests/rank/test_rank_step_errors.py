@@ -8,7 +8,7 @@ import pytest
 from rank_driver import GREEDY, Driver
 
 from core.protocol.steps import NewSequence, Row, Step
-from workers.rank.errors import StepError
+from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ from patience import PATIENCE_S
 from transfer_helpers import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 
 from core.protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
-from workers.transfer.errors import BackendFailedError, PeerLostError, PeerUnknownError
+from workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
+from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.nixl_port import NixlAgent, Transfer, TransferState
-from workers.transfer.options import TransferOptions
 
 
 @pytest.fixture(scope="module")

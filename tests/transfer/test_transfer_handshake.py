@@ -23,8 +23,8 @@ from starlette.routing import Route
 from core.protocol.handoff import KVTransferParams
 from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Disconnect
+from workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
 from workers.transfer import handshake_server
-from workers.transfer.errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
 from workers.transfer.handshake_fetch import MAX_ANSWER_BYTES
 from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
 from workers.transfer.handshake_server import OncePerMinute, handshake_bytes, handshake_router

@@ -19,7 +19,7 @@ from patience import PATIENCE_S
 from transfer_shards import engine, shards
 
 from core.protocol.handshake import RankMetadata
-from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 from workers.transfer.handshake_fetch import (
     MAX_EXTRA_CONNECTIONS,
     MAX_RANKS_AT_ONCE,

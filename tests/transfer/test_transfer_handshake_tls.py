@@ -10,7 +10,7 @@ import pytest
 from test_transfer_handshake_reach import HASH, Server, target
 
 from core.net.tls import Files, InternalTls
-from workers.transfer.errors import HandshakeError
+from workers.rank_protocol.transfer_errors import HandshakeError
 from workers.transfer.handshake_fetch import HandshakeFetcher
 from workers.transfer.handshake_resolver import Resolver, look_up
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transfer_helpers import PATIENCE_S, DecodeRank, PeerProcess
 
 from core.protocol.steps import CancelRead
-from workers.transfer.errors import NixlError
+from workers.rank_protocol.transfer_errors import NixlError
 from workers.transfer.nixl_port import NixlAgent, PieceList, Transfer, TransferState
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
+from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer import nixl_port, ucx
-from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import VERSION, expected_versions, stale_positions
 from workers.transfer.network import addresses, interface_of, rdma_ports
 from workers.transfer.nixl_port import ERRORS, TransferState

@@ -9,7 +9,7 @@ import pytest
 from transfer_groups import CELL_BYTES, FIRST_FREE, NUM_HEADS, NUM_LAYERS, Group, Ledger
 
 from core.protocol.steps import Sent
-from workers.transfer.options import TransferOptions
+from workers.rank_protocol.transfer_options import TransferOptions
 
 SPLITS = [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 2)]
 REMOTE, LOCAL = [5, 0, 3], [FIRST_FREE + 4, FIRST_FREE, FIRST_FREE + 7]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from core.protocol.handshake import RankMetadata, Shard
     from core.protocol.steps import ReadResult, Sent
+    from workers.rank_protocol.transfer_options import TransferOptions
     from workers.transfer.nixl_port import TransferAgent
-    from workers.transfer.options import TransferOptions
 
 #: The model of every group.
 NUM_HEADS, NUM_LAYERS, CELL_BYTES = 12, 4, 48

@@ -24,8 +24,8 @@ from core.protocol.handshake import RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
 from workers.rank.ports import RankMemory, TransferEvent
 from workers.rank.versions import VersionTable
+from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.nixl_port import NixlAgent, TransferAgent
-from workers.transfer.options import TransferOptions
 from workers.transfer.rank_transfer import RankTransfer
 from workers.transfer.ucx import ucx_environment
 

@@ -1,8 +1,8 @@
 """The ranks of one engine among themselves: they join, compute collectively, and notice that one of them is gone.
 
 Every rank does the same in the same order, so what one waits for the others send. A rank that raises while the others
-wait leaves them waiting: ``workers/rank/group.py`` ends them. A rank alone joins nobody, and everything here is then
-what it would be for itself.
+wait leaves them waiting: ``workers/rank_group/group.py`` ends them. A rank alone joins nobody, and everything here is
+then what it would be for itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
-from workers.rank.errors import ModelLoadError, SiblingLostError, one_line
+from workers.rank_protocol.errors import ModelLoadError, SiblingLostError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workers.rank.placement import Placement
-    from workers.rank.spec import RankSpec
+    from workers.rank.device import Placement
+    from workers.rank_protocol.spec import RankSpec
 
 #: Unless somebody knows better: the ranks share a machine, and nobody else should reach their sockets.
 _LOOPBACK_ONLY = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}

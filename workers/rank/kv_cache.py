@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.errors import CacheError
+from workers.rank_protocol.errors import CacheError
 
 if TYPE_CHECKING:
-    from workers.rank.placement import Placement
-    from workers.rank.spec import RankSpec
+    from workers.rank.device import Placement
+    from workers.rank_protocol.spec import RankSpec
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
 DEFAULT_CPU_BYTES = 1 << 30

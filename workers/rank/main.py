@@ -20,7 +20,6 @@ from core.process import failpoints
 from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
-from workers.rank.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from workers.rank.kv_cache import LAYOUT, KVCache, count_blocks
 from workers.rank.model import Model, load_model
 from workers.rank.null_transfer import NullTransfer
@@ -28,8 +27,9 @@ from workers.rank.outbox import Outbox
 from workers.rank.ports import RankMemory, Transfer
 from workers.rank.receiver import Receiver
 from workers.rank.runner import Runner
-from workers.rank.spec import RankSpec
 from workers.rank.versions import VersionTable
+from workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
+from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

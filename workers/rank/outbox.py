@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from workers.rank.frames import encode
+from workers.rank_protocol.frames import encode
 
 if TYPE_CHECKING:
     import socket

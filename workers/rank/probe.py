@@ -15,9 +15,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from workers.rank.attention import NAME, PagedAttention, attending
 from workers.rank.batch import Batch, BatchRow
-from workers.rank.errors import UnsupportedModelError
 from workers.rank.kv_cache import CacheShape, KVCache
 from workers.rank.refusals import refuse
+from workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -12,7 +12,7 @@ from typing import NoReturn
 import torch
 from transformers.utils import logging as transformers_logging
 
-from workers.rank.spec import MAX_DEFAULT_THREADS
+from workers.rank_protocol.spec import MAX_DEFAULT_THREADS
 
 #: From linux/prctl.h.
 _PR_SET_PDEATHSIG = 1

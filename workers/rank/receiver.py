@@ -11,8 +11,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import RankFailed, Shutdown, Step
-from workers.rank.errors import FrameError, one_line
-from workers.rank.frames import receive
+from workers.rank_protocol.errors import FrameError, one_line
+from workers.rank_protocol.frames import receive
 
 if TYPE_CHECKING:
     import socket

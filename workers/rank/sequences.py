@@ -6,7 +6,7 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from workers.rank.errors import StepError
+from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from core.protocol.steps import NewSequence, Row

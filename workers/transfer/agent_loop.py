@@ -12,8 +12,8 @@ import msgspec
 from core.process.failpoints import hit
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
+from workers.rank_protocol.transfer_errors import NixlError, PeerLostError, TransferError
 from workers.transfer.block_read import BlockRead
-from workers.transfer.errors import NixlError, PeerLostError, TransferError
 from workers.transfer.local_memory import LocalMemory, cache_of, version_table_of
 from workers.transfer.nixl_port import TransferAgent
 from workers.transfer.notices import Notices
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import threading
 
     from workers.rank.ports import Emit, RankMemory, TransferCommand, TransferEvent
-    from workers.transfer.options import TransferOptions
+    from workers.rank_protocol.transfer_options import TransferOptions
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from core.process.failpoints import hit
 from core.protocol.steps import ReadResult
-from workers.transfer.errors import BackendFailedError, NixlError, PeerLostError
+from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions
 from workers.transfer.nixl_port import Transfer, TransferAgent, TransferState
 from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
@@ -17,8 +17,8 @@ from workers.transfer.read_parts import ReadPart, interleaved
 
 if TYPE_CHECKING:
     from core.protocol.steps import Read
+    from workers.rank_protocol.transfer_options import TransferOptions
     from workers.transfer.local_memory import LocalMemory
-    from workers.transfer.options import TransferOptions
     from workers.transfer.peers import Peer
 
 logger = logging.getLogger(__name__)

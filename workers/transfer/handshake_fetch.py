@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from core.net.tls import why
 from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from workers.limits import MAX_ID_CHARS, MAX_RANKS
-from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 from workers.transfer.handshake_http import Answer, BadAnswerError, Place, get
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 from workers.transfer.handshake_view import PeerState
 
 if TYPE_CHECKING:

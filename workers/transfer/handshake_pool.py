@@ -25,7 +25,7 @@ from core.net.tls import InternalTls
 from core.protocol.handoff import KVTransferParams
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import Connect, Connected, Disconnect
-from workers.transfer.errors import HandshakeError, HandshakeReason, PlanError
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
 from workers.transfer.handshake_fetch import HandshakeFetcher, Target, target_of
 from workers.transfer.handshake_peer import Backoff, Peer
 from workers.transfer.handshake_ranks import OurRanks

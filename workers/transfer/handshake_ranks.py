@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import Connect, Disconnect
-from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from workers.transfer.errors import HandshakeError, HandshakeReason
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 #: Blocks; raises OSError or UnicodeError.
 Lookup = Callable[[str], Sequence[str]]

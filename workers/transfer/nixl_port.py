@@ -22,7 +22,7 @@ import msgspec
 import nixl._api as nixl
 import numpy as np
 
-from workers.transfer.errors import (
+from workers.rank_protocol.transfer_errors import (
     BackendFailedError,
     MisuseError,
     NixlError,

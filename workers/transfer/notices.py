@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import Sent
-from workers.transfer.errors import NixlError
+from workers.rank_protocol.transfer_errors import NixlError
 from workers.transfer.gather import Gather, Verdict
 from workers.transfer.notification import ReadNotice, encode_read, parse_read
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from workers.limits import MAX_AGENT_NAME_CHARS
-from workers.transfer.errors import NixlError, PlanError
+from workers.rank_protocol.transfer_errors import NixlError, PlanError
 from workers.transfer.local_memory import blocks_of, versions_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from workers.transfer.errors import PeerBusyError, PlanError
+from workers.rank_protocol.transfer_errors import PeerBusyError, PlanError
 from workers.transfer.peer_ranks import PeerRank, PeerRanks
 from workers.transfer.plan import plan
 

@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import RankFailed
+from workers.rank_protocol.transfer_errors import TransferError
+from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.agent_loop import AgentLoop
-from workers.transfer.errors import TransferError
 from workers.transfer.nixl_port import NixlAgent, TransferAgent
-from workers.transfer.options import TransferOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

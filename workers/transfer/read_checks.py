@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.transfer.errors import TransferError
+from workers.rank_protocol.transfer_errors import TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -24,7 +24,7 @@ from __future__ import annotations
 from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
-from workers.transfer.errors import TransferError
+from workers.rank_protocol.transfer_errors import TransferError
 
 
 class ReadState(StrEnum):

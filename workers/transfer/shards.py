@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.protocol.handshake import Shard
-from workers.transfer.errors import TransferError
+from workers.rank_protocol.transfer_errors import TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

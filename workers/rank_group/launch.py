@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Coroutine, Mapping
 
-    from workers.rank.spec import RankSpec
+    from workers.rank_protocol.spec import RankSpec
 
 #: Where models from the hub and the token for it are kept: may be relative to our current directory, which is not the
 #: rank's.

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import Progress, RankFailed, RankReady, Shutdown
-from workers.rank.errors import SIBLING_LOST_STATUS, FrameError, RankDeadError, RankStartError, one_line
-from workers.rank.frames import encode, read
-from workers.rank.launch import launch, to_the_end
+from workers.rank_group.launch import launch, to_the_end
+from workers.rank_protocol.errors import SIBLING_LOST_STATUS, FrameError, RankDeadError, RankStartError, one_line
+from workers.rank_protocol.frames import encode, read
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from core.protocol.handshake import RankMetadata
     from core.protocol.steps import FromRank, ToRank
-    from workers.rank.spec import RankSpec
+    from workers.rank_protocol.spec import RankSpec
 
     OnEvent = Callable[[FromRank], None]
     OnDeath = Callable[[RankDeadError], None]

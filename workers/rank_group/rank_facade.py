@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.protocol.steps import CancelRead, Connected, RankFailed, Read, Step, StepResult, TransferReport
 from workers.engine.errors import RankProtocolError
 from workers.engine.ports import PeerRead, ReadFailing
-from workers.rank_reports import ReadMerge, SentMerge, StepMerge
+from workers.rank_group.rank_merge import ReadMerge, SentMerge, StepMerge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

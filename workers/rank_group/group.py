@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from core.protocol.steps import Progress
-from workers.rank.errors import RankDeadError, RankStartError
-from workers.rank.first_end import FirstEnd
-from workers.rank.frames import encode
-from workers.rank.launch import to_the_end
-from workers.rank.link import RankLink
+from workers.rank_group.first_failure import FirstEnd
+from workers.rank_group.launch import to_the_end
+from workers.rank_group.link import RankLink
+from workers.rank_protocol.errors import RankDeadError, RankStartError
+from workers.rank_protocol.frames import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from core.protocol.handshake import RankMetadata
     from core.protocol.steps import FromRank, RankReady, ToRank
-    from workers.rank.link import OnDeath
-    from workers.rank.spec import RankSpec
+    from workers.rank_group.link import OnDeath
+    from workers.rank_protocol.spec import RankSpec
 
     #: The rank, and what it says.
     OnRankEvent = Callable[[int, FromRank], None]

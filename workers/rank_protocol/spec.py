@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from workers.transfer.options import TransferOptions
+from workers.rank_protocol.transfer_options import TransferOptions
 
 #: Threads of one rank when nobody says how many: more help a small model little, and others run on the machine too.
 MAX_DEFAULT_THREADS = 8

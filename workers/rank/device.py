@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.errors import ModelLoadError
+from workers.rank_protocol.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from workers.rank.spec import RankSpec
+    from workers.rank_protocol.spec import RankSpec
 
 
 @dataclass(frozen=True)
