@@ -24,8 +24,8 @@ import numpy as np
 from bench.host_memory import host_memory
 from core.protocol.handshake import RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
-from workers.rank.ports import TransferEvent
 from workers.rank_protocol.transfer_options import TransferOptions
+from workers.transfer.port import TransferEvent
 from workers.transfer.ucx import apply_ucx_environment
 
 #: Reads of each size; the fastest counts, since other processes only ever make one slower.

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.host_memory import host_memory
 from core.protocol.handshake import RankMetadata
-from workers.transfer.handshake_server import handshake_bytes
+from workers.handshake.server import handshake_bytes
 from workers.transfer.ucx import apply_ucx_environment
 
 NUM_BLOCKS = 16

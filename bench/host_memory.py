@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workers.rank.ports import RankMemory
-from workers.rank.versions import VersionTable
+from workers.transfer.port import RankMemory
+from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,6 +33,8 @@ from workers.app import create_internal_app, create_public_app, with_door
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, identify, rank_spec
+from workers.handshake.pool import HandshakeOptions, HandshakePool
+from workers.handshake.server import handshake_bytes, handshake_router
 from workers.kept_leases import KeptLeases
 from workers.lease_keeper import LeaseKeeper
 from workers.rank_group.group import RankGroup
@@ -45,8 +47,6 @@ from workers.server.hello import hello_pages
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
-from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
-from workers.transfer.handshake_server import handshake_bytes, handshake_router
 
 if TYPE_CHECKING:
     import socket

@@ -22,8 +22,8 @@ from router.peers.cleanup import Cleanup
 from router.request import State
 from workers.engine.counters import Counters, EngineStats
 from workers.engine.ledger import PoolStats
+from workers.handshake.view import HandshakeStats
 from workers.server.metrics import WorkerMetrics
-from workers.transfer.handshake_view import HandshakeStats
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

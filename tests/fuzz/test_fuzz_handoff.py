@@ -24,16 +24,16 @@ from core.protocol.steps import Read, Sent
 from workers.engine.api import EngineError, EngineRequest
 from workers.engine.config import EngineConfig
 from workers.engine.validation import check_request
+from workers.handshake.fetch import HandshakeFetcher, target_of
+from workers.handshake.resolver import Resolver
+from workers.handshake.server import handshake_bytes
 from workers.rank_protocol.transfer_errors import HandshakeError, TransferError
 from workers.server.transfer_params import parse
-from workers.transfer.handshake_fetch import HandshakeFetcher, target_of
-from workers.transfer.handshake_resolver import Resolver
-from workers.transfer.handshake_server import handshake_bytes
+from workers.sharding.plan import check_pair, plan
 from workers.transfer.local_memory import blocks_of, versions_of
-from workers.transfer.notices import MAX_OPEN, Notices
-from workers.transfer.notification import ReadNotice, encode_read, parse_read
-from workers.transfer.plan import check_pair, plan
+from workers.transfer.notice_codec import ReadNotice, encode_read, parse_read
 from workers.transfer.read_checks import ReadRefusedError, check_read
+from workers.transfer.read_notices import MAX_OPEN, Notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,8 +13,8 @@ from core.protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step,
 from workers.rank.kv_cache import KVCache
 from workers.rank.model import Model, load_model
 from workers.rank.runner import Runner
-from workers.rank.versions import VersionTable
 from workers.rank_protocol.spec import RankSpec
+from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from pathlib import Path

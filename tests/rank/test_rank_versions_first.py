@@ -9,7 +9,7 @@ import torch
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from workers.rank.kv_cache import CacheShape, KVCache
 from workers.rank.runner import Runner
-from workers.rank.versions import VersionTable
+from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

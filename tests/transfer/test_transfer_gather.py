@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from workers.transfer.gather import Gather, Verdict
+from workers.sharding.gather import Gather, Verdict
 
 OVER = {Verdict.DONE, Verdict.ENDED}
 KEYS = st.integers(0, 3)

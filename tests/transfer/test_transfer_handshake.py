@@ -23,12 +23,12 @@ from starlette.routing import Route
 from core.protocol.handoff import KVTransferParams
 from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Disconnect
+from workers.handshake import server as handshake_server
+from workers.handshake.fetch import MAX_ANSWER_BYTES
+from workers.handshake.pool import HandshakeOptions, HandshakePool
+from workers.handshake.server import OncePerMinute, handshake_bytes, handshake_router
+from workers.handshake.view import MAX_TOLD_CHARS, MAX_TOLD_ERRORS, PeerState, PeerSummary, PeerView, summarize
 from workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
-from workers.transfer import handshake_server
-from workers.transfer.handshake_fetch import MAX_ANSWER_BYTES
-from workers.transfer.handshake_pool import HandshakeOptions, HandshakePool
-from workers.transfer.handshake_server import OncePerMinute, handshake_bytes, handshake_router
-from workers.transfer.handshake_view import MAX_TOLD_CHARS, MAX_TOLD_ERRORS, PeerState, PeerSummary, PeerView, summarize
 
 TOKEN = "s3cret"
 HASH = "0" * 32

@@ -19,15 +19,15 @@ from patience import PATIENCE_S
 from transfer_shards import engine, shards
 
 from core.protocol.handshake import RankMetadata
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
-from workers.transfer.handshake_fetch import (
+from workers.handshake.fetch import (
     MAX_EXTRA_CONNECTIONS,
     MAX_RANKS_AT_ONCE,
     HandshakeFetcher,
     Target,
 )
-from workers.transfer.handshake_resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
-from workers.transfer.handshake_server import handshake_bytes
+from workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
+from workers.handshake.server import handshake_bytes
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 ROOT = Path(__file__).parents[2]
 HASH = "0" * 32
@@ -156,7 +156,7 @@ def test_a_name_that_hangs_holds_up_nobody_else(new_loop: Callable[[], asyncio.A
 def test_no_exit_waits_for_a_name() -> None:
     program = """
 import asyncio, threading, uvloop
-from workers.transfer.handshake_resolver import Resolver
+from workers.handshake.resolver import Resolver
 asked = threading.Event()
 def hang(host):
     asked.set()

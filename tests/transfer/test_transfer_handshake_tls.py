@@ -10,9 +10,9 @@ import pytest
 from test_transfer_handshake_reach import HASH, Server, target
 
 from core.net.tls import Files, InternalTls
+from workers.handshake.fetch import HandshakeFetcher
+from workers.handshake.resolver import Resolver, look_up
 from workers.rank_protocol.transfer_errors import HandshakeError
-from workers.transfer.handshake_fetch import HandshakeFetcher
-from workers.transfer.handshake_resolver import Resolver, look_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,8 +8,8 @@ import pytest
 
 from core.protocol.steps import Sent
 from workers.transfer.nixl_port import NixlAgent
-from workers.transfer.notices import MAX_OPEN, Notices
-from workers.transfer.notification import ReadNotice
+from workers.transfer.notice_codec import ReadNotice
+from workers.transfer.read_notices import MAX_OPEN, Notices
 
 
 @pytest.fixture

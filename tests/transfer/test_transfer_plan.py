@@ -16,7 +16,7 @@ from transfer_shards import ONE_RANK, Model, block_of, engine, model, shards
 from core.protocol.handshake import RankMetadata, Shard
 from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from workers.rank_protocol.transfer_errors import PlanError
-from workers.transfer.plan import Source, check_pair, plan
+from workers.sharding.plan import Source, check_pair, plan
 
 SPLITS = list(itertools.product(range(1, 9), range(1, 5)))
 

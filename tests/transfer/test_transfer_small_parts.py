@@ -18,7 +18,7 @@ from workers.transfer import nixl_port, ucx
 from workers.transfer.fence import VERSION, expected_versions, stale_positions
 from workers.transfer.network import addresses, interface_of, rdma_ports
 from workers.transfer.nixl_port import ERRORS, TransferState
-from workers.transfer.notification import MAX_NOTIFICATION_BYTES, ReadNotice, encode_read, parse_read, reader_of
+from workers.transfer.notice_codec import MAX_NOTIFICATION_BYTES, ReadNotice, encode_read, parse_read, reader_of
 from workers.transfer.ucx import apply_ucx_environment, ucx_environment
 
 

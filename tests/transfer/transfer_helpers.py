@@ -22,12 +22,12 @@ from patience import PATIENCE_S
 
 from core.protocol.handshake import RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
-from workers.rank.ports import RankMemory, TransferEvent
-from workers.rank.versions import VersionTable
 from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.nixl_port import NixlAgent, TransferAgent
+from workers.transfer.port import RankMemory, TransferEvent
 from workers.transfer.rank_transfer import RankTransfer
 from workers.transfer.ucx import ucx_environment
+from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

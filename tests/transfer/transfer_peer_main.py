@@ -13,9 +13,9 @@ import numpy as np
 
 from core.protocol.handshake import Shard
 from core.protocol.steps import TransferReport
-from workers.rank.ports import RankMemory, TransferEvent
-from workers.rank.versions import VersionTable
+from workers.transfer.port import RankMemory, TransferEvent
 from workers.transfer.rank_transfer import RankTransfer
+from workers.transfer.versions import VersionTable
 
 
 def say(**message: object) -> None:

@@ -8,8 +8,8 @@ import httpx
 from fastapi import FastAPI
 from worker_server_kit import front
 
+from workers.handshake.view import PeerState, PeerView
 from workers.server.internal import list_peers
-from workers.transfer.handshake_view import PeerState, PeerView
 
 
 async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:

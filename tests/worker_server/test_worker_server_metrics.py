@@ -5,8 +5,8 @@ from __future__ import annotations
 from core.protocol.worker import WorkerLoad
 from workers.engine.counters import Counters, EngineStats
 from workers.engine.ledger import PoolStats
+from workers.handshake.view import HandshakeStats
 from workers.server.metrics import WorkerMetrics
-from workers.transfer.handshake_view import HandshakeStats
 
 POOL = PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0)
 EMPTY = EngineStats(Counters(), POOL, WorkerLoad())

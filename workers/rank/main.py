@@ -22,19 +22,19 @@ from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
 from workers.rank.kv_cache import LAYOUT, KVCache, count_blocks
 from workers.rank.model import Model, load_model
-from workers.rank.null_transfer import NullTransfer
 from workers.rank.outbox import Outbox
-from workers.rank.ports import RankMemory, Transfer
 from workers.rank.receiver import Receiver
 from workers.rank.runner import Runner
-from workers.rank.versions import VersionTable
 from workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from workers.rank_protocol.spec import RankSpec
+from workers.transfer.null_transfer import NullTransfer
+from workers.transfer.port import RankMemory, Transfer
+from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from workers.rank.ports import Emit, TransferEvent
+    from workers.transfer.port import Emit, TransferEvent
 
 
 @dataclass(frozen=True)

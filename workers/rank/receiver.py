@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import socket
 
     from workers.rank.outbox import Outbox
-    from workers.rank.ports import Transfer
+    from workers.transfer.port import Transfer
 
 
 class Receiver:

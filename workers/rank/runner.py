@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from core.protocol.steps import Row
     from workers.rank.kv_cache import KVCache
     from workers.rank.model import Model
-    from workers.rank.versions import VersionTable
+    from workers.transfer.versions import VersionTable
 
 
 class Runner:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from core.protocol.steps import ReadResult, StepResult
 from workers.engine.errors import RankProtocolError
 from workers.engine.ports import ReadFailing
-from workers.transfer.gather import Gather, Verdict
+from workers.sharding.gather import Gather, Verdict
 
 if TYPE_CHECKING:
     from core.protocol.steps import Read, Sampled, Sent

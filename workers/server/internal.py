@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from core.protocol.worker import WorkerLoad
     from workers.engine.counters import EngineStats
+    from workers.handshake.view import PeerView
     from workers.server.access import Access
     from workers.server.pages import Health
     from workers.server.serving import Leases
     from workers.server.state import FrontEngine
-    from workers.transfer.handshake_view import PeerView
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
 

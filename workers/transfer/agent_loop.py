@@ -16,16 +16,16 @@ from workers.rank_protocol.transfer_errors import NixlError, PeerLostError, Tran
 from workers.transfer.block_read import BlockRead
 from workers.transfer.local_memory import LocalMemory, cache_of, version_table_of
 from workers.transfer.nixl_port import TransferAgent
-from workers.transfer.notices import Notices
-from workers.transfer.notification import ReadNotice, reader_of
+from workers.transfer.notice_codec import ReadNotice, reader_of
 from workers.transfer.peers import Peer, PeerTable
 from workers.transfer.read_checks import ReadRefusedError, check_fresh, check_read
+from workers.transfer.read_notices import Notices
 
 if TYPE_CHECKING:
     import threading
 
-    from workers.rank.ports import Emit, RankMemory, TransferCommand, TransferEvent
     from workers.rank_protocol.transfer_options import TransferOptions
+    from workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from core.protocol.handshake import RankMetadata
+    from workers.sharding.plan import Source
     from workers.transfer.local_memory import LocalMemory
     from workers.transfer.nixl_port import PieceList, Pieces, TransferAgent
-    from workers.transfer.plan import Source
 
 logger = logging.getLogger(__name__)
 

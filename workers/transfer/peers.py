@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from workers.rank_protocol.transfer_errors import PeerBusyError, PlanError
+from workers.sharding.plan import plan
 from workers.transfer.peer_ranks import PeerRank, PeerRanks
-from workers.transfer.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

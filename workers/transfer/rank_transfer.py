@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from core.protocol.handshake import RankMetadata
-    from workers.rank.ports import Emit, RankMemory, TransferCommand, TransferEvent
+    from workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 
 logger = logging.getLogger(__name__)
 
 
 class RankTransfer:
-    """``Transfer`` over NIXL; ``workers/rank/ports.py`` has the contract.
+    """``Transfer`` over NIXL; ``workers/transfer/port.py`` has the contract.
 
     The constructor returns once the agent runs (half a second) and raises TransferError when it cannot. ``emit`` is
     called from the agent's thread. ``on_thread_start`` runs first in that thread, for example to choose the CUDA

@@ -20,10 +20,10 @@ from core.leases.store import LeaseState
 from tests.leases.leases_harness import Clock, RedisHarness
 from workers.engine.block_pool import BlockPool
 from workers.engine.content import ROOT, content_hash
-from workers.rank.versions import VersionTable
+from workers.sharding.gather import Gather, Verdict
 from workers.transfer.fence import expected_versions, stale_positions
-from workers.transfer.gather import Gather, Verdict
 from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
+from workers.transfer.versions import VersionTable
 
 ENGINE = "e0"
 NUM_BLOCKS, BLOCK_SIZE = 4, 4

@@ -123,13 +123,13 @@ READS = (
         "notification-counted-twice",
         "a notification that arrives twice counts as two readers",
         (
-            Change("workers/transfer/gather.py", "self.heard: set[int] = set()", "self.heard: list[int] = []"),
+            Change("workers/sharding/gather.py", "self.heard: set[int] = set()", "self.heard: list[int] = []"),
             Change(
-                "workers/transfer/gather.py",
+                "workers/sharding/gather.py",
                 "if transfer is None or member in transfer.heard:",
                 "if transfer is None:",
             ),
-            Change("workers/transfer/gather.py", "transfer.heard.add(member)", "transfer.heard.append(member)"),
+            Change("workers/sharding/gather.py", "transfer.heard.add(member)", "transfer.heard.append(member)"),
         ),
         (
             "tests/transfer/test_transfer_notices.py::test_all_readers_have_to_tell_and_none_counts_twice",

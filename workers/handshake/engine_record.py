@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from workers.handshake.view import PeerState
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
-from workers.transfer.handshake_view import PeerState
 
 if TYPE_CHECKING:
     import asyncio

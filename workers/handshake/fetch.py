@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from core.net.tls import why
 from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+from workers.handshake.http import Answer, BadAnswerError, Place, get
 from workers.limits import MAX_ID_CHARS, MAX_RANKS
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
-from workers.transfer.handshake_http import Answer, BadAnswerError, Place, get
 
 if TYPE_CHECKING:
     from core.net.tls import InternalTls
     from core.protocol.handoff import KVTransferParams
-    from workers.transfer.handshake_resolver import Resolver
+    from workers.handshake.resolver import Resolver
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Rank
 
 if TYPE_CHECKING:
     from core.protocol.handshake import RankMetadata, Shard
-    from workers.rank.versions import VersionTable
+    from workers.transfer.versions import VersionTable
 
 #: What the receiver hands over, in the order in which it arrived.
 TransferCommand = Connect | Disconnect | Read | CancelRead

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from core.protocol.steps import Sent
 from workers.rank_protocol.transfer_errors import NixlError
-from workers.transfer.gather import Gather, Verdict
-from workers.transfer.notification import ReadNotice, encode_read, parse_read
+from workers.sharding.gather import Gather, Verdict
+from workers.transfer.notice_codec import ReadNotice, encode_read, parse_read
 
 if TYPE_CHECKING:
     from workers.transfer.nixl_port import TransferAgent

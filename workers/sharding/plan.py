@@ -18,7 +18,7 @@ import msgspec
 from core.protocol.handshake import RankMetadata
 from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from workers.rank_protocol.transfer_errors import PlanError
-from workers.transfer.shards import Grid, MisfitError, Run, grid_around, grid_of, runs_between, words
+from workers.sharding.shards import Grid, MisfitError, Run, grid_around, grid_of, runs_between, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

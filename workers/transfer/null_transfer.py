@@ -8,7 +8,7 @@ from core.protocol.handshake import RankMetadata
 from core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
 
 if TYPE_CHECKING:
-    from workers.rank.ports import Emit, RankMemory, TransferCommand
+    from workers.transfer.port import Emit, RankMemory, TransferCommand
 
 REASON = "this engine was started without block transfer"
 

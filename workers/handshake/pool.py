@@ -25,13 +25,12 @@ from core.net.tls import InternalTls
 from core.protocol.handoff import KVTransferParams
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import Connect, Connected, Disconnect
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
-from workers.transfer.handshake_fetch import HandshakeFetcher, Target, target_of
-from workers.transfer.handshake_peer import Backoff, Peer
-from workers.transfer.handshake_ranks import OurRanks
-from workers.transfer.handshake_reads import PeerReads
-from workers.transfer.handshake_resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
-from workers.transfer.handshake_view import (
+from workers.handshake.engine_record import Backoff, Peer
+from workers.handshake.fetch import HandshakeFetcher, Target, target_of
+from workers.handshake.own_ranks import OurRanks
+from workers.handshake.reads import PeerReads
+from workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
+from workers.handshake.view import (
     HandshakeStats,
     PeerState,
     PeerSummary,
@@ -39,7 +38,8 @@ from workers.transfer.handshake_view import (
     count_states,
     summarize,
 )
-from workers.transfer.plan import check_pair
+from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
+from workers.sharding.plan import check_pair
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""How engines get to know each other, in the main process, without NIXL."""
