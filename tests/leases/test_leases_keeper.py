@@ -15,7 +15,7 @@ from core.leases.holder_state import DuplicateLeaseError
 from core.leases.memory_store import MemoryLeaseStore
 from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState, LeaseStoreError
-from workers.lease_keeper import LeaseKeeper
+from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -27,7 +27,7 @@ from core.protocol.status import Failed, Ready, decode
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
-from workers.lease_keeper import LeaseKeeper
+from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

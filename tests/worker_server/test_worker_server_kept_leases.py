@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from worker_server_kit import ScriptedEngine
 
 from core.leases.memory_store import MemoryLeaseStore
-from workers.kept_leases import KeptLeases
-from workers.lease_keeper import LeaseKeeper
+from workers.leases.keeper import LeaseKeeper
+from workers.leases.kept import KeptLeases
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -220,7 +220,7 @@ LEASES = (
         "P keeps what a dead router's requests held until it expires",
         (
             Change(
-                "workers/kept_leases.py",
+                "workers/leases/kept.py",
                 "        lease_ids = self._engine.leases_with(suffix)\n",
                 "        lease_ids: list[str] = []\n",
             ),

@@ -22,7 +22,7 @@ from core.leases.holder_state import NotHeldError
 from core.leases.ids import check_duration, check_id
 from core.leases.memory_store import monotonic_ms
 from core.leases.store import LeaseState, LeaseStoreError
-from workers.lease_listener import LeaseListener
+from workers.leases.listener import LeaseListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

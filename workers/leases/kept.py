@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workers.engine.api import Engine
-    from workers.lease_keeper import LeaseKeeper
+    from workers.leases.keeper import LeaseKeeper
 
 
 class KeptLeases:
