@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from workers.server.identity import Identity
     from workers.server.internal import PeerLook
     from workers.server.metrics import WorkerMetrics
+    from workers.server.ports import FrontEngine
     from workers.server.serving import Leases
-    from workers.server.state import FrontEngine
-    from workers.server.tokenizer import Tokenizer
     from workers.settings import WorkerSettings
+    from workers.text.tokenizer import Tokenizer
 
 
 def create_public_app(

@@ -23,8 +23,8 @@ from core.process.log import set_up_logging
 from core.protocol.status import Failed, Ready
 from workers.rank_protocol.errors import RankError, one_line
 from workers.server.status_pipe import StatusPipe
-from workers.server.tokenizer import TokenizerError
 from workers.stores import connect
+from workers.text.tokenizer import TokenizerError
 from workers.worker import Worker
 
 if TYPE_CHECKING:

@@ -40,13 +40,13 @@ from workers.leases.kept import KeptLeases
 from workers.rank_group.group import RankGroup
 from workers.rank_group.rank_facade import RankTraffic
 from workers.rank_protocol.errors import RankStartError
-from workers.server import tokenizer as tokenizers
 from workers.server.access import Access
 from workers.server.announcer import Announcer
 from workers.server.hello import hello_pages
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
+from workers.text import tokenizer as tokenizers
 
 if TYPE_CHECKING:
     import socket
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
     from core.protocol.steps import FromRank, RankReady
     from workers.rank_protocol.errors import RankDeadError
-    from workers.server.tokenizer import Tokenizer
     from workers.settings import WorkerSettings
     from workers.stores import Stores
+    from workers.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu1
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
 HEAVY_ALLOWED = (
     "workers/rank/",
-    "workers/server/tokenizer.py",
+    "workers/text/tokenizer.py",
     "workers/transfer/nixl_port.py",
     "baton/demo/",
 )

@@ -21,7 +21,7 @@ from workers.server.identity import Identity
 from workers.server.job import Jobs
 from workers.server.metrics import WorkerMetrics
 from workers.server.serving import Serving
-from workers.server.tokenizer import Tokenizer
+from workers.text.tokenizer import Tokenizer
 
 RECORD = WorkerRecord(
     worker_id="w",

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from core.protocol.messages import Message
-from workers.server.tokenizer import load
+from workers.text.tokenizer import load
 
 if TYPE_CHECKING:
     from pathlib import Path

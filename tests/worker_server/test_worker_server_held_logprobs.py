@@ -8,7 +8,7 @@ import pytest
 from worker_server_kit import EOS, chat, completion, front, text_of, tokens_of
 from worker_server_streams import Answer, Event, ask
 
-from workers.server.transcript import MAX_WAITING
+from workers.text.transcript import MAX_WAITING
 
 HELD = "zyxwvu" * 12
 MUTE = 0

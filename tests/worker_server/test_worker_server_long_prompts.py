@@ -15,7 +15,7 @@ from worker_server_kit import MODEL, chat, completion, fast_tokenizer, front, re
 
 from core.protocol.json_body import PARTS_PER_MESSAGE
 from core.protocol.openai import ChatRequest, validate
-from workers.server.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
+from workers.text.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 
 PROSE = "the runner holds the baton until the other one has it. "
 FITS = 10**9

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tiny_models
 
-from workers.server.tokenizer import TokenizerError, load
+from workers.text.tokenizer import TokenizerError, load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -39,7 +39,7 @@ from workers.server.access import Access
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
-from workers.server.tokenizer import Tokenizer
+from workers.text.tokenizer import Tokenizer
 
 EOS = 1
 MODEL = "relay"

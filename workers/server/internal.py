@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from workers.handshake.view import PeerView
     from workers.server.access import Access
     from workers.server.pages import Health
+    from workers.server.ports import FrontEngine
     from workers.server.serving import Leases
-    from workers.server.state import FrontEngine
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
 

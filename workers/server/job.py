@@ -11,21 +11,21 @@ from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
-from workers.server.detokenizer import Detokenizer
 from workers.server.leg import leg_of
-from workers.server.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
-from workers.server.replies import ChatReply, CompletionReply, Reply
 from workers.server.sampling import check_prompt_tokens, sampling_params
-from workers.server.text_stream import TextStream
 from workers.server.token_ids import TokenIdLines
-from workers.server.tokenizer import TooManyTokensError
-from workers.server.transcript import Transcript
+from workers.text.detokenizer import Detokenizer
+from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
+from workers.text.replies import ChatReply, CompletionReply, Reply
+from workers.text.text_stream import TextStream
+from workers.text.tokenizer import TooManyTokensError
+from workers.text.transcript import Transcript
 
 if TYPE_CHECKING:
     from core.protocol.handoff import KVTransferParams
     from workers.server.identity import Identity
     from workers.server.leg import Leg
-    from workers.server.tokenizer import Tokenizer
+    from workers.text.tokenizer import Tokenizer
 
 
 #: Tokens of an answer that broke off, made text in one go on the event loop (about 1 ms).

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from core.protocol.steps import ReadResult, StepResult
     from workers.engine.counters import EngineStats
-    from workers.server.transcript import Transcript
+    from workers.text.transcript import Transcript
 
     EngineLook = Callable[[], EngineStats]
     LeaseLook = Callable[[], Mapping[str, int]]

@@ -15,7 +15,7 @@ from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
 from core.protocol.handoff import KVTransferParams, Resume
 from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
-from workers.server.first_logprobs import complaints_about
+from workers.text.first_logprobs import complaints_about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.server.stop_strings import StopStrings
+from workers.text.stop_strings import StopStrings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.server.detokenizer import Detokenizer
+    from workers.text.detokenizer import Detokenizer
 
 
 class TextStream:

@@ -14,7 +14,7 @@ import orjson
 
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
-from workers.server.pieces import byte_level_bytes, sentencepiece_bytes
+from workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

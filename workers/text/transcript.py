@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from workers.engine.api import FinishReason
-from workers.server.replies import Usage
+from workers.text.replies import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from workers.engine.api import TokenOutput
-    from workers.server.logprobs import Logprobs
-    from workers.server.text_stream import TextStream
+    from workers.text.logprobs import Logprobs
+    from workers.text.text_stream import TextStream
 
 
 #: Tokens whose logprobs wait for their text in a stream; with twenty alternatives each is 1 to 2 KB. A client may have
