@@ -20,8 +20,8 @@ from router.internal_calls import InternalCalls
 from router.metrics import Metrics, RouterCollector
 from router.peers.cleanup import Cleanup
 from router.request import State
+from workers.engine.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
-from workers.engine.ledger import PoolStats
 from workers.handshake.view import HandshakeStats
 from workers.server.metrics import WorkerMetrics
 

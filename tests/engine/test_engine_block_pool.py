@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from workers.engine.block_hash import ROOT, content_hash
 from workers.engine.block_pool import BlockPool
-from workers.engine.content import ROOT, content_hash
 from workers.engine.errors import LedgerError, OutOfBlocksError
 
 SIZE = 4

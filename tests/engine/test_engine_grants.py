@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers.engine.errors import LedgerError
-from workers.engine.grants import Grant, Grants
+from workers.engine.lease_index import Grant, Grants
 
 
 def granted(**requests: str) -> Grants:

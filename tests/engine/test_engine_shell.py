@@ -26,8 +26,8 @@ from workers.engine.api import (
     TokenOutput,
 )
 from workers.engine.engine import AsyncEngine
-from workers.engine.gone import MAX_SUFFIXES, GoneSuffixes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
+from workers.engine.tombstones import MAX_SUFFIXES, GoneSuffixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

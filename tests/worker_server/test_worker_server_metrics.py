@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.protocol.worker import WorkerLoad
+from workers.engine.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
-from workers.engine.ledger import PoolStats
 from workers.handshake.view import HandshakeStats
 from workers.server.metrics import WorkerMetrics
 

@@ -32,8 +32,8 @@ from workers.engine.api import (
     HandOff,
     TokenOutput,
 )
+from workers.engine.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
-from workers.engine.ledger import PoolStats
 from workers.engine.token_stream import QueuedTokens
 from workers.server.access import Access
 from workers.server.identity import Identity

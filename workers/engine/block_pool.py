@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
+from workers.engine.block_audit import PoolStats, audit
 from workers.engine.errors import LedgerError, OutOfBlocksError
-from workers.engine.ledger import PoolStats, audit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from workers.engine.sequence_state import Event, State
 
 if TYPE_CHECKING:
     from core.protocol.steps import ReadResult
-    from workers.engine.board import Board
+    from workers.engine.scheduler_state import Board
     from workers.engine.sequence import Sequence
 
 #: What ``ReadResult.outcome`` may say; anything else counts as failed.

@@ -14,7 +14,6 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
-from workers.engine.answer_timers import AnswerTimers
 from workers.engine.api import (
     AbortedError,
     DrainingError,
@@ -25,22 +24,23 @@ from workers.engine.api import (
 )
 from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
-from workers.engine.gone import GoneSuffixes
 from workers.engine.handshakes import Handshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 from workers.engine.scheduler import Scheduler
+from workers.engine.timeouts import AnswerTimers
 from workers.engine.token_stream import QueuedTokens
+from workers.engine.tombstones import GoneSuffixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from core.protocol.worker import WorkerLoad
-    from workers.engine.answer_timers import CallLater
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
     from workers.engine.ports import Connector, EngineEvent, RankLink
     from workers.engine.scheduler import Command
     from workers.engine.step_outcome import Output
+    from workers.engine.timeouts import CallLater
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from core.protocol.worker import WorkerLoad
 from workers.engine.api import QueueFullError, ReadFailedError
 from workers.engine.block_pool import BlockPool
 from workers.engine.block_reads import BlockReads
-from workers.engine.board import Board
 from workers.engine.errors import RankProtocolError
+from workers.engine.local_handoff import TakeOvers
+from workers.engine.scheduler_state import Board
 from workers.engine.sequence import Sequence
 from workers.engine.sequence_state import WAITING, Event, State
 from workers.engine.step_outcome import Output, apply_rows
 from workers.engine.step_plan import StepPlan, continue_running
-from workers.engine.take_overs import TakeOvers
 from workers.engine.validation import check_request
 
 if TYPE_CHECKING:

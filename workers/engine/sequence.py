@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.content import ROOT, content_hash
+from workers.engine.block_hash import ROOT, content_hash
 from workers.engine.sequence_state import Event, State, next_state
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from core.protocol.steps import Row, Sampled, StepResult
-    from workers.engine.board import Board
+    from workers.engine.scheduler_state import Board
     from workers.engine.sequence import Sequence
 
 #: Sequence id, and what its caller gets.

@@ -8,7 +8,7 @@ from core.protocol.steps import NewSequence, Row, Step
 from workers.engine.sequence_state import State
 
 if TYPE_CHECKING:
-    from workers.engine.board import Board
+    from workers.engine.scheduler_state import Board
     from workers.engine.sequence import Sequence
 
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from core.leases.holder import LeaseHolder, Work
 from core.leases.store import LeaseState
 from tests.leases.leases_harness import Clock, RedisHarness
+from workers.engine.block_hash import ROOT, content_hash
 from workers.engine.block_pool import BlockPool
-from workers.engine.content import ROOT, content_hash
 from workers.sharding.gather import Gather, Verdict
 from workers.transfer.fence import expected_versions, stale_positions
 from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from workers.engine.api import HandOff
 from workers.engine.counters import Counters
-from workers.engine.grants import Grant, Grants
-from workers.engine.roster import Roster
+from workers.engine.lease_index import Grant, Grants
+from workers.engine.sequence_index import Roster
 from workers.engine.sequence_state import Event
 
 if TYPE_CHECKING:

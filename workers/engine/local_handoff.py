@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from workers.engine.sequence_state import Event
 
 if TYPE_CHECKING:
-    from workers.engine.board import Board
+    from workers.engine.scheduler_state import Board
     from workers.engine.sequence import Sequence
 
 
