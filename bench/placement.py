@@ -20,7 +20,7 @@ from router.placement import DECODE_POLICIES, PREFILL_POLICIES, Prefilled, Promp
 from router.placement.prefix_index import PrefixIndex
 from router.placement.prompt import BYTES_PER_TOKEN
 from router.placement.two_choices import TwoChoices
-from router.workers import Worker
+from router.pool import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

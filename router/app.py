@@ -19,11 +19,11 @@ from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
 from router.error_pages import use_our_errors
 from router.front import Front
-from router.missing import MissingWorkers
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.peers.group_metrics import group_families
-from router.readiness import Ready
+from router.pool.missing import MissingWorkers
+from router.pool.readiness import Ready
 
 if TYPE_CHECKING:
     from router.lease_view import LeaseListing

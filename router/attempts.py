@@ -15,8 +15,8 @@ from router.failure_table import TABLE, Counts, Failure, Leg, Next
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
     from router.failure_table import Row
+    from router.pool import Worker
     from router.retry_budget import RetryBudget
-    from router.workers import Worker
 
 #: After this many workers could not read P's blocks, P is what is broken.
 MAX_FAILED_READS = 2

@@ -15,14 +15,14 @@ from router.peers.cleanup import Cleanup
 from router.peers.port import Alone
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, DirectRule
 from router.placement.affinity import Affinity
+from router.pool import WorkerPool
+from router.pool.liveness import SignsOfLife
+from router.pool.readiness import Readiness
 from router.prefill_aborts import PrefillAborts
 from router.priorities import PriorityClasses
-from router.readiness import Readiness
 from router.retry_budget import RetryBudget
 from router.room_queue import RoomQueue
 from router.services import Services
-from router.signs_of_life import SignsOfLife
-from router.workers import WorkerPool
 
 if TYPE_CHECKING:
     from core.net.tls import InternalTls

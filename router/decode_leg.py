@@ -20,9 +20,9 @@ from router.worker_errors import error_event, from_worker, may_try_another
 if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.placement import Ahead
+    from router.pool import Place, Worker
     from router.prefill_answer import PrefillAnswer
     from router.upstream import Answer
-    from router.workers import Place, Worker
 
 
 class NoReader(Exception):

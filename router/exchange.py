@@ -22,13 +22,13 @@ from router.waiting import LeaseLost, candidates
 if TYPE_CHECKING:
     from router.ask import Ask
     from router.legs import LegBodies
+    from router.pool import Place, Route, Worker
     from router.prefill_answer import PrefillAnswer
     from router.reply import Reply
     from router.room_queue import Waiter
     from router.services import Services
     from router.tracing.spans import RequestTrace
     from router.upstream import Answer
-    from router.workers import Place, Route, Worker
 
 
 class Exchange:

@@ -12,7 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from core.protocol.worker import WorkerLoad
-    from router.workers import Worker, WorkerPool
+    from router.pool import Worker, WorkerPool
 
 
 class _Ours(msgspec.Struct):

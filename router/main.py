@@ -32,15 +32,15 @@ from router.app import create_app
 from router.build import build_services
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import live_part_routes
-from router.discovery import discover
-from router.health import HealthProbes
 from router.hello import WorkerHello
 from router.lease_client import LeaseClient
 from router.lease_view import LeaseListing
 from router.peers.app import internal_app
 from router.peers.group_metrics import metrics_state_routes
 from router.peers.membership import Membership
-from router.proven_workers import ProvenWorkers
+from router.pool.discovery import discover
+from router.pool.health import HealthProbes
+from router.pool.proven_workers import ProvenWorkers
 from router.server import RouterServer
 from router.tls import OnlyTls, RouterTls, load_tls
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from router.breaker import BreakerState
 from router.placement import Direct
+from router.pool.breaker import BreakerState
 from router.request import State
 from router.worker_errors import WorkerError
 

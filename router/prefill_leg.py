@@ -21,7 +21,7 @@ from router.worker_errors import from_worker, may_try_another
 if TYPE_CHECKING:
     from router.exchange import Exchange
     from router.placement import Ahead
-    from router.workers import Place, Worker
+    from router.pool import Place, Worker
 
 
 class NoPrefill(Exception):

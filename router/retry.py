@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from router.attempts import Decision
     from router.exchange import Exchange
     from router.failures import BrokeOff
+    from router.pool import Worker
     from router.upstream import LegError
-    from router.workers import Worker
 
 #: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.
 _NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})

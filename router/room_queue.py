@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from router.placement import Need
-    from router.workers import Place
+    from router.pool import Place
 
     #: Reserves a place, or returns None when there is none now; notes then in ``Ahead`` what it waits for.
     Pick = Callable[[Ahead], Place | None]

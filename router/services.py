@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
     from router.placement import DirectRule, PickDecode, PickPrefill
+    from router.pool import Worker, WorkerPool
+    from router.pool.liveness import SignsOfLife
+    from router.pool.readiness import Readiness
     from router.prefill_aborts import PrefillAborts
     from router.priorities import PriorityClasses
-    from router.readiness import Readiness
     from router.retry_budget import RetryBudget
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
-    from router.signs_of_life import SignsOfLife
     from router.upstream import Upstream
-    from router.workers import Worker, WorkerPool
 
 
 class Leases(Protocol):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from core.net.tls import InternalTls
     from core.protocol.worker import WorkerStatus
-    from router.discovery import Follower
+    from router.pool.discovery import Follower
     from router.settings import RouterSettings
 
 log = logging.getLogger("baton.router")

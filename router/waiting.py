@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from router.exchange import Exchange
     from router.placement import Need
+    from router.pool import Route, Worker
     from router.room_queue import Pick, RoomQueue, Waiter
-    from router.workers import Route, Worker
 
 
 class LeaseLost(Exception):

@@ -9,8 +9,8 @@ from router.upstream import LegError
 from router.worker_errors import from_worker
 
 if TYPE_CHECKING:
+    from router.pool import Worker
     from router.services import Services
-    from router.workers import Worker
 
 CALL_TIMEOUT_S = 5.0
 

@@ -27,8 +27,8 @@ from router.admin.others import hear
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from router.pool import Worker, WorkerPool
     from router.services import Services
-    from router.workers import Worker, WorkerPool
 
 #: What the id of a request can begin with. Other routers are asked for nothing else.
 _BEGINNING = re.compile("[0-9a-f]{1,31}")

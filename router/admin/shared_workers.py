@@ -19,8 +19,8 @@ from router.admin.others import hear
 
 if TYPE_CHECKING:
     from router.peers.links import LinkedPeers
+    from router.pool import Worker, WorkerPool
     from router.services import Services
-    from router.workers import Worker, WorkerPool
 
 log = logging.getLogger("baton.router")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from core.protocol.worker import Role
-from router.breaker import BreakerState
-from router.workers import Worker
+from router.pool import Worker
+from router.pool.breaker import BreakerState
 
 
 class HandshakesView(BaseModel):

@@ -15,8 +15,8 @@ from router.admin.worker_view import WorkerView, view_worker
 from router.worker_calls import tell_worker
 
 if TYPE_CHECKING:
+    from router.pool import Worker
     from router.services import Services
-    from router.workers import Worker
 
 #: Ids of static workers are their URLs, so they may contain slashes.
 _ONE = "/workers/{worker_id:path}"

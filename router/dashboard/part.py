@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from router.dashboard.recorder import Recorder
     from router.exchange import Exchange
+    from router.pool import Worker
     from router.services import Services
-    from router.workers import Worker
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from router.internal_calls import InternalCalls
-    from router.workers import Worker
+    from router.pool import Worker
 
 logger = logging.getLogger(__name__)
 

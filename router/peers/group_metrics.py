@@ -16,7 +16,7 @@ from router.metrics import RouterCollector
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.breaker import BreakerState
+    from router.pool.breaker import BreakerState
     from router.services import Services
 
 #: What processes see of a worker, each for itself: the sum would say nothing, so the highest counts.

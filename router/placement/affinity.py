@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from router.placement.ports import OnGone
     from router.placement.prompt import Prefilled, Prompt
-    from router.workers import Worker
+    from router.pool import Worker
 
 
 class Affinity:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence, Set
 
-    from router.workers import Worker
+    from router.pool import Worker
 
 
 class Ahead:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from router.placement.prompt import Prompt
-    from router.workers import Worker
+    from router.pool import Worker
 
 
 class Direct(StrEnum):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from core.protocol.worker import WorkerLoad
     from router.placement.ports import OnGone
     from router.placement.prompt import Prefilled
-    from router.workers import Worker
+    from router.pool import Worker
 
 #: Expected of a request that sets no limit. It only counts until the next load report, which knows better.
 DEFAULT_NEW_TOKENS = 256

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from router.placement.prompt import Prefilled, Prompt
-    from router.workers import Worker
+    from router.pool import Worker
 
 
 class LeastLoaded:

@@ -11,7 +11,7 @@ from core.protocol.errors import BadRequestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.workers import Worker
+    from router.pool import Worker
 
 
 class Need(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from router.placement.prompt import Prefilled, Prompt
-    from router.workers import Worker
+    from router.pool import Worker
 
 #: Listeners that are called with the engine id of a worker that went: where a policy with state says it wants to know.
 OnGone = list[Callable[[str], None]]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from router.placement.ports import OnGone
     from router.placement.prompt import Prompt
-    from router.workers import Worker
+    from router.pool import Worker
 
 # SGLang's router has the same rule; these are the defaults of its ``RouterArgs`` (sglang_router/router_args.py):
 # cache_threshold 0.3, balance_rel_threshold 1.5, balance_abs_threshold 64 requests. Its 64 are for engines of any

@@ -13,7 +13,7 @@ from router.placement.need import Need
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.workers import Worker
+    from router.pool import Worker
 
 #: Bytes of text in a token, roughly, in English and with today's vocabularies.
 BYTES_PER_TOKEN = 4

@@ -16,7 +16,7 @@ from baton.kept_child import Keeping, KeptChild
 from baton.missing import MissingFile
 from baton.restarts import Restarts
 from baton.supervisor import StopRequests, Supervisor
-from router.missing import MissingWorkers
+from router.pool.missing import MissingWorkers
 
 if TYPE_CHECKING:
     from pathlib import Path

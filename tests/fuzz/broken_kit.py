@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from router_stubs import StubWorker
 
     from router.placement import Prefilled
-    from router.workers import Worker
+    from router.pool import Worker
 
 #: Sockets on both sides keep some MB of what the router never reads.
 SOCKETS_BYTES = 16 << 20

@@ -6,7 +6,7 @@ from typing import Any
 
 from core.protocol.worker import Role, WorkerLoad
 from router.placement import Prefilled, Prompt
-from router.workers import Worker
+from router.pool import Worker
 
 
 def worker(name: str, *, in_flight: int = 0, limit: int = 100, **kwargs: Any) -> Worker:

@@ -11,8 +11,8 @@ from core.protocol.errors import ApiError, UpstreamError
 from core.protocol.worker import Role
 from router.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
 from router.failure_table import ROWS, TABLE, Counts, Failure, Leg, Next, Row, as_markdown
+from router.pool import Worker
 from router.retry_budget import RetryBudget
-from router.workers import Worker
 
 #: What a worker may do or say, on whatever leg.
 OF_WORKERS = (

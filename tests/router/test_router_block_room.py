@@ -16,8 +16,8 @@ from router_cluster import Cluster, chat, eventually
 from core.protocol.errors import BadRequestError
 from core.protocol.worker import WorkerLoad
 from router.placement import Ahead, Need, placeable
+from router.pool import Place, Worker, WorkerPool
 from router.room_queue import RoomQueue, Waiter
-from router.workers import Place, Worker, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,11 @@ from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Refuse, Reset, StreamThen
 
 from core.protocol.worker import Role
-from router import breaker as breakers
-from router.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, TABLE, Breaker, BreakerEvent, BreakerState
 from router.placement import available
+from router.pool import Worker, WorkerPool
+from router.pool import breaker as breakers
+from router.pool.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, TABLE, Breaker, BreakerEvent, BreakerState
 from router.settings import RouterSettings
-from router.workers import Worker, WorkerPool
 
 OPEN, HALF_OPEN, CLOSED = BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED
 BROKEN = Refuse(500, {"error": {"message": "broken", "type": "server_error", "code": "oops"}})

@@ -14,8 +14,8 @@ from core.protocol.worker import Role
 from router.internal_calls import InternalCalls
 from router.peers import cleanup as cleanups
 from router.peers.cleanup import Cleanup
+from router.pool import Worker
 from router.upstream import ConnectError, LegError
-from router.workers import Worker
 
 if TYPE_CHECKING:
     from router_cluster import Cluster

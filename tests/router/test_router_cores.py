@@ -17,12 +17,12 @@ from router.legs import LegBodies
 from router.metrics import Buckets
 from router.placement import Ahead, Prompt, available
 from router.placement.least_loaded import LeastLoaded
+from router.pool import LOAD_TTL_S, Place, Worker, WorkerPool
+from router.pool.model_card import ModelFacts
 from router.prefill_answer import PrefillAnswer
 from router.room_queue import RoomQueue
 from router.settings import RouterSettings
 from router.worker_errors import error_event, from_worker, may_try_another
-from router.workers import LOAD_TTL_S, Place, Worker, WorkerPool
-from router.workers.model_card import ModelFacts
 
 PROMPT = Prompt("m", 1, "")
 

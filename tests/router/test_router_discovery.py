@@ -13,8 +13,7 @@ from router_cluster import eventually
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import WORKERS
 from core.registry.memory_registry import MemoryRegistry
-from router import discovery
-from router.workers import WorkerPool
+from router.pool import WorkerPool, discovery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -17,8 +17,8 @@ from core.protocol.worker import WorkerLoad
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from router.pool import Worker
     from router.settings import RouterSettings
-    from router.workers import Worker
 
 TOKEN = "s3cret-internal"
 

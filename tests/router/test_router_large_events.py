@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, events, make_settings, spoken
 from router_stubs import Raw, word
 
-from router.breaker import BreakerState
 from router.events import END, EventCutter, EventTooLarge
+from router.pool.breaker import BreakerState
 from router.settings import RouterSettings
 
 LIMIT = 1024

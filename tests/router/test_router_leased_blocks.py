@@ -12,7 +12,7 @@ from router_stubs import Hang
 
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.leased_blocks import LeasedBlocks
-from router.workers import Worker, WorkerPool
+from router.pool import Worker, WorkerPool
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings

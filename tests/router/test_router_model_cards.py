@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 from router_cluster import Cluster, eventually, make_settings
 
-from router.workers.model_card import ModelFacts, merged
+from router.pool.model_card import ModelFacts, merged
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings

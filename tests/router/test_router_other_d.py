@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from router_cluster import Cluster
     from router_stubs import StubWorker
 
+    from router.pool import Worker
     from router.settings import RouterSettings
-    from router.workers import Worker
 
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
 

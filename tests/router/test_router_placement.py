@@ -18,8 +18,8 @@ from router.legs import LegBodies
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.round_robin import RoundRobin
 from router.placement.two_choices import TwoChoices
+from router.pool import Worker
 from router.settings import RouterSettings
-from router.workers import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

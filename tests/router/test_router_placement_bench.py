@@ -8,7 +8,7 @@ import pytest
 
 from bench.placement import PAIRS, Costs, Simulation, conversations, simulate
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
-from router.workers import Worker
+from router.pool import Worker
 
 
 @pytest.mark.parametrize(("prefill", "decode"), PAIRS)

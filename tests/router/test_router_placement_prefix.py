@@ -11,7 +11,7 @@ from router.placement.affinity import Affinity
 from router.placement.chunks import MAX_CHUNKS
 from router.placement.prefix import Prefix
 from router.placement.prefix_index import PrefixIndex
-from router.workers import WorkerPool
+from router.pool import WorkerPool
 
 #: Prompts over a small alphabet of chunks, so that they share beginnings; a hash is of everything before, as in life.
 PROMPTS = st.lists(st.sampled_from("ab"), min_size=1, max_size=6).map(

@@ -12,10 +12,10 @@ from router_cluster import Cluster, DirectLeases, chat, eventually, make_setting
 from core.leases.memory_store import MemoryLeaseStore
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.build import build_services
-from router.missing import MissingWorkers
-from router.readiness import Readiness, Ready
-from router.workers import WorkerPool
-from router.workers.model_card import ModelFacts
+from router.pool import WorkerPool
+from router.pool.missing import MissingWorkers
+from router.pool.model_card import ModelFacts
+from router.pool.readiness import Readiness, Ready
 
 if TYPE_CHECKING:
     from pathlib import Path

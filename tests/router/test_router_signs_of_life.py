@@ -12,8 +12,8 @@ from router_stubs import StubWorker
 
 from core.protocol.worker import Role, WorkerLoad
 from router.http_client import HttpUpstream
-from router.signs_of_life import LOOKS, SignsOfLife
-from router.workers import Worker
+from router.pool import Worker
+from router.pool.liveness import LOOKS, SignsOfLife
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

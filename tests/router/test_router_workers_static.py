@@ -16,7 +16,7 @@ from core.protocol.addresses import MAX_URL_CHARS
 from router.admin.internal import internal_routes
 from router.admin.shared_workers import Shared
 from router.peers.app import internal_app
-from router.workers import pool
+from router.pool import pool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

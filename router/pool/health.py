@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from router.breaker import BreakerState
+from router.pool.breaker import BreakerState
+from router.pool.model_card import ModelFacts
 from router.upstream import LegError
-from router.workers.model_card import ModelFacts
 
 if TYPE_CHECKING:
     from router.hello import WorkerHello
+    from router.pool import Worker, WorkerPool
     from router.upstream import Upstream
-    from router.workers import Worker, WorkerPool
 
 log = logging.getLogger("baton.router")
 

@@ -11,7 +11,7 @@ from core.protocol.worker import Role
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from router.workers.worker import Worker
+    from router.pool.worker import Worker
 
 #: Routes remembered, one per model name asked for.
 MAX_ROUTES = 256

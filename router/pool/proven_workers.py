@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from core.protocol.worker import WorkerRecord, WorkerStatus
-    from router.discovery import Follower
     from router.hello import WorkerHello
+    from router.pool.discovery import Follower
 
 log = logging.getLogger("baton.router")
 

@@ -1,7 +1,7 @@
 """All workers this router knows.
 
 Membership comes from the registry and from static lists. Health is passive: a worker to which no connection can be
-made is left out until a probe of ``/health`` succeeds (``router/health.py``). Everything runs on one event loop.
+made is left out until a probe of ``/health`` succeeds (``router/pool/health.py``). Everything runs on one event loop.
 
 A load report counts for ``LOAD_TTL_S``. After that the registry is away, or nothing changed anywhere (it tells only
 changes); what this router itself has in flight then is a better guess than a report that may be of a busier time and
@@ -15,16 +15,16 @@ import time
 from typing import TYPE_CHECKING
 
 from core.protocol.worker import Role
-from router.breaker import Breaker, BreakerState
-from router.workers.model_card import ModelFacts, merged
-from router.workers.route import Routes
-from router.workers.worker import BREAKER_FAILURES, Place, Worker
+from router.pool.breaker import Breaker, BreakerState
+from router.pool.model_card import ModelFacts, merged
+from router.pool.route import Routes
+from router.pool.worker import BREAKER_FAILURES, Place, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from core.protocol.worker import WorkerStatus
-    from router.workers.route import Route
+    from router.pool.route import Route
 
 #: A prefill worker is given this many times what it runs at once, so that it never waits for the router.
 PREFILL_QUEUE_FACTOR = 2

@@ -18,7 +18,7 @@ from core.protocol.worker import Role
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.workers import Route, WorkerPool
+    from router.pool import Route, WorkerPool
 
 
 class Ready(StrEnum):

@@ -15,8 +15,8 @@ from router.upstream import LegError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from router.pool import Worker
     from router.upstream import Upstream
-    from router.workers import Worker
 
 #: How often it is looked, and asked, in the time of silence after which a worker is left.
 LOOKS = 6

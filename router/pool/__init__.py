@@ -5,8 +5,8 @@
 ``pool``    all of them, and who is told when something changes
 """
 
-from router.workers.pool import LOAD_TTL_S, WorkerPool
-from router.workers.route import Route
-from router.workers.worker import Place, Worker
+from router.pool.pool import LOAD_TTL_S, WorkerPool
+from router.pool.route import Route
+from router.pool.worker import Place, Worker
 
 __all__ = ["LOAD_TTL_S", "Place", "Route", "Worker", "WorkerPool"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.protocol.worker import Role, WorkerLoad
-from router.breaker import Breaker
-from router.workers.model_card import ModelFacts
+from router.pool.breaker import Breaker
+from router.pool.model_card import ModelFacts
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES = 5
