@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from core.net.body import BodyBudget
 from core.protocol.router import new_router_id
 from router.attempts import Limits
-from router.http_client import HttpUpstream
-from router.internal_calls import InternalCalls
 from router.leased_blocks import LeasedBlocks
 from router.peers.cleanup import Cleanup
 from router.peers.port import Alone
@@ -18,11 +16,13 @@ from router.placement.affinity import Affinity
 from router.pool import WorkerPool
 from router.pool.liveness import SignsOfLife
 from router.pool.readiness import Readiness
-from router.prefill_aborts import PrefillAborts
 from router.priorities import PriorityClasses
 from router.retry_budget import RetryBudget
 from router.room_queue import RoomQueue
 from router.services import Services
+from router.upstream.client import HttpUpstream
+from router.upstream.internal_calls import InternalCalls
+from router.upstream.prefill_aborts import PrefillAborts
 
 if TYPE_CHECKING:
     from core.net.tls import InternalTls

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
 from core.protocol.excerpts import excerpt
-from router.worker_errors import WorkerError
+from router.upstream.worker_errors import WorkerError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from router.room_queue import Waiter
     from router.services import Services
     from router.tracing.spans import RequestTrace
-    from router.upstream import Answer
+    from router.upstream.port import Answer
 
 
 class Exchange:

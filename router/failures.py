@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core.protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
 from router.failure_table import Failure
-from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
-from router.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
+from router.upstream.port import ConnectError, ConnectionLost, LegError, LegTimeout
+from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
 #: A worker's codes, with what they mean for what is next.
 _BY_CODE = {

@@ -32,7 +32,6 @@ from router.app import create_app
 from router.build import build_services
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import live_part_routes
-from router.hello import WorkerHello
 from router.lease_client import LeaseClient
 from router.lease_view import LeaseListing
 from router.peers.app import internal_app
@@ -43,6 +42,7 @@ from router.pool.health import HealthProbes
 from router.pool.proven_workers import ProvenWorkers
 from router.server import RouterServer
 from router.tls import OnlyTls, RouterTls, load_tls
+from router.upstream.hello import WorkerHello
 
 if TYPE_CHECKING:
     import socket

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from router.placement import Direct
 from router.pool.breaker import BreakerState
 from router.request import State
-from router.worker_errors import WorkerError
+from router.upstream.worker_errors import WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

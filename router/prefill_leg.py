@@ -14,9 +14,9 @@ from router.placement import Direct, in_question, placeable
 from router.prefill_answer import PrefillAnswer
 from router.request import Event
 from router.retry import after_prefill
-from router.upstream import LegError, read_whole
+from router.upstream.port import LegError, read_whole
+from router.upstream.worker_errors import from_worker, may_try_another
 from router.waiting import candidates, wait_for_room, wait_for_workers, was_served
-from router.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
     from router.exchange import Exchange

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from core.process.failpoints import hit
 from core.protocol.errors import UpstreamError
-from router.events import END, EventCutter, EventTooLarge
 from router.failures import BrokeOff
 from router.prefill_answer import DONE_EVENT
 from router.request import Event
 from router.retry import after_stream, hold_against
 from router.seen import num_shown
-from router.upstream import LegError
-from router.worker_errors import LOOKS_FAILED, error_event, may_try_another
+from router.upstream.events import END, EventCutter, EventTooLarge
+from router.upstream.port import LegError
+from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError

@@ -14,8 +14,8 @@ import re
 
 import orjson
 
-from router.events import END, MAX_EVENT_BYTES, EventTooLarge
 from router.prefill_answer import DONE_EVENT
+from router.upstream.events import END, MAX_EVENT_BYTES, EventTooLarge
 
 #: What asks a worker for the lines.
 ASK_NAMES = ("x-baton-token-ids", "1")

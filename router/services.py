@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from core.leases.store import LeaseState
     from core.net.body import BodyBudget
     from router.attempts import Limits
-    from router.internal_calls import InternalCalls
     from router.leased_blocks import LeasedBlocks
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
@@ -23,12 +22,13 @@ if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
     from router.pool.liveness import SignsOfLife
     from router.pool.readiness import Readiness
-    from router.prefill_aborts import PrefillAborts
     from router.priorities import PriorityClasses
     from router.retry_budget import RetryBudget
     from router.room_queue import RoomQueue
     from router.settings import RouterSettings
-    from router.upstream import Upstream
+    from router.upstream.internal_calls import InternalCalls
+    from router.upstream.port import Upstream
+    from router.upstream.prefill_aborts import PrefillAborts
 
 
 class Leases(Protocol):

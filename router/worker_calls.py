@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from core.protocol.errors import UpstreamError
-from router.upstream import LegError
-from router.worker_errors import from_worker
+from router.upstream.port import LegError
+from router.upstream.worker_errors import from_worker
 
 if TYPE_CHECKING:
     from router.pool import Worker

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from router.peers.port import PeerAnswer
-from router.upstream import AnswerTooLarge, ConnectError, LegError, LegTimeout
+from router.upstream.port import AnswerTooLarge, ConnectError, LegError, LegTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.protocol.router import RouterRecord
-    from router.upstream import Upstream
+    from router.upstream.port import Upstream
 
 #: Seconds for a connection, and an answer, and the whole of it.
 CALL_TIMEOUT_S = 2.0

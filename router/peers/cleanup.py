@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.protocol.router import TELL_GONE_S
-from router.upstream import LegError
+from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from router.internal_calls import InternalCalls
     from router.pool import Worker
+    from router.upstream.internal_calls import InternalCalls
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import msgspec
 
 from router.pool.breaker import BreakerState
 from router.pool.model_card import ModelFacts
-from router.upstream import LegError
+from router.upstream.port import LegError
 
 if TYPE_CHECKING:
-    from router.hello import WorkerHello
     from router.pool import Worker, WorkerPool
-    from router.upstream import Upstream
+    from router.upstream.hello import WorkerHello
+    from router.upstream.port import Upstream
 
 log = logging.getLogger("baton.router")
 

@@ -10,13 +10,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from router.upstream import LegError
+from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from router.pool import Worker
-    from router.upstream import Upstream
+    from router.upstream.port import Upstream
 
 #: How often it is looked, and asked, in the time of silence after which a worker is left.
 LOOKS = 6

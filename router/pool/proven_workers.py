@@ -11,15 +11,15 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from router.upstream import LegError
+from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable
 
     from core.protocol.worker import WorkerRecord, WorkerStatus
-    from router.hello import WorkerHello
     from router.pool.discovery import Follower
+    from router.upstream.hello import WorkerHello
 
 log = logging.getLogger("baton.router")
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from router.tracing.spans import RequestTrace
-    from router.upstream import Answer, Upstream
+    from router.upstream.port import Answer, Upstream
 
 #: The trace of the request whose task this is.
 CURRENT: ContextVar[RequestTrace | None] = ContextVar("baton_trace", default=None)

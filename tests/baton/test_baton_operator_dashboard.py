@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.protocol.worker import WorkerLoad
-from router.http_client import HttpUpstream
-from router.internal_calls import InternalCalls
 from router.metrics import Metrics, RouterCollector
 from router.peers.cleanup import Cleanup
 from router.pool.breaker import BreakerState
 from router.request import State
+from router.upstream.client import HttpUpstream
+from router.upstream.internal_calls import InternalCalls
 from workers.engine.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
 from workers.handshake.view import HandshakeStats

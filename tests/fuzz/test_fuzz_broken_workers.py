@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_worker import PIECE_BYTES
 
-from router.events import MAX_EVENT_BYTES
-from router.http_client import MAX_HEAD_BYTES
+from router.upstream.client import MAX_HEAD_BYTES
+from router.upstream.events import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.protocol.errors import ApiError
 from router.ask import Ask
 from router.prefill_answer import PrefillAnswer
-from router.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
+from router.upstream.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
 
 PARAMS = {
     "do_remote_prefill": True,

@@ -11,11 +11,11 @@ import pytest
 from router_cluster import eventually
 
 from core.protocol.worker import Role
-from router.internal_calls import InternalCalls
 from router.peers import cleanup as cleanups
 from router.peers.cleanup import Cleanup
 from router.pool import Worker
-from router.upstream import ConnectError, LegError
+from router.upstream.internal_calls import InternalCalls
+from router.upstream.port import ConnectError, LegError
 
 if TYPE_CHECKING:
     from router_cluster import Cluster

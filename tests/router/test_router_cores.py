@@ -22,7 +22,7 @@ from router.pool.model_card import ModelFacts
 from router.prefill_answer import PrefillAnswer
 from router.room_queue import RoomQueue
 from router.settings import RouterSettings
-from router.worker_errors import error_event, from_worker, may_try_another
+from router.upstream.worker_errors import error_event, from_worker, may_try_another
 
 PROMPT = Prompt("m", 1, "")
 

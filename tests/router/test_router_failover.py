@@ -16,7 +16,7 @@ from router.attempts import CLEARED_AFTER_TOKENS
 from router.failure_table import Failure
 from router.failures import failure_of
 from router.settings import RouterSettings
-from router.upstream import ConnectError
+from router.upstream.port import ConnectError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,11 +14,11 @@ from router_stubs import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorke
 from core.leases.store import LeaseState
 from core.protocol.worker import WorkerLoad
 from router import pool as workers
-from router.http_answer import HttpAnswer
-from router.http_client import STALE_S
 from router.pool.breaker import BreakerState
 from router.pool.liveness import LOOKS
 from router.settings import RouterSettings
+from router.upstream.answer import HttpAnswer
+from router.upstream.client import STALE_S
 
 WHOLE = "".join(map(word, range(4)))
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}

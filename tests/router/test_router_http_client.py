@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from patience import PATIENCE_S
 
-from router import http_client
-from router.http_answer import HttpAnswer
-from router.http_client import MAX_IDLE_S, HttpUpstream
-from router.upstream import AnswerTooLarge, ConnectError, ConnectionLost, LegTimeout
+from router.upstream.answer import HttpAnswer
+from router.upstream.client import MAX_IDLE_S, HttpUpstream
+from router.upstream.port import AnswerTooLarge, ConnectError, ConnectionLost, LegTimeout
+from router.upstream.port import client as http_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, events, make_settings, spoken
 from router_stubs import Raw, word
 
-from router.events import END, EventCutter, EventTooLarge
 from router.pool.breaker import BreakerState
 from router.settings import RouterSettings
+from router.upstream.events import END, EventCutter, EventTooLarge
 
 LIMIT = 1024
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'

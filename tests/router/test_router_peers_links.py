@@ -15,11 +15,11 @@ from core.net.body import BodyBudget
 from core.net.sockets import base_url, listen
 from core.protocol.router import RouterRecord
 from core.protocol.token_keys import hello_key
-from router.http_client import HttpUpstream
 from router.peers import links
 from router.peers.calls import PeerCalls
 from router.peers.internal import CLOSE_S, InternalFront, InternalPort
 from router.peers.links import LinkedPeers
+from router.upstream.client import HttpUpstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,9 +14,9 @@ from test_router_process import RouterProcess
 from core.protocol.router import RouterRecord
 from core.registry.announcement import ROUTERS
 from core.registry.redis_registry import RedisRegistry
-from router.http_client import HttpUpstream
 from router.peers.calls import PeerCalls
 from router.peers.links import LinkedPeers
+from router.upstream.client import HttpUpstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

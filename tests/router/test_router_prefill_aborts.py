@@ -13,12 +13,11 @@ from router_stubs import HalfAnswer, Hang, StubWorker
 from core.protocol.hello import worker_proof
 from core.protocol.token_keys import hello_key
 from core.protocol.worker import Role
-from router import prefill_aborts
-from router.internal_calls import InternalCalls
 from router.pool import Worker
-from router.prefill_aborts import PrefillAborts
 from router.settings import RouterSettings
-from router.upstream import ConnectError
+from router.upstream.internal_calls import InternalCalls
+from router.upstream.port import ConnectError, prefill_aborts
+from router.upstream.prefill_aborts import PrefillAborts
 
 SECRET = "between-us"
 P = Worker(worker_id="p", url="http://p", role=Role.PREFILL, limit=1, internal_url="http://p")

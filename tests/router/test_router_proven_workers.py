@@ -14,11 +14,11 @@ from router_stubs import StubWorker
 
 from core.protocol.hello import NONCE, new_nonce, worker_proof
 from core.protocol.token_keys import hello_key
-from router.hello import WorkerHello
-from router.http_client import HttpUpstream
 from router.pool import proven_workers
 from router.pool.health import HealthProbes
 from router.pool.proven_workers import ProvenWorkers
+from router.upstream.client import HttpUpstream
+from router.upstream.hello import WorkerHello
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

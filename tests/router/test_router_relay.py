@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Raw, StubWorker, word
 
-from router import events as stream_events
 from router import relay, reply
 from router.failures import BrokeOff
 from router.metrics import Metrics
 from router.seen import Seen
 from router.settings import RouterSettings
-from router.upstream import ConnectionLost
-from router.worker_errors import error_event
+from router.upstream.port import ConnectionLost
+from router.upstream.port import events as stream_events
+from router.upstream.worker_errors import error_event
 
 DONE = b"data: [DONE]\n\n"
 ERRORS = [

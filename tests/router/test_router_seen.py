@@ -12,8 +12,8 @@ from router_cluster import Cluster, chat, eventually, spoken
 from router_stubs import FIRST_TOKEN, Raw, Refuse, word
 
 from router import seen as seen_module
-from router.events import END, EventTooLarge
 from router.seen import Seen, num_shown
+from router.upstream.events import END, EventTooLarge
 
 ROLE = b'data: {"created":5,"role":1}\n\n'
 DONE = b"data: [DONE]\n\n"

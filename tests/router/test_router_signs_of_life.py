@@ -11,9 +11,9 @@ from patience import PATIENCE_S
 from router_stubs import StubWorker
 
 from core.protocol.worker import Role, WorkerLoad
-from router.http_client import HttpUpstream
 from router.pool import Worker
 from router.pool.liveness import LOOKS, SignsOfLife
+from router.upstream.client import HttpUpstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -19,9 +19,9 @@ from baton.settings import AdminSettings
 from core.net.tls import Files, InternalTls
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from deploy.healthcheck import is_healthy
-from router.http_client import HttpUpstream
 from router.tls import OnlyTls
-from router.upstream import ConnectError, LegError
+from router.upstream.client import HttpUpstream
+from router.upstream.port import ConnectError, LegError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import httptools
 
 from core.net.tls import why
-from router.http_answer import HttpAnswer
-from router.upstream import ConnectError, ConnectionLost, LegError, LegTimeout
+from router.upstream.answer import HttpAnswer
+from router.upstream.port import ConnectError, ConnectionLost, LegError, LegTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.upstream import LegError
+from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
-    from router.internal_calls import InternalCalls
+    from router.upstream.internal_calls import InternalCalls
 
 #: Calls under way at once; the next ones are left to the leases' expiry.
 MAX_CALLS = 1024

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.protocol.token_keys import hello_key
-from router.hello import WorkerHello
-from router.upstream import LegError
+from router.upstream.hello import WorkerHello
+from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
-    from router.upstream import Upstream
+    from router.upstream.port import Upstream
 
 _MAX_ANSWER_BYTES = 1 << 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from router.upstream import AnswerTooLarge, ConnectionLost, LegError, LegTimeout
+from router.upstream.port import AnswerTooLarge, ConnectionLost, LegError, LegTimeout
 
 #: Bytes of an answer that may wait for the client before the worker's connection is paused.
 HIGH_WATER_BYTES = 256 << 10

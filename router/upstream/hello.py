@@ -8,7 +8,7 @@ from core.protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
 
 if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
-    from router.upstream import Upstream
+    from router.upstream.port import Upstream
 
 #: Seconds until an answer has to be there.
 HELLO_TIMEOUT_S = 2.0

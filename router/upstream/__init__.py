@@ -1,0 +1,1 @@
+"""HTTP to workers: what a leg is sent over, what it answers, and what its errors mean."""
