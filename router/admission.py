@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from core.protocol.errors import ApiError, RateLimitError, UnavailableError
 from core.protocol.openai import MAX_PRIORITY
-from router.pace import MAX_WAIT_S
+from router.queue.drain_rate import MAX_WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from router.room_queue import RoomQueue, Waiter
+    from router.queue.worker_queue import RoomQueue, Waiter
     from router.services import Services
 
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from core.net.body import BodyBudget
 from core.protocol.router import new_router_id
-from router.attempts import Limits
-from router.leased_blocks import LeasedBlocks
 from router.peers.cleanup import Cleanup
 from router.peers.port import Alone
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, DirectRule
@@ -16,9 +14,11 @@ from router.placement.affinity import Affinity
 from router.pool import WorkerPool
 from router.pool.liveness import SignsOfLife
 from router.pool.readiness import Readiness
-from router.priorities import PriorityClasses
-from router.retry_budget import RetryBudget
-from router.room_queue import RoomQueue
+from router.queue.lease_limit import LeasedBlocks
+from router.queue.priorities import PriorityClasses
+from router.queue.retry_budget import RetryBudget
+from router.queue.worker_queue import RoomQueue
+from router.request.attempts import Limits
 from router.services import Services
 from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from core.process.failpoints import hit
 from core.process.log import FACTS
 from core.protocol.errors import ApiError
-from router.ended import ended_request
-from router.request import LIVE, Event, State
+from router.request.ended import ended_request
+from router.request.states import LIVE, Event, State
 
 if TYPE_CHECKING:
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
 
 log = logging.getLogger("baton.router")
 

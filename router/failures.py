@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
-from router.failure_table import Failure
+from router.request.failure_table import Failure
 from router.upstream.port import ConnectError, ConnectionLost, LegError, LegTimeout
 from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from router.placement import Direct
 from router.pool.breaker import BreakerState
-from router.request import State
+from router.request.states import State
 from router.upstream.worker_errors import WorkerError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from core.protocol.errors import ApiError
-    from router.exchange import Exchange
     from router.peers.cleanup import Cleanup
+    from router.request.exchange import Exchange
 
 _ITL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)

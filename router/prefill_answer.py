@@ -11,7 +11,7 @@ from core.protocol.errors import UpstreamError
 from core.protocol.handoff import HandOffSummary
 
 if TYPE_CHECKING:
-    from router.ask import Ask
+    from router.request.client_request import Ask
 
 _T = TypeVar("_T")
 _NULL = (b"", b"null")

@@ -12,16 +12,16 @@ from router.failures import TryAnother
 from router.held_back import HeldBack
 from router.placement import Direct, in_question, placeable
 from router.prefill_answer import PrefillAnswer
-from router.request import Event
+from router.request.states import Event
 from router.retry import after_prefill
 from router.upstream.port import LegError, read_whole
 from router.upstream.worker_errors import from_worker, may_try_another
 from router.waiting import candidates, wait_for_room, wait_for_workers, was_served
 
 if TYPE_CHECKING:
-    from router.exchange import Exchange
     from router.placement import Ahead
     from router.pool import Place, Worker
+    from router.request.exchange import Exchange
 
 
 class NoPrefill(Exception):

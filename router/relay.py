@@ -9,17 +9,17 @@ from core.process.failpoints import hit
 from core.protocol.errors import UpstreamError
 from router.failures import BrokeOff
 from router.prefill_answer import DONE_EVENT
-from router.request import Event
+from router.request.sent_tokens import num_shown
+from router.request.states import Event
 from router.retry import after_stream, hold_against
-from router.seen import num_shown
 from router.upstream.events import END, EventCutter, EventTooLarge
 from router.upstream.port import LegError
 from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
-    from router.exchange import Exchange
-    from router.seen import Seen
+    from router.request.exchange import Exchange
+    from router.request.sent_tokens import Seen
 
 
 async def relay(x: Exchange, first: bytes) -> bool:

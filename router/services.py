@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from router.active import ActiveRequests
-from router.ended import EndedRequests
 from router.metrics import Metrics
+from router.request.active import ActiveRequests
+from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from core.leases.store import LeaseState
     from core.net.body import BodyBudget
-    from router.attempts import Limits
-    from router.leased_blocks import LeasedBlocks
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
     from router.placement import DirectRule, PickDecode, PickPrefill
     from router.pool import Worker, WorkerPool
     from router.pool.liveness import SignsOfLife
     from router.pool.readiness import Readiness
-    from router.priorities import PriorityClasses
-    from router.retry_budget import RetryBudget
-    from router.room_queue import RoomQueue
+    from router.queue.lease_limit import LeasedBlocks
+    from router.queue.priorities import PriorityClasses
+    from router.queue.retry_budget import RetryBudget
+    from router.queue.worker_queue import RoomQueue
+    from router.request.attempts import Limits
     from router.settings import RouterSettings
     from router.upstream.internal_calls import InternalCalls
     from router.upstream.port import Upstream

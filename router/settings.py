@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from core.process.settings import LOOPBACK, ProcessSettings, whole_path
 from core.protocol.addresses import page_origin, worker_url
-from router.priorities import PriorityClasses
+from router.queue.priorities import PriorityClasses
 from router.upstream.events import MAX_EVENT_BYTES
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})

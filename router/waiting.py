@@ -17,10 +17,10 @@ from router.placement import Ahead
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from router.exchange import Exchange
     from router.placement import Need
     from router.pool import Route, Worker
-    from router.room_queue import Pick, RoomQueue, Waiter
+    from router.queue.worker_queue import Pick, RoomQueue, Waiter
+    from router.request.exchange import Exchange
 
 
 class LeaseLost(Exception):

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 from core.protocol.errors import CancelledByAdminError
 from router.admin.bodies import Body, Text
 from router.admin.request_view import RequestView, view_request
-from router.request import State
+from router.request.states import State
 
 if TYPE_CHECKING:
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
     from router.services import Services
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from core.protocol.router import owner_of
-from router.request import State
+from router.request.states import State
 
 if TYPE_CHECKING:
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
 
 
 class RequestView(BaseModel):

@@ -10,15 +10,15 @@ import msgspec
 from router.dashboard.history import Step
 from router.dashboard.merged_history import position
 from router.dashboard.schema import Blocks, Handshakes, LiveRequest, LiveWorker, Queue, Queues
-from router.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest
-from router.request import State
+from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest
+from router.request.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from router.dashboard.recorder import Recorder
-    from router.exchange import Exchange
     from router.pool import Worker
+    from router.request.exchange import Exchange
     from router.services import Services
 
 T = TypeVar("T")

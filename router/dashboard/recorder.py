@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from router.dashboard.history import Counts, History, Totals
 from router.metrics import PHASES
-from router.request import State
+from router.request.states import State
 
 if TYPE_CHECKING:
     from collections import Counter

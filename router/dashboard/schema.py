@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from router.ended import EndedRequest
+from router.request.ended import EndedRequest
 
 
 class Blocks(msgspec.Struct, frozen=True):

@@ -12,13 +12,13 @@ from router.dashboard.part import MAX_ENDED, oldest_and_newest
 from router.dashboard.recorder import ITL, TTFT
 from router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
 from router.metrics import PHASES
-from router.request import LIVE
+from router.request.states import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from router.dashboard.part import Part
-    from router.ended import EndedRequest
+    from router.request.ended import EndedRequest
 
 
 def merge(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.util.types import AttributeValue
 
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
 
 #: What is not exported by then is lost when the process ends, seconds.
 FLUSH_S = 3.0

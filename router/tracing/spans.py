@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
-from router.request import RETRIES, Event, State
+from router.request.states import RETRIES, Event, State
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
 
     from core.protocol.errors import ApiError
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
 
 #: What begins a phase in which a worker is asked; the others are the router's own.
 _ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})

@@ -12,7 +12,7 @@ from core.protocol.errors import ApiError, AuthenticationError, ConflictError, N
 from core.protocol.ids import request_of
 from core.protocol.worker import Role
 from router.admin.workers import DrainAnswer
-from router.request import State
+from router.request.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

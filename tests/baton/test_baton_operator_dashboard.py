@@ -17,7 +17,7 @@ from core.protocol.worker import WorkerLoad
 from router.metrics import Metrics, RouterCollector
 from router.peers.cleanup import Cleanup
 from router.pool.breaker import BreakerState
-from router.request import State
+from router.request.states import State
 from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls
 from workers.engine.block_audit import PoolStats

@@ -28,7 +28,7 @@ from baton.top.layout import bar, sparkline
 from baton.top.look import Look, look_at
 from baton.top.rates import FRESH_STEPS, Rates, rates_of
 from core.protocol.worker import Role
-from router.request import State
+from router.request.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

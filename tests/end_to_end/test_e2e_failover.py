@@ -14,7 +14,7 @@ import pytest_asyncio
 import reference
 from stack import MODEL, Stack, eventually, stopped
 
-from router.attempts import CLEARED_AFTER_TOKENS
+from router.request.attempts import CLEARED_AFTER_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

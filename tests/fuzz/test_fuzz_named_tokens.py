@@ -8,7 +8,7 @@ from fuzz_kit import Stage, fuzz, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.seen import Seen
+from router.request.sent_tokens import Seen
 
 
 @pytest.fixture(scope="module")

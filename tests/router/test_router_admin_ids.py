@@ -17,7 +17,7 @@ from router.peers.port import Alone, PeerAnswer
 if TYPE_CHECKING:
     import httpx
 
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
 
 
 class Another(Alone):

@@ -13,8 +13,8 @@ from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
 from core.protocol.errors import BadRequestError
-from router.pace import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, Pace
-from router.priorities import PriorityClasses
+from router.queue.drain_rate import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, Pace
+from router.queue.priorities import PriorityClasses
 from router.settings import RouterSettings
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 
 from core.protocol.errors import ApiError, UpstreamError
 from core.protocol.worker import Role
-from router.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
-from router.failure_table import ROWS, TABLE, Counts, Failure, Leg, Next, Row, as_markdown
 from router.pool import Worker
-from router.retry_budget import RetryBudget
+from router.queue.retry_budget import RetryBudget
+from router.request.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
+from router.request.failure_table import ROWS, TABLE, Counts, Failure, Leg, Next, Row, as_markdown
 
 #: What a worker may do or say, on whatever leg.
 OF_WORKERS = (

@@ -17,7 +17,7 @@ from core.protocol.errors import BadRequestError
 from core.protocol.worker import WorkerLoad
 from router.placement import Ahead, Need, placeable
 from router.pool import Place, Worker, WorkerPool
-from router.room_queue import RoomQueue, Waiter
+from router.queue.worker_queue import RoomQueue, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

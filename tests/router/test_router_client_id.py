@@ -13,7 +13,7 @@ from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
 from core.process.log import FACTS
-from router.client_id import client_id
+from router.request.client_id import client_id
 from router.settings import RouterSettings
 from router.tracing.provider import Tracing
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from core.protocol.errors import NotFoundError, UnavailableError
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.ask import Ask
-from router.legs import LegBodies
 from router.metrics import Buckets
 from router.placement import Ahead, Prompt, available
 from router.placement.least_loaded import LeastLoaded
 from router.pool import LOAD_TTL_S, Place, Worker, WorkerPool
 from router.pool.model_card import ModelFacts
 from router.prefill_answer import PrefillAnswer
-from router.room_queue import RoomQueue
+from router.queue.worker_queue import RoomQueue
+from router.request.bodies import LegBodies
+from router.request.client_request import Ask
 from router.settings import RouterSettings
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
 

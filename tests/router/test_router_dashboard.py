@@ -23,8 +23,8 @@ from router.dashboard.part import MAX_LISTED, take_part
 from router.dashboard.recorder import Recorder, read_totals
 from router.dashboard.routes import FILES
 from router.dashboard.schema import LiveRequest, Snapshot
-from router.ended import MAX_TEXT_CHARS
-from router.request import LIVE
+from router.request.ended import MAX_TEXT_CHARS
+from router.request.states import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

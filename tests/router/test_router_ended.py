@@ -14,8 +14,8 @@ from router.dashboard.live import Board
 from router.dashboard.part import MAX_ENDED, Part
 from router.dashboard.recorder import Recorder
 from router.dashboard.snapshot import _ended
-from router.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests
-from router.request import State
+from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests
+from router.request.states import State
 
 SMALL = {State.FAILED: 3, State.ABORTED: 2, State.DONE: 1}
 outcomes = st.sampled_from(list(SMALL))

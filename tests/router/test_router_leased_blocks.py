@@ -11,8 +11,8 @@ from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.leased_blocks import LeasedBlocks
 from router.pool import Worker, WorkerPool
+from router.queue.lease_limit import LeasedBlocks
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from placement_kit import prefilled, prompt, with_blocks, worker
 
 from core.protocol.worker import Role
-from router.legs import LegBodies
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.round_robin import RoundRobin
 from router.placement.two_choices import TwoChoices
 from router.pool import Worker
+from router.request.bodies import LegBodies
 from router.settings import RouterSettings
 
 if TYPE_CHECKING:

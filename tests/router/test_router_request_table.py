@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.request import LIVE, TABLE, Event, IllegalEvent, Progress, State
+from router.request.states import LIVE, TABLE, Event, IllegalEvent, Progress, State
 
 USUAL = [Event.PREFILL_SENT, Event.PREFILLED, Event.DECODE_SENT, Event.FIRST_BYTE, Event.FINISHED]
 

@@ -37,7 +37,9 @@ EQUAL, UNEQUAL, BROKE, CANCELLED = 100, 101, 102, 103
 
 
 class Request(NamedTuple):
-    """``router.exchange.Exchange``; the phases are ``router.request.State`` and ``broken`` (after its first byte)."""
+    """``router.request.exchange.Exchange``; the phases are ``router.request.states.State`` and ``broken`` (after its
+    first byte).
+    """
 
     phase: str = "queued"
     #: Prefills sent.

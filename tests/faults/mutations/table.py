@@ -255,7 +255,7 @@ ROUTER = (
         "P is not told of an answer that nobody will read, so its lease holds the blocks until it expires",
         (
             Change(
-                "router/exchange.py",
+                "router/request/exchange.py",
                 "            self.services.prefill_aborts.start(unread, self.request_id)\n",
                 "            pass\n",
             ),
@@ -265,25 +265,25 @@ ROUTER = (
     Mutation(
         "failed-d-asked-again",
         "a request whose D failed before its first byte is sent to the same D",
-        (Change("router/attempts.py", "        self.tried_decode.add(worker)\n", ""),),
+        (Change("router/request/attempts.py", "        self.tried_decode.add(worker)\n", ""),),
         ("tests/router/test_router_other_d.py::test_before_its_first_byte",),
     ),
     Mutation(
         "broken-d-asked-again",
         "a stream whose D broke off goes on at the same D",
-        (Change("router/attempts.py", "            self.failed_decode.add(worker)\n", "            pass\n"),),
+        (Change("router/request/attempts.py", "            self.failed_decode.add(worker)\n", "            pass\n"),),
         ("tests/router/test_router_other_d.py::test_in_the_middle_of_a_stream",),
     ),
     Mutation(
         "first-token-repeated",
         "P's first token is not among those that a broken stream goes on after, so the client gets it twice",
-        (Change("router/seen.py", '        self._ids += b":%d" % token\n', ""),),
+        (Change("router/request/sent_tokens.py", '        self._ids += b":%d" % token\n', ""),),
         (_FAILOVER + "test_another_d_goes_on",),
     ),
     Mutation(
         "ids-of-the-stream-not-kept",
         "D's tokens are shown, but not kept for whoever may have to go on",
-        (Change("router/seen.py", "                self._ids += line\n", ""),),
+        (Change("router/request/sent_tokens.py", "                self._ids += line\n", ""),),
         (_SEEN + "test_every_cut_shows_the_same", _FAILOVER + "test_another_d_goes_on"),
     ),
     Mutation(
@@ -291,7 +291,7 @@ ROUTER = (
         "the end of a stream is sent before all of it is there, so a D that dies in it leaves half an end",
         (
             Change(
-                "router/seen.py",
+                "router/request/sent_tokens.py",
                 "        if self._last_words.endswith(DONE_EVENT):\n",
                 "        if self._last_words:\n",
             ),
@@ -309,7 +309,7 @@ ROUTER = (
         "a request may take one worker after the other with it",
         (
             Change(
-                "router/attempts.py",
+                "router/request/attempts.py",
                 "len(self.dead_engines) >= limits.max_worker_deaths:",
                 "len(self.dead_engines) < 0:",
             ),
@@ -321,7 +321,7 @@ ROUTER = (
         "a client's own kv_transfer_params reach the workers, which read whatever memory it names",
         (
             Change("router/front.py", '    body.pop("kv_transfer_params", None)\n', ""),
-            Change("router/legs.py", 'if name != "kv_transfer_params" and body', "if body"),
+            Change("router/request/bodies.py", 'if name != "kv_transfer_params" and body', "if body"),
         ),
         ("tests/router/test_router_client_params.py",),
     ),

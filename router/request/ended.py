@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.request import LIVE, State
+from router.request.states import LIVE, State
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
 
 #: Requests kept of each outcome. What failed is looked for longest.
 ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from router.client_id import HEADER as CLIENT_ID
+from router.request.client_id import HEADER as CLIENT_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable

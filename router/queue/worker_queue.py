@@ -12,8 +12,8 @@ import math
 from bisect import insort
 from typing import TYPE_CHECKING
 
-from router.pace import Pace
 from router.placement import Ahead
+from router.queue.drain_rate import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator

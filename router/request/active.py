@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.leases.store import LeaseState
-from router.request import LIVE, State
+from router.request.states import LIVE, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from core.protocol.errors import ApiError
-    from router.exchange import Exchange
+    from router.request.exchange import Exchange
 
 
 class ActiveRequests:

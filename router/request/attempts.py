@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import UpstreamError
-from router.failure_table import TABLE, Counts, Failure, Leg, Next
+from router.request.failure_table import TABLE, Counts, Failure, Leg, Next
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
-    from router.failure_table import Row
     from router.pool import Worker
-    from router.retry_budget import RetryBudget
+    from router.queue.retry_budget import RetryBudget
+    from router.request.failure_table import Row
 
 #: After this many workers could not read P's blocks, P is what is broken.
 MAX_FAILED_READS = 2

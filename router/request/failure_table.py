@@ -2,7 +2,7 @@
 
 ``TABLE`` says what is next from four things: the leg that failed, how it failed, whether another worker can be told all
 that the client has, and whether P still holds the blocks under a lease. ``attempts`` bounds how often. docs/faults.md
-shows the same table, as ``python -m router.failure_table`` prints it.
+shows the same table, as ``python -m router.request.failure_table`` prints it.
 """
 
 from __future__ import annotations
