@@ -27,17 +27,17 @@ from core.protocol.excerpts import excerpt
 from core.protocol.json_body import parse_body
 from core.protocol.openai import ChatRequest, CompletionRequest, simplify, validate
 from core.protocol.router import new_request_id
-from router.admission import check_queue, check_requests, make_room
 from router.body import SMALL
 from router.cors import answer_preflight, is_preflight
 from router.doors import Doors, is_api
-from router.exit import ClientGone, settle
 from router.queue.priorities import HEADER
 from router.request.bodies import LegBodies
 from router.request.client_id import client_id
 from router.request.client_request import Ask
 from router.request.exchange import Exchange
 from router.request.reply import Reply
+from router.steps.admission import check_queue, check_requests, make_room
+from router.steps.exit import ClientGone, settle
 from router.tracing.setup import set_up
 from router.tracing.upstream import CURRENT, TracedUpstream
 

@@ -32,14 +32,14 @@ from router.app import create_app
 from router.build import build_services
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import live_part_routes
-from router.lease_client import LeaseClient
-from router.lease_view import LeaseListing
 from router.peers.app import internal_app
 from router.peers.group_metrics import metrics_state_routes
 from router.peers.membership import Membership
 from router.pool.discovery import discover
 from router.pool.health import HealthProbes
 from router.pool.proven_workers import ProvenWorkers
+from router.renewal.lease_client import LeaseClient
+from router.renewal.lease_view import LeaseListing
 from router.server import RouterServer
 from router.tls import OnlyTls, RouterTls, load_tls
 from router.upstream.hello import WorkerHello

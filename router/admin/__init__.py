@@ -20,7 +20,7 @@ from router.admin.workers import worker_routes
 
 if TYPE_CHECKING:
     from router.auth import AdminKeys
-    from router.lease_view import LeaseListing
+    from router.renewal.lease_view import LeaseListing
     from router.services import Services
 
 __all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_request", "view_worker"]

@@ -10,10 +10,10 @@ from pydantic import Field
 from router.admin.ids import known_or_given
 from router.admin.others import OfAll, hear
 from router.admin.own import OwnKeepers, own_keepers
-from router.lease_view import LeaseView, view_leases
+from router.renewal.lease_view import LeaseView, view_leases
 
 if TYPE_CHECKING:
-    from router.lease_view import LeaseListing
+    from router.renewal.lease_view import LeaseListing
     from router.services import Services
 
 

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 
 from core.leases.store import LeaseState
 from core.protocol.errors import ApiError, DeadlineError, UpstreamError
-from router import decode_leg, prefill_leg
 from router.placement import Prefilled, Prompt
-from router.relay import relay
 from router.request.attempts import Attempts
 from router.request.sent_tokens import Seen
 from router.request.states import RETRIES, Event, Progress, State
-from router.waiting import LeaseLost, candidates
+from router.steps import decode as decode_leg
+from router.steps import prefill as prefill_leg
+from router.steps.relay import relay
+from router.steps.waiting import LeaseLost, candidates
 
 if TYPE_CHECKING:
     from router.pool import Place, Route, Worker
-    from router.prefill_answer import PrefillAnswer
     from router.queue.worker_queue import Waiter
     from router.request.bodies import LegBodies
     from router.request.client_request import Ask
     from router.request.reply import Reply
     from router.services import Services
+    from router.steps.prefill_answer import PrefillAnswer
     from router.tracing.spans import RequestTrace
     from router.upstream.port import Answer
 

@@ -14,7 +14,7 @@ import re
 
 import orjson
 
-from router.prefill_answer import DONE_EVENT
+from router.steps.prefill_answer import DONE_EVENT
 from router.upstream.events import END, MAX_EVENT_BYTES, EventTooLarge
 
 #: What asks a worker for the lines.

@@ -35,7 +35,7 @@ SHOWN = {
     "core/process/log.py": "the time of a log line",
     "router/app.py": "`created` of a model",
     "router/dashboard/live.py": "the time of a snapshot",
-    "router/exit.py": "when a request ended, for the dashboard",
+    "router/steps/exit.py": "when a request ended, for the dashboard",
     "router/peers/presence.py": "since when a router is alive, for `/admin/routers`",
     "router/tracing/provider.py": "the time of a span",
     "workers/server/leg.py": "`created` of an answer",

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.errors import ApiError
-from router.prefill_answer import PrefillAnswer
 from router.request.client_request import Ask
+from router.steps.prefill_answer import PrefillAnswer
 from router.upstream.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
 
 PARAMS = {

@@ -19,8 +19,8 @@ from core.leases.memory_store import MemoryLeaseStore
 from core.leases.redis_store import RedisLeaseStore, leases_key
 from core.leases.renewal import AlreadyTrackedError, RenewalBook
 from core.leases.store import LeaseState, LeaseStoreError
-from router import lease_client
-from router.lease_client import LeaseClient
+from router.renewal import lease_client
+from router.renewal.lease_client import LeaseClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -292,7 +292,7 @@ async def test_a_bug_in_one_engines_renewal_does_not_end_the_others(caplog: pyte
 
 
 async def test_a_bug_in_the_thread_itself_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.lease_client.RESTART_S", 0.01)
+    monkeypatch.setattr("router.renewal.lease_client.RESTART_S", 0.01)
     take_work, bugs = RenewalBook.take_work, ["bug"]
 
     def buggy(self: RenewalBook, now_ms: int) -> list[EngineWork]:

@@ -16,8 +16,8 @@ from core.net.tls import own_certificate_context
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.app import create_app
 from router.build import build_services
-from router.lease_view import LeaseListing
 from router.pool.health import HealthProbes
+from router.renewal.lease_view import LeaseListing
 from router.server import RouterServer
 from router.settings import RouterSettings
 from router.tls import load_tls

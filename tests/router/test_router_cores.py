@@ -17,11 +17,11 @@ from router.placement import Ahead, Prompt, available
 from router.placement.least_loaded import LeastLoaded
 from router.pool import LOAD_TTL_S, Place, Worker, WorkerPool
 from router.pool.model_card import ModelFacts
-from router.prefill_answer import PrefillAnswer
 from router.queue.worker_queue import RoomQueue
 from router.request.bodies import LegBodies
 from router.request.client_request import Ask
 from router.settings import RouterSettings
+from router.steps.prefill_answer import PrefillAnswer
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
 
 PROMPT = Prompt("m", 1, "")

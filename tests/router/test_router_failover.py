@@ -12,10 +12,10 @@ from router_cluster import Cluster, chat, events, eventually, make_settings, spo
 from router_stubs import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 
 from core.process.log import FACTS
-from router.failures import failure_of
 from router.request.attempts import CLEARED_AFTER_TOKENS
 from router.request.failure_table import Failure
 from router.settings import RouterSettings
+from router.steps.failures import failure_of
 from router.upstream.port import ConnectError
 
 if TYPE_CHECKING:

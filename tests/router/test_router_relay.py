@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Raw, StubWorker, word
 
-from router import relay
-from router.failures import BrokeOff
 from router.metrics import Metrics
 from router.request.sent_tokens import Seen
 from router.request.states import reply
 from router.settings import RouterSettings
+from router.steps import relay
+from router.steps.failures import BrokeOff
 from router.upstream.port import ConnectionLost
 from router.upstream.port import events as stream_events
 from router.upstream.worker_errors import error_event

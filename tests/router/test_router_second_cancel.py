@@ -9,7 +9,7 @@ import pytest
 from router_cluster import chat
 
 from core.protocol.errors import ApiError
-from router.exit import ClientGone
+from router.steps.exit import ClientGone
 
 if TYPE_CHECKING:
     from router_cluster import Cluster

@@ -235,7 +235,7 @@ ROUTER = (
     Mutation(
         "exit-keeps-the-lease",
         "a request that is cancelled ends without a release of its lease",
-        (Change("router/exit.py", "    x.drop_lease()\n", ""),),
+        (Change("router/steps/exit.py", "    x.drop_lease()\n", ""),),
         (_ENDS + "test_client_leaves",),
     ),
     Mutation(
@@ -301,7 +301,7 @@ ROUTER = (
     Mutation(
         "renewed-for-ever",
         "the router goes on renewing a lease whose blocks D has read",
-        (Change("router/decode_leg.py", "        x.services.leases.untrack(x.engine_id, x.lease_id)\n", ""),),
+        (Change("router/steps/decode.py", "        x.services.leases.untrack(x.engine_id, x.lease_id)\n", ""),),
         (_FLOW + "test_the_lease_is_kept_until_d_answers",),
     ),
     Mutation(

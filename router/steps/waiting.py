@@ -11,8 +11,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import UnavailableError
-from router.admission import retry_after_s
 from router.placement import Ahead
+from router.steps.admission import retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -6,22 +6,22 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from core.process.failpoints import hit
-from router.failures import TryAnother
 from router.placement import Prefilled, in_question, placeable
 from router.request.failure_table import Next
 from router.request.sent_tokens import ASK_NAMES
 from router.request.states import Event, State
-from router.retry import after_decode, after_lease_lost, after_no_reader
+from router.steps.failures import TryAnother
+from router.steps.retry import after_decode, after_lease_lost, after_no_reader
+from router.steps.waiting import LeaseLost, wait_for_room
 from router.upstream.events import END, EventCutter
 from router.upstream.port import ConnectionLost, LegError, read_whole
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
-from router.waiting import LeaseLost, wait_for_room
 
 if TYPE_CHECKING:
     from router.placement import Ahead
     from router.pool import Place, Worker
-    from router.prefill_answer import PrefillAnswer
     from router.request.exchange import Exchange
+    from router.steps.prefill_answer import PrefillAnswer
     from router.upstream.port import Answer
 
 

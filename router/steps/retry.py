@@ -12,18 +12,18 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import ApiError, UpstreamError
-from router.failures import TryAnother, api_error, cause_of, failure_of
 from router.placement.ports import key_of
 from router.request.attempts import Situation
 from router.request.failure_table import Failure, Leg, Next
+from router.steps.failures import TryAnother, api_error, cause_of, failure_of
 from router.upstream.port import ConnectError
 from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
 if TYPE_CHECKING:
-    from router.failures import BrokeOff
     from router.pool import Worker
     from router.request.attempts import Decision
     from router.request.exchange import Exchange
+    from router.steps.failures import BrokeOff
     from router.upstream.port import LegError
 
 #: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.

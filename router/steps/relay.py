@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from core.process.failpoints import hit
 from core.protocol.errors import UpstreamError
-from router.failures import BrokeOff
-from router.prefill_answer import DONE_EVENT
 from router.request.sent_tokens import num_shown
 from router.request.states import Event
-from router.retry import after_stream, hold_against
+from router.steps.failures import BrokeOff
+from router.steps.prefill_answer import DONE_EVENT
+from router.steps.retry import after_stream, hold_against
 from router.upstream.events import END, EventCutter, EventTooLarge
 from router.upstream.port import LegError
 from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from core.leases.ids import check_id
 from core.process.failpoints import hit
 from core.protocol.errors import UnavailableError, UpstreamError
-from router.failures import TryAnother
-from router.held_back import HeldBack
 from router.placement import Direct, in_question, placeable
-from router.prefill_answer import PrefillAnswer
 from router.request.states import Event
-from router.retry import after_prefill
+from router.steps.failures import TryAnother
+from router.steps.held_back import HeldBack
+from router.steps.prefill_answer import PrefillAnswer
+from router.steps.retry import after_prefill
+from router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served
 from router.upstream.port import LegError, read_whole
 from router.upstream.worker_errors import from_worker, may_try_another
-from router.waiting import candidates, wait_for_room, wait_for_workers, was_served
 
 if TYPE_CHECKING:
     from router.placement import Ahead
