@@ -14,14 +14,14 @@ from core.process.version import version
 from core.protocol.errors import InternalError, no_such_model
 from core.protocol.openai import ChatRequest, CompletionRequest
 from router.admin import admin_router
-from router.auth import AdminKeys, BearerKeys
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import dashboard_router
-from router.error_pages import use_our_errors
+from router.edge.auth import AdminKeys, BearerKeys
+from router.edge.error_pages import use_our_errors
 from router.front import Front
+from router.internal.group_metrics import group_families
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
-from router.peers.group_metrics import group_families
 from router.pool.missing import MissingWorkers
 from router.pool.readiness import Ready
 

@@ -27,9 +27,9 @@ from core.protocol.excerpts import excerpt
 from core.protocol.json_body import parse_body
 from core.protocol.openai import ChatRequest, CompletionRequest, simplify, validate
 from core.protocol.router import new_request_id
-from router.body import SMALL
-from router.cors import answer_preflight, is_preflight
-from router.doors import Doors, is_api
+from router.edge.body_limits import SMALL
+from router.edge.cors import answer_preflight, is_preflight
+from router.edge.doors import Doors, is_api
 from router.queue.priorities import HEADER
 from router.request.bodies import LegBodies
 from router.request.client_id import client_id
@@ -44,7 +44,7 @@ from router.tracing.upstream import CURRENT, TracedUpstream
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from router.auth import AdminKeys, BearerKeys
+    from router.edge.auth import AdminKeys, BearerKeys
     from router.services import Services
     from router.tracing.provider import Tracing
 

@@ -26,14 +26,14 @@ from core.registry.announcement import ROUTERS, WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.redis_registry import RedisRegistry
 from core.registry.task_end import end_task
-from router.admin.internal import internal_routes
 from router.admin.shared_workers import learn_from_others
 from router.app import create_app
 from router.build import build_services
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import live_part_routes
-from router.peers.app import internal_app
-from router.peers.group_metrics import metrics_state_routes
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
+from router.internal.group_metrics import metrics_state_routes
 from router.peers.membership import Membership
 from router.pool.discovery import discover
 from router.pool.health import HealthProbes

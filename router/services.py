@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from router.metrics import Metrics
+from router.metrics.metrics import Metrics
 from router.request.active import ActiveRequests
 from router.request.ended import EndedRequests
 

@@ -19,7 +19,7 @@ from router.admin.worker_view import HandshakesView, WorkerView, view_worker
 from router.admin.workers import worker_routes
 
 if TYPE_CHECKING:
-    from router.auth import AdminKeys
+    from router.edge.auth import AdminKeys
     from router.renewal.lease_view import LeaseListing
     from router.services import Services
 

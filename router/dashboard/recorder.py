@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from router.dashboard.history import Counts, History, Totals
-from router.metrics import PHASES
+from router.metrics.metrics import PHASES
 from router.request.states import State
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from router.dashboard.history import Bounds
-    from router.metrics import Buckets, Metrics
+    from router.metrics.metrics import Buckets, Metrics
     from router.services import Services
 
 #: Names of the histograms in ``Totals.times``; those of the phases are the states.

@@ -17,8 +17,8 @@ from router.pages.policy import headers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.auth import AdminKeys
     from router.dashboard.recorder import Recorder
+    from router.edge.auth import AdminKeys
     from router.services import Services
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}

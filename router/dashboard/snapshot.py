@@ -11,7 +11,7 @@ from router.dashboard.history import STEP_S, Summed
 from router.dashboard.part import MAX_ENDED, oldest_and_newest
 from router.dashboard.recorder import ITL, TTFT
 from router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
-from router.metrics import PHASES
+from router.metrics.metrics import PHASES
 from router.request.states import LIVE
 
 if TYPE_CHECKING:

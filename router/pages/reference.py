@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from router.auth import BearerKeys
+    from router.edge.auth import BearerKeys
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _OURS = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}

@@ -19,8 +19,8 @@ from core.protocol.errors import ApiError
 from core.protocol.excerpts import excerpt
 from core.protocol.hello import HELLO_PATH, NONCE, router_proof
 from core.protocol.token_keys import hello_key
-from router.auth import BearerKeys
-from router.body import SMALL
+from router.edge.auth import BearerKeys
+from router.edge.body_limits import SMALL
 from router.peers.link import ALIVE_PATH
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.metrics import Metrics
+    from router.metrics.metrics import Metrics
 
 
 class HeldBack:

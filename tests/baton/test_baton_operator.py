@@ -19,7 +19,7 @@ from baton.cli import main
 from baton.tables import REQUEST_COLUMNS, request_rows, worker_rows
 from core.protocol.worker import Role
 from router.admin import admin_router
-from router.auth import AdminKeys
+from router.edge.auth import AdminKeys
 from router.request.states import State
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.protocol.worker import WorkerLoad
-from router.metrics import Metrics, RouterCollector
+from router.metrics.metrics import Metrics, RouterCollector
 from router.peers.cleanup import Cleanup
 from router.pool.breaker import BreakerState
 from router.request.states import State

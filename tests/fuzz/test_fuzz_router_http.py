@@ -25,11 +25,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from router_cluster import Cluster, chat, eventually, make_settings
 
-from router.admin.internal import internal_routes
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import live_part_routes
-from router.peers.app import internal_app
-from router.peers.group_metrics import metrics_state_routes
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
+from router.internal.group_metrics import metrics_state_routes
 from router.peers.internal import InternalFront
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.protocol.errors import NotFoundError, UnavailableError
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.metrics import Buckets
+from router.metrics.metrics import Buckets
 from router.placement import Ahead, Prompt, available
 from router.placement.least_loaded import LeastLoaded
 from router.pool import LOAD_TTL_S, Place, Worker, WorkerPool

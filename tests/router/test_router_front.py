@@ -20,8 +20,8 @@ from core.protocol.errors import (
     RateLimitError,
     UnavailableError,
 )
-from router.admin.internal import internal_routes
-from router.peers.app import internal_app
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
 from router.peers.internal import InternalFront
 from router.settings import RouterSettings
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from core.leases.redis_store import RedisLeaseStore, leases_key
 from router.admin.leases import lease_routes
-from router.error_pages import use_our_errors
+from router.edge.error_pages import use_our_errors
 from router.renewal.lease_view import LeaseListing
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import httpx
 from router_cluster import Cluster, chat, eventually
 from router_stubs import Hang
 
-from router.admin.internal import internal_routes
-from router.peers.app import internal_app
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
 
 
 async def state(cluster: Cluster) -> dict[str, Any]:

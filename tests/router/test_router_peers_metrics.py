@@ -11,8 +11,8 @@ from patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
 from test_router_process import RouterProcess
 
-from router.metrics import Buckets, _histogram
-from router.peers.group_metrics import FamilyState, SampleState, add_up
+from router.internal.group_metrics import FamilyState, SampleState, add_up
+from router.metrics.metrics import Buckets, _histogram
 
 
 def part(name: str, *samples: tuple[str, dict[str, str], float], kind: str = "counter") -> list[FamilyState]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, events, eventually, make_settings, spoken
 from router_stubs import Raw, StubWorker, word
 
-from router.metrics import Metrics
+from router.metrics.metrics import Metrics
 from router.request.sent_tokens import Seen
 from router.request.states import reply
 from router.settings import RouterSettings

@@ -13,9 +13,9 @@ from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang, StubWorker
 
 from core.protocol.addresses import MAX_URL_CHARS
-from router.admin.internal import internal_routes
 from router.admin.shared_workers import Shared
-from router.peers.app import internal_app
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
 from router.pool import pool
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from core.net.hosts import hosts_of
 from core.net.sites import is_from_other_site
 from core.protocol.errors import PermissionDeniedError
-from router.cors import Cors, is_preflight
+from router.edge.cors import Cors, is_preflight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from router.error_pages import use_our_errors
+from router.edge.error_pages import use_our_errors
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

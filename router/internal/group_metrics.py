@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from prometheus_client.metrics_core import Metric
 
 from core.protocol.errors import UnavailableError
-from router.metrics import RouterCollector
+from router.metrics.metrics import RouterCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

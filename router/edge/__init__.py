@@ -1,0 +1,1 @@
+"""What happens to any HTTP request before it is anybody's: names, sites, keys, errors."""

@@ -1,0 +1,1 @@
+"""What other routers ask of this one."""
