@@ -19,6 +19,7 @@ from router.queue.priorities import PriorityClasses
 from router.queue.retry_budget import RetryBudget
 from router.queue.worker_queue import RoomQueue
 from router.request.attempts import Limits
+from router.request.held import Held
 from router.services import Services
 from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls
@@ -27,7 +28,7 @@ from router.upstream.prefill_aborts import PrefillAborts
 if TYPE_CHECKING:
     from core.net.tls import InternalTls
     from router.peers.port import Peers
-    from router.services import Leases
+    from router.renewal.leases import Leases
     from router.settings import RouterSettings
 
 
@@ -41,6 +42,7 @@ def build_services(
     upstream = HttpUpstream(settings.connect_timeout_s, tls)
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
+    prefill_aborts, leased = PrefillAborts(calls), LeasedBlocks(settings.max_leased_fraction, pool)
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -65,10 +67,11 @@ def build_services(
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
         body_budget=BodyBudget(settings.max_bodies_bytes),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
-        leased=LeasedBlocks(settings.max_leased_fraction, pool),
+        leased=leased,
+        held=Held(pool, leases, leased, prefill_aborts),
         signs_of_life=SignsOfLife(upstream),
         internal_calls=calls,
-        prefill_aborts=PrefillAborts(calls),
+        prefill_aborts=prefill_aborts,
         peers=Alone(new_router_id()) if peers is None else peers,
         cleanup=Cleanup(calls, lambda: pool),
         worker_headers=() if token is None else (("x-baton-internal-token", token),),

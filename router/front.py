@@ -34,10 +34,10 @@ from router.queue.priorities import HEADER
 from router.request.bodies import LegBodies
 from router.request.client_id import client_id
 from router.request.client_request import Ask
-from router.request.exchange import Exchange
 from router.request.reply import Reply
 from router.steps.admission import check_queue, check_requests, make_room
 from router.steps.exit import ClientGone, settle
+from router.steps.run import new_request, run
 from router.tracing.setup import set_up
 from router.tracing.upstream import CURRENT, TracedUpstream
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from router.edge.auth import AdminKeys, BearerKeys
+    from router.request.exchange import Exchange
     from router.services import Services
     from router.tracing.provider import Tracing
 
@@ -70,6 +71,7 @@ class Front:
         self._bodies = BodyReader(services.settings.max_body_bytes, services.body_budget)
         self._limits = services.settings.body_limits
         self.closing = False
+        self._scheme = "https" if services.settings.speaks_tls else "http"
         self._tracing: Tracing | None = None
         tracing = set_up(os.environ)
         if tracing is not None:
@@ -164,9 +166,9 @@ class Front:
             except ApiError as error:
                 await self._refuse(reply, error)
                 return
-            exchange = Exchange(self._services, request_id, ask, LegBodies(body), reply, len(raw))
+            exchange = new_request(self._services, request_id, ask, LegBodies(body), reply, len(raw))
             if self._tracing is not None:
-                exchange.trace = self._tracing.begin(exchange, headers, came_s)
+                exchange.trace = self._tracing.begin(exchange, headers, came_s, self._scheme)
                 CURRENT.set(exchange.trace)
             scope["state"][HAS_DEADLINE]()
             await self._run(exchange, receive, came_s + timeout_s)
@@ -176,32 +178,32 @@ class Front:
         self._services.metrics.refused[error.status] += 1
         await reply.error(error)
 
-    async def _run(self, x: Exchange, receive: Receive, deadline_s: float) -> None:
+    async def _run(self, request: Exchange, receive: Receive, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
-        x.task = asyncio.current_task()
-        x.timer = loop.call_at(deadline_s, x.deadline)
-        self._services.active.add(x)
-        watcher = loop.create_task(_watch(x, receive))
+        request.task = asyncio.current_task()
+        request.timer = loop.call_at(deadline_s, request.deadline)
+        self._services.active.add(request)
+        watcher = loop.create_task(_watch(request, receive))
         error: ApiError | None = None
         try:
-            await x.run()
+            await run(self._services, request)
         except asyncio.CancelledError:
-            if x.stop_error is None:  # the server ends
+            if request.stop_error is None:  # the server ends
                 error = UnavailableError("The router is shutting down.")
                 raise
-            if x.task is not None:
-                x.task.uncancel()
-            error = x.stop_error
+            if request.task is not None:
+                request.task.uncancel()
+            error = request.stop_error
         except ApiError as failure:
             error = failure
         except Exception:
-            log.exception("request %s met a bug: %r", x.request_id, x)
+            log.exception("request %s met a bug: %r", request.request_id, request)
             error = InternalError("The router failed on this request.")
         finally:
-            settle(x, error)
+            settle(self._services, request, error)
             watcher.cancel()
         if error is not None and not isinstance(error, ClientGone):
-            await x.reply.error(error)
+            await request.reply.error(error)
 
     def _priority(self, headers: dict[bytes, bytes]) -> int | None:
         """What the header says; None: there is none, the body's counts."""
@@ -241,8 +243,8 @@ def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]
     return Ask.of(request)
 
 
-async def _watch(x: Exchange, receive: Receive) -> None:
+async def _watch(request: Exchange, receive: Receive) -> None:
     """Wait for the client to go, as an event; ends the request then."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    x.stop(ClientGone("The client closed the connection."))
+    request.stop(ClientGone("The client closed the connection."))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from router.metrics.metrics import Metrics
 from router.request.active import ActiveRequests
 from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from core.leases.store import LeaseState
     from core.net.body import BodyBudget
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
@@ -24,36 +21,13 @@ if TYPE_CHECKING:
     from router.queue.priorities import PriorityClasses
     from router.queue.retry_budget import RetryBudget
     from router.queue.worker_queue import RoomQueue
+    from router.renewal.leases import Leases
     from router.request.attempts import Limits
+    from router.request.held import Held
     from router.settings import RouterSettings
     from router.upstream.internal_calls import InternalCalls
     from router.upstream.port import Upstream
     from router.upstream.prefill_aborts import PrefillAborts
-
-
-class Leases(Protocol):
-    """The leases this router keeps alive (``lease_client.py``). None of these block."""
-
-    def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
-        """Renew from now on. ``on_over`` is called on the loop when P keeps them no longer: DONE (read), or lost."""
-
-    def tracks(self, engine_id: str, lease_id: str) -> bool:
-        """It is renewed for a request already."""
-
-    def untrack(self, engine_id: str, lease_id: str) -> None:
-        """Renew no longer: D has read, or nobody wants the blocks."""
-
-    def release(self, engine_id: str, lease_id: str) -> None:
-        """Renew no longer and tell P to free the blocks now."""
-
-    def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
-        """Until the deadline, as of the last renewal; None: not tracked, or nothing known yet."""
-
-    def __len__(self) -> int:
-        """Those it renews."""
-
-    def counters(self) -> Mapping[str, int]:
-        """What happened to leases so far, by name."""
 
 
 @dataclass(slots=True)
@@ -71,6 +45,8 @@ class Services:
     internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
     leased: LeasedBlocks
+    #: What takes back what requests hold.
+    held: Held
     signs_of_life: SignsOfLife
     direct: DirectRule
     priorities: PriorityClasses

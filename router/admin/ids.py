@@ -42,7 +42,7 @@ class OwnIds(BaseModel):
 
 def own_ids(services: Services, beginning: str) -> OwnIds:
     """This router's."""
-    return OwnIds(ids=[x.request_id for x in services.active if x.request_id.startswith(beginning)])
+    return OwnIds(ids=[request.request_id for request in services.active if request.request_id.startswith(beginning)])
 
 
 async def one_request(services: Services, given: str) -> str:

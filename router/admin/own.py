@@ -61,12 +61,12 @@ class AbortFilter(Body):
 
 def own_requests(services: Services) -> OwnRequests:
     """This router's."""
-    return OwnRequests(requests=[_view(services, x) for x in services.active])
+    return OwnRequests(requests=[_view(services, request) for request in services.active])
 
 
 def own_keepers(services: Services) -> OwnKeepers:
     """This router's."""
-    return OwnKeepers(keepers={x.lease_id: x.request_id for x in services.active if x.lease_id})
+    return OwnKeepers(keepers={request.lease_id: request.request_id for request in services.active if request.lease_id})
 
 
 def own_state(services: Services) -> OwnState:
@@ -85,30 +85,32 @@ def own_state(services: Services) -> OwnState:
 
 def abort_own(services: Services, request_id: str) -> bool:
     """End one request of this router now, in whatever state it is; False: there is none of that id."""
-    x = services.active.get(request_id)
-    return x is not None and x.stop(_cancelled())
+    request = services.active.get(request_id)
+    return request is not None and request.stop(_cancelled())
 
 
 def abort_own_matching(services: Services, wanted: AbortFilter) -> OwnAborted:
     """End every request of this router that matches."""
-    matching = [x for x in services.active if _matches(x, wanted)]
-    return OwnAborted(aborted=[x.request_id for x in matching if x.stop(_cancelled())])
+    matching = [request for request in services.active if _matches(request, wanted)]
+    return OwnAborted(aborted=[request.request_id for request in matching if request.stop(_cancelled())])
 
 
-def _view(services: Services, x: Exchange) -> RequestView:
-    return view_request(x, services.leases.remaining_ms(x.engine_id, x.lease_id) if x.lease_id else None)
+def _view(services: Services, request: Exchange) -> RequestView:
+    return view_request(
+        request, services.leases.remaining_ms(request.engine_id, request.lease_id) if request.lease_id else None
+    )
 
 
 def _cancelled() -> CancelledByAdminError:
     return CancelledByAdminError("The request was aborted by an administrator.")
 
 
-def _matches(x: Exchange, wanted: AbortFilter) -> bool:
-    workers = {worker.worker_id for worker in (x.prefill_worker, x.decode_worker) if worker is not None}
+def _matches(request: Exchange, wanted: AbortFilter) -> bool:
+    workers = {worker.worker_id for worker in (request.prefill_worker, request.decode_worker) if worker is not None}
     return (
-        (wanted.state is None or wanted.state is x.progress.state)
+        (wanted.state is None or wanted.state is request.progress.state)
         and (wanted.worker is None or wanted.worker in workers)
-        and (wanted.model is None or wanted.model == x.ask.model)
-        and (wanted.user is None or wanted.user == x.ask.user)
-        and (wanted.older_than_s is None or x.age_s() > wanted.older_than_s)
+        and (wanted.model is None or wanted.model == request.ask.model)
+        and (wanted.user is None or wanted.user == request.ask.user)
+        and (wanted.older_than_s is None or request.age_s() > wanted.older_than_s)
     )

@@ -38,23 +38,23 @@ class RequestView(BaseModel):
     phases_ms: dict[str, float] = Field(description="Time spent in the states that it has left.")
 
 
-def view_request(x: Exchange, remaining_ms: int | None) -> RequestView:
+def view_request(request: Exchange, remaining_ms: int | None) -> RequestView:
     """One request for people."""
     return RequestView(
-        id=x.request_id,
-        client_id=x.reply.client_id or None,
-        router=owner_of(x.request_id),
-        state=x.progress.state,
-        age_ms=round(x.age_s() * 1e3, 1),
-        endpoint=x.ask.path,
-        model=x.ask.model,
-        user=x.ask.user,
-        stream=x.ask.stream,
-        priority=x.ask.priority,
-        prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
-        decode_worker=x.decode_worker.worker_id if x.decode_worker else None,
-        lease_id=x.lease_id or None,
+        id=request.request_id,
+        client_id=request.reply.client_id or None,
+        router=owner_of(request.request_id),
+        state=request.progress.state,
+        age_ms=round(request.age_s() * 1e3, 1),
+        endpoint=request.ask.path,
+        model=request.ask.model,
+        user=request.ask.user,
+        stream=request.ask.stream,
+        priority=request.ask.priority,
+        prefill_worker=request.prefill_worker.worker_id if request.prefill_worker else None,
+        decode_worker=request.decode_worker.worker_id if request.decode_worker else None,
+        lease_id=request.lease_id or None,
         lease_remaining_ms=remaining_ms,
-        num_tokens=x.num_tokens,
-        phases_ms={str(state): round(seconds * 1e3, 2) for state, seconds in x.progress.spent_s.items()},
+        num_tokens=request.num_tokens,
+        phases_ms={str(state): round(seconds * 1e3, 2) for state, seconds in request.progress.spent_s.items()},
     )

@@ -59,7 +59,7 @@ def take_part(services: Services, recorder: Recorder, num_steps: int = 0) -> Par
             held=Queue(len(services.held_queue), _oldest_ms(exchanges, State.HELD, now_s)),
         ),
         workers=[_worker(worker) for worker in services.pool],
-        requests=[_request(services, x, now_s) for x in shown],
+        requests=[_request(services, request, now_s) for request in shown],
         num_hidden=num_hidden,
         position=position(history.num_steps, history.age_s(recorder.now_s)),
         bounds_s=dict(history.bounds),
@@ -75,12 +75,12 @@ def oldest_and_newest(requests: Sequence[T]) -> tuple[Sequence[T], int]:
     return [*requests[: MAX_LISTED // 2], *requests[-MAX_LISTED // 2 :]], len(requests) - MAX_LISTED
 
 
-def _in_state_ms(x: Exchange, now_s: float) -> float:
-    return round((x.progress.age_s(now_s) - sum(x.progress.spent_s.values())) * 1e3, 1)
+def _in_state_ms(request: Exchange, now_s: float) -> float:
+    return round((request.progress.age_s(now_s) - sum(request.progress.spent_s.values())) * 1e3, 1)
 
 
 def _oldest_ms(exchanges: Sequence[Exchange], state: State, now_s: float) -> float | None:
-    return max((_in_state_ms(x, now_s) for x in exchanges if x.progress.state is state), default=None)
+    return max((_in_state_ms(request, now_s) for request in exchanges if request.progress.state is state), default=None)
 
 
 def _worker(worker: Worker) -> LiveWorker:
@@ -113,28 +113,30 @@ def _worker(worker: Worker) -> LiveWorker:
     )
 
 
-def _request(services: Services, x: Exchange, now_s: float) -> LiveRequest:
+def _request(services: Services, request: Exchange, now_s: float) -> LiveRequest:
     return LiveRequest(
-        id=x.request_id,
-        state=str(x.progress.state),
-        model=x.ask.model[:MAX_TEXT_CHARS],
-        user=x.ask.user[:MAX_TEXT_CHARS],
-        stream=x.ask.stream,
-        age_ms=round(x.progress.age_s(now_s) * 1e3, 1),
-        in_state_ms=_in_state_ms(x, now_s),
-        phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in x.progress.spent_s.items()},
-        prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
-        decode_worker=x.decode_worker.worker_id if x.decode_worker else None,
-        lease_remaining_ms=services.leases.remaining_ms(x.engine_id, x.lease_id) if x.lease_id else None,
-        num_tokens=x.num_tokens,
+        id=request.request_id,
+        state=str(request.progress.state),
+        model=request.ask.model[:MAX_TEXT_CHARS],
+        user=request.ask.user[:MAX_TEXT_CHARS],
+        stream=request.ask.stream,
+        age_ms=round(request.progress.age_s(now_s) * 1e3, 1),
+        in_state_ms=_in_state_ms(request, now_s),
+        phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in request.progress.spent_s.items()},
+        prefill_worker=request.prefill_worker.worker_id if request.prefill_worker else None,
+        decode_worker=request.decode_worker.worker_id if request.decode_worker else None,
+        lease_remaining_ms=services.leases.remaining_ms(request.engine_id, request.lease_id)
+        if request.lease_id
+        else None,
+        num_tokens=request.num_tokens,
         router=services.router_id,
-        endpoint=x.ask.path,
-        priority=x.ask.priority,
-        lease_id=x.lease_id or None,
-        num_prefills=x.attempts.num_prefills,
-        num_retries=x.attempts.num_retries,
-        num_resumed=x.attempts.num_migrations,
-        dead_engines=list(x.attempts.dead_engines),
-        client_id=x.reply.client_id or None,
-        last_error=x.attempts.last_error.message[:MAX_ERROR_CHARS] if x.attempts.last_error else None,
+        endpoint=request.ask.path,
+        priority=request.ask.priority,
+        lease_id=request.lease_id or None,
+        num_prefills=request.attempts.num_prefills,
+        num_retries=request.attempts.num_retries,
+        num_resumed=request.attempts.num_migrations,
+        dead_engines=list(request.attempts.dead_engines),
+        client_id=request.reply.client_id or None,
+        last_error=request.attempts.last_error.message[:MAX_ERROR_CHARS] if request.attempts.last_error else None,
     )

@@ -90,27 +90,27 @@ class Metrics:
         self.num_chunks = 0
         self.relayed_errors = 0
 
-    def ended(self, x: Exchange, state: State, error: ApiError | None) -> None:
+    def ended(self, request: Exchange, state: State, error: ApiError | None) -> None:
         """A request is over; it was in ``state`` just before."""
-        self.num_chunks += x.num_chunks
-        over = x.progress.state
-        if x.attempts.is_migrating:
+        self.num_chunks += request.num_chunks
+        over = request.progress.state
+        if request.attempts.is_migrating:
             self.resumed["aborted" if over is State.ABORTED else "failed"] += 1
         self.outcomes[str(over), _reason(error)] += 1
         if over is State.ABORTED:
             self.aborted_in[str(state)] += 1
         if over is State.FAILED:
-            told = error or x.relayed_error
+            told = error or request.relayed_error
             self.failed[told.status if told else 500] += 1
         if over is State.DONE:
-            self._took(x)
+            self._took(request)
 
-    def _took(self, x: Exchange) -> None:
+    def _took(self, request: Exchange) -> None:
         """Unstreamed, the first content is also the last: the whole answer is neither a TTFT nor a read."""
-        if x.ask.stream and x.reply.first_content_s is not None:
-            self.ttft.observe(x.reply.first_content_s - x.progress.started_s)
-        for state, seconds in x.progress.spent_s.items():
-            if state in PHASES and (x.ask.stream or state is not State.READING):
+        if request.ask.stream and request.reply.first_content_s is not None:
+            self.ttft.observe(request.reply.first_content_s - request.progress.started_s)
+        for state, seconds in request.progress.spent_s.items():
+            if state in PHASES and (request.ask.stream or state is not State.READING):
                 self.phases[PHASES[state]].observe(seconds)
 
 

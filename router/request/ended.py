@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from core.protocol.router import owner_of
 from router.request.states import LIVE, State
 
 if TYPE_CHECKING:
@@ -64,41 +65,41 @@ class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
 
 
-def ended_request(x: Exchange, state: State, error: ApiError | None, ended_at: float) -> EndedRequest:
+def ended_request(request: Exchange, state: State, error: ApiError | None, ended_at: float) -> EndedRequest:
     """What is kept of a request that is over; it was in ``state`` just before."""
-    first_s = x.reply.first_content_s if x.ask.stream else None
+    first_s = request.reply.first_content_s if request.ask.stream else None
     return EndedRequest(
-        id=x.request_id,
-        outcome=str(x.progress.state),
-        ended_in=_ended_in(x, state),
+        id=request.request_id,
+        outcome=str(request.progress.state),
+        ended_in=_ended_in(request, state),
         ended_at=round(ended_at, 3),
         status=error.status if error else None,
         code=(error.code or error.type)[:MAX_TEXT_CHARS] if error else None,
         error=error.message[:MAX_ERROR_CHARS] if error else None,
-        model=x.ask.model[:MAX_TEXT_CHARS],
-        user=x.ask.user[:MAX_TEXT_CHARS],
-        endpoint=x.ask.path,
-        stream=x.ask.stream,
-        prefill_worker=x.prefill_worker.worker_id if x.prefill_worker else None,
-        decode_worker=x.decode_worker.worker_id if x.decode_worker else None,
-        total_ms=round(x.age_s() * 1e3, 1),
-        ttft_ms=None if first_s is None else round((first_s - x.progress.started_s) * 1e3, 1),
-        phases_ms={str(phase): round(seconds * 1e3, 1) for phase, seconds in x.progress.spent_s.items()},
-        num_tokens=x.num_tokens if x.ask.stream else None,
-        num_retries=x.attempts.num_retries,
-        num_resumed=x.attempts.num_migrations,
-        dead_engines=list(x.attempts.dead_engines),
-        trace_id=x.trace.trace_id if x.trace else None,
-        router=x.services.router_id,
-        client_id=x.reply.client_id or None,
+        model=request.ask.model[:MAX_TEXT_CHARS],
+        user=request.ask.user[:MAX_TEXT_CHARS],
+        endpoint=request.ask.path,
+        stream=request.ask.stream,
+        prefill_worker=request.prefill_worker.worker_id if request.prefill_worker else None,
+        decode_worker=request.decode_worker.worker_id if request.decode_worker else None,
+        total_ms=round(request.age_s() * 1e3, 1),
+        ttft_ms=None if first_s is None else round((first_s - request.progress.started_s) * 1e3, 1),
+        phases_ms={str(phase): round(seconds * 1e3, 1) for phase, seconds in request.progress.spent_s.items()},
+        num_tokens=request.num_tokens if request.ask.stream else None,
+        num_retries=request.attempts.num_retries,
+        num_resumed=request.attempts.num_migrations,
+        dead_engines=list(request.attempts.dead_engines),
+        trace_id=request.trace.trace_id if request.trace else None,
+        router=owner_of(request.request_id),
+        client_id=request.reply.client_id or None,
     )
 
 
-def _ended_in(x: Exchange, state: State) -> str | None:
+def _ended_in(request: Exchange, state: State) -> str | None:
     if state in LIVE:
         return str(state)
     # An error that D put into its stream has been passed on, and noted, before the exit.
-    return None if x.progress.state is State.DONE else str(State.DECODING)
+    return None if request.progress.state is State.DONE else str(State.DECODING)
 
 
 class EndedRequests:

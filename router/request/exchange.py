@@ -1,41 +1,54 @@
-"""The life of one request: P, first token, held, D, relay.
+"""The record of one request: what was asked, where it is, what it holds, and what was tried. It knows no step.
 
-One task runs it. Whoever wants it to end early (client gone, deadline, admin) calls ``stop``; every way out leads
-through ``exit.settle``.
+One task runs it (``steps.run``). Whoever wants it to end early (client gone, deadline, admin) calls ``stop``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from core.leases.store import LeaseState
-from core.protocol.errors import ApiError, DeadlineError, UpstreamError
-from router.placement import Prefilled, Prompt
-from router.request.attempts import Attempts
-from router.request.sent_tokens import Seen
+from core.protocol.errors import DeadlineError
+from router.placement import Prompt
 from router.request.states import RETRIES, Event, Progress, State
-from router.steps import decode as decode_leg
-from router.steps import prefill as prefill_leg
-from router.steps.relay import relay
-from router.steps.waiting import LeaseLost, candidates
 
 if TYPE_CHECKING:
-    from router.pool import Place, Route, Worker
+    from core.protocol.errors import ApiError
+    from router.pool import Place, Worker
     from router.queue.worker_queue import Waiter
+    from router.request.attempts import Attempts
     from router.request.bodies import LegBodies
     from router.request.client_request import Ask
+    from router.request.held import Held
     from router.request.reply import Reply
-    from router.services import Services
-    from router.steps.prefill_answer import PrefillAnswer
-    from router.tracing.spans import RequestTrace
+    from router.request.sent_tokens import Seen
     from router.upstream.port import Answer
 
 
+class LeaseLost(Exception):
+    """P no longer holds the blocks of a request that waits for a D."""
+
+
+class Trace(Protocol):
+    """What is told the phases of a request as they end."""
+
+    @property
+    def trace_id(self) -> str:
+        """As logs have it."""
+
+    def left(self, request: Exchange, state: State, event: Event, now_s: float) -> None:
+        """The request has left a phase."""
+
+    def end(self, request: Exchange, error: ApiError | None) -> None:
+        """It is over. ``error``: why, if not as the client wished."""
+
+
 class Exchange:
-    """One request: what was asked, where it is, and what it holds. What it holds is given back in ``exit.py``."""
+    """One request. What it holds is given back in ``steps.exit``, however it ends."""
 
     __slots__ = (
+        "_held",
         "answer",
         "ask",
         "attempts",
@@ -56,7 +69,6 @@ class Exchange:
         "reply",
         "request_id",
         "seen",
-        "services",
         "stop_error",
         "task",
         "timer",
@@ -66,10 +78,20 @@ class Exchange:
     )
 
     def __init__(
-        self, services: Services, request_id: str, ask: Ask, bodies: LegBodies, reply: Reply, num_bytes: int
+        self,
+        request_id: str,
+        number: int,
+        ask: Ask,
+        bodies: LegBodies,
+        reply: Reply,
+        num_bytes: int,
+        seen: Seen,
+        attempts: Attempts,
+        held: Held,
     ) -> None:
-        self.services = services
+        """``number`` grows with every request: its age in queues. ``held`` takes back what it holds."""
         self.request_id = request_id
+        self.number = number
         self.ask = ask
         self.bodies = bodies
         self.reply = reply
@@ -78,7 +100,6 @@ class Exchange:
         self.prompt = Prompt(
             ask.model, bodies.prompt_bytes(), ask.user, ask.max_new_tokens, bodies.prompt, bodies.num_ids()
         )
-        self.number = services.active.next_number()
         self.progress = Progress(asyncio.get_running_loop().time())
         #: The last workers that prefilled and decoded, for people.
         self.prefill_worker: Worker | None = None
@@ -94,9 +115,10 @@ class Exchange:
         #: How the lease ended while it was wanted; None: it is held, as far as is known.
         self.lease_end: LeaseState | None = None
         #: What the client has been sent, for whoever may have to go on; of streams only.
-        self.seen = Seen(services.settings.max_event_bytes)
+        self.seen = seen
         #: What was tried, and who failed it.
-        self.attempts = Attempts(services.limits, services.retry_budget)
+        self.attempts = attempts
+        self._held = held
         self.num_tokens = 0
         self.num_chunks = 0
         #: The error that D put into its stream, and that the client has seen.
@@ -104,7 +126,7 @@ class Exchange:
         self.stop_error: ApiError | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.trace: RequestTrace | None = None
+        self.trace: Trace | None = None
 
     # --- from outside
 
@@ -134,92 +156,6 @@ class Exchange:
         """Of the model that the client has tokens of; None while it has none."""
         return self.seen.weights if self.seen.begun else None
 
-    # --- the flow
-
-    async def run(self) -> None:
-        """Until the client has everything. Raises ApiError; when cancelled, nothing is settled yet."""
-        self.services.retry_budget.request(asyncio.get_running_loop().time())
-        while True:
-            self.lease_end = None
-            route = await self._candidates()
-            prefilled = None
-            if not (route.single or self._is_last_token() or self._goes_direct(route)):
-                prefilled = await prefill_leg.prefill(self)
-            if prefilled is None:
-                self.attempts.prefilled()
-            elif await self._show_first(prefilled):
-                return
-            first = await decode_leg.decode(self, prefilled)
-            prefilled = None  # a long prompt's ids, as long as the stream goes on
-            if first is not None and await relay(self, first):
-                return
-
-    def _goes_direct(self, route: Route) -> bool:
-        """P is skipped: a place on a D is this request's now. Nobody who waits for a D is passed, nor tried twice."""
-        services, rule = self.services, self.services.direct
-        if rule.is_off or self.seen.begun or self.attempts.num_prefills or len(services.held_queue):
-            return False
-        found = rule.workers_for(self.prompt, route.decode)
-        if found is None:
-            return False
-        reason, workers = found
-        worker = self.decode_worker = services.pick_decode.pick(workers, Prefilled(self.prompt, None, 0))
-        self.occupy(services.pool.enter(worker, self.prompt.need.blocks_on(worker)))
-        services.metrics.direct[reason] += 1
-        return True
-
-    async def _show_first(self, prefilled: PrefillAnswer) -> bool:
-        """Send the first token; True when it was also the last."""
-        whole = prefilled.is_whole(self.ask)
-        if not prefilled.has_first_token and not whole:
-            return False
-        self.goes_on()
-        self.num_tokens = self.num_tokens + 1 if self.ask.stream else 1
-        if whole:
-            await self._finish(prefilled)
-        elif self.ask.stream:
-            events = prefilled.first_events(self.ask, begun=self.seen.begun)
-            self.seen.created = prefilled.created
-            if prefilled.kv_transfer_params is not None:
-                prefilled.kv_transfer_params = self.seen.cached_as_first(prefilled.kv_transfer_params)
-            self.seen.add(prefilled.summary.first_token)
-            await self.reply.write(events, content=prefilled.shows_text)
-        return whole
-
-    def _is_last_token(self) -> bool:
-        """Of a stream that goes on: there would be nothing to hand over."""
-        return self.seen.begun and len(self.seen.ids() or ()) + 1 == self.ask.max_new_tokens
-
-    async def _candidates(self) -> Route:
-        """Who may serve it. Where none could go on after the tokens so far, and the client has none, it begins anew.
-
-        Raises ApiError.
-        """
-        pool, model = self.services.pool, self.ask.model
-        if self.seen.begun and (self.seen.ids() is None or pool.candidates(model, self.weights) is None):
-            if not self.reply.started and pool.candidates(model) is not None:
-                self.reply.forget()
-                self.seen.forget()
-                self.num_tokens = 0
-            elif self.seen.ids() is None:
-                raise self.attempts.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")
-        return await candidates(self)
-
-    async def _finish(self, prefilled: PrefillAnswer) -> None:
-        """The first token was the last one."""
-        if self.ask.stream:
-            events = prefilled.first_events(self.ask, begun=self.seen.begun)
-            await self.reply.write(events + self.seen.cached_as_first(prefilled.last_events(self.ask)))
-            await self.reply.end()
-        else:
-            await self.reply.whole(200, b"application/json", prefilled.whole_body())
-        self.on(Event.FINISHED)
-
-    def goes_on(self) -> None:
-        """There are new tokens: if the stream had broken off, another worker goes on with it now."""
-        if self.attempts.continued():
-            self.services.metrics.resumed["resumed"] += 1
-
     def age_s(self) -> float:
         """Seconds since it came."""
         return self.progress.age_s(asyncio.get_running_loop().time())
@@ -246,17 +182,16 @@ class Exchange:
             answer.close()
         unread, self.unread_prefill = self.unread_prefill, None
         if unread is not None:
-            self.services.prefill_aborts.start(unread, self.request_id)
+            self._held.abort_unread(unread, self.request_id)
         place, self.place = self.place, None
         if place is not None:
-            self.services.pool.leave(place)
+            self._held.leave(place)
 
     def drop_lease(self) -> None:
         """Give P's blocks back."""
         lease_id, self.lease_id = self.lease_id, ""
         if lease_id:
-            self.services.leases.release(self.engine_id, lease_id)
-            self.services.leased.end(lease_id)
+            self._held.release(self.engine_id, lease_id)
         self.engine_id = ""
 
     def __repr__(self) -> str:

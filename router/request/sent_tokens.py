@@ -14,8 +14,7 @@ import re
 
 import orjson
 
-from router.steps.prefill_answer import DONE_EVENT
-from router.upstream.events import END, MAX_EVENT_BYTES, EventTooLarge
+from router.upstream.events import DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLarge
 
 #: What asks a worker for the lines.
 ASK_NAMES = ("x-baton-token-ids", "1")

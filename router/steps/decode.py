@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from core.process.failpoints import hit
 from router.placement import Prefilled, in_question, placeable
+from router.request.exchange import LeaseLost
 from router.request.failure_table import Next
 from router.request.sent_tokens import ASK_NAMES
 from router.request.states import Event, State
 from router.steps.failures import TryAnother
-from router.steps.retry import after_decode, after_lease_lost, after_no_reader
-from router.steps.waiting import LeaseLost, wait_for_room
+from router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
+from router.steps.waiting import wait_for_room
 from router.upstream.events import END, EventCutter
 from router.upstream.port import ConnectionLost, LegError, read_whole
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from router.placement import Ahead
     from router.pool import Place, Worker
     from router.request.exchange import Exchange
+    from router.services import Services
     from router.steps.prefill_answer import PrefillAnswer
     from router.upstream.port import Answer
 
@@ -29,80 +31,79 @@ class NoReader(Exception):
     """Nobody is there who could read the blocks of a request that waits for a D, but others can take all of it."""
 
 
-async def decode(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
-    """Until D's first bytes are here (all of them, unstreamed); the request is then DECODING, ``x.answer`` open.
+async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
+    """Until D's first bytes are here (all of them, unstreamed); the request is then DECODING, ``request.answer`` open.
 
     ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Returns None when the request has
     to start again from prefill, for which it is QUEUED. Raises ApiError.
     """
     while True:
         try:
-            worker = await _find(x, prefilled)
+            worker = await _find(services, request, prefilled)
         except LeaseLost:
-            after_lease_lost(x)
-            _start_again(x)
+            after_lease_lost(services, request)
+            _start_again(services, request)
             return None
         except NoReader:
-            after_no_reader(x)
-            _start_again(x)
+            after_no_reader(services, request)
+            _start_again(services, request)
             return None
-        x.on(Event.DECODE_SENT if prefilled or x.ask.stream else Event.DECODE_ALONE)
+        request.on(Event.DECODE_SENT if prefilled or request.ask.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
         try:
-            first = await _first_bytes(x, worker, prefilled)
+            first = await _first_bytes(services, request, worker, prefilled)
         except (LegError, TryAnother) as error:
-            decision = after_decode(x, worker, error, has_blocks=prefilled is not None)
+            decision = after_decode(services, request, worker, error, has_blocks=prefilled is not None)
             if decision.next is Next.PREFILL:
-                _start_again(x)
+                _start_again(services, request)
                 await asyncio.sleep(decision.wait_s)
                 return None
-            x.on(Event.DECODE_AGAIN)
+            request.on(Event.DECODE_AGAIN)
             continue
         hit("router.decode.first_byte")
-        x.seen.come_from(worker.weights_fingerprint)
-        _confirmed(x)
+        request.seen.come_from(worker.weights_fingerprint)
+        _confirmed(services, request)
         return first
 
 
-def _start_again(x: Exchange) -> None:
-    x.drop_lease()
-    x.on(Event.PREFILL_AGAIN)
-    x.services.metrics.retries["prefill_again"] += 1
+def _start_again(services: Services, request: Exchange) -> None:
+    request.drop_lease()
+    request.on(Event.PREFILL_AGAIN)
+    services.metrics.retries["prefill_again"] += 1
 
 
-def _confirmed(x: Exchange) -> None:
+def _confirmed(services: Services, request: Exchange) -> None:
     """D has answered, so it has read: P's blocks are its own business again."""
-    if x.progress.state is State.READING:
-        x.on(Event.FIRST_BYTE)
-    if x.lease_id:
-        x.services.leases.untrack(x.engine_id, x.lease_id)
-        x.services.leased.end(x.lease_id)
-        x.lease_id = ""
-    x.engine_id = ""
-    x.goes_on()
+    if request.progress.state is State.READING:
+        request.on(Event.FIRST_BYTE)
+    if request.lease_id:
+        services.leases.untrack(request.engine_id, request.lease_id)
+        services.leased.end(request.lease_id)
+        request.lease_id = ""
+    request.engine_id = ""
+    continued(services, request)
 
 
-async def _find(x: Exchange, prefilled: PrefillAnswer | None) -> Worker:
+async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> Worker:
     """The next D, place reserved. Raises LeaseLost, NoReader and ApiError."""
-    services = x.services
-    if x.place is not None:  # it skips P because there was room
-        return x.place.worker
-    source = x.prefill_worker if prefilled else None
-    about = Prefilled(x.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
-    failed = x.attempts.tried_decode
-    group = (x.ask.model, source and source.compatibility_hash, x.weights, frozenset(failed))
+    if request.place is not None:  # it skips P because there was room
+        return request.place.worker
+    source = request.prefill_worker if prefilled else None
+    about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
+    failed = request.attempts.tried_decode
+    group = (request.ask.model, source and source.compatibility_hash, request.weights, frozenset(failed))
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
         # Those that can read from P have P's weights.
-        route = services.pool.candidates(x.ask.model, x.weights if source is None else None)
+        route = services.pool.candidates(request.ask.model, request.weights if source is None else None)
         if route is None:  # all of them left while this request waited; new ones may come
             return ()
         return route.readers(source) if source else route.decode
 
     def pick(ahead: Ahead) -> Place | None:
         asked = in_question(readers(), failed)
-        if source is not None and not asked and switch_layout(x, source):
+        if source is not None and not asked and switch_layout(services, request, source):
             raise NoReader
         workers = placeable(asked, need.fits, ahead, group)
         if not workers:
@@ -110,56 +111,56 @@ async def _find(x: Exchange, prefilled: PrefillAnswer | None) -> Worker:
         worker = services.pick_decode.pick(workers, about)
         return services.pool.enter(worker, need.blocks_on(worker))
 
-    if x.lease_end is not None:
+    if request.lease_end is not None:
         raise LeaseLost
-    need.check(readers(), x.ask.prompt_param)
-    worker = await wait_for_room(x, services.held_queue, pick, group, need)
-    x.decode_worker = worker
+    need.check(readers(), request.ask.prompt_param)
+    worker = await wait_for_room(services, request, services.held_queue, pick, group, need)
+    request.decode_worker = worker
     return worker
 
 
-def switch_layout(x: Exchange, source: Worker) -> bool:
+def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:
     """A P and a D are there that are not of ``source``'s layout, and the budget has allowed to start again with them.
 
     ``source``'s own is then left out: its P are there, but nobody who reads from them.
     """
-    route = x.services.pool.candidates(x.ask.model, x.weights)
+    route = services.pool.candidates(request.ask.model, request.weights)
     if route is None:  # all of them left; new ones may come
         return False
     ours = source.compatibility_hash
     others = (worker for worker in route.prefill if worker.takes_work and worker.compatibility_hash != ours)
     if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
         return False
-    if not x.services.retry_budget.take(asyncio.get_running_loop().time()):
+    if not services.retry_budget.take(asyncio.get_running_loop().time()):
         return False  # it waits on, as long as it may
-    x.attempts.failed_prefill.update(worker for worker in route.prefill if worker.compatibility_hash == ours)
+    request.attempts.failed_prefill.update(worker for worker in route.prefill if worker.compatibility_hash == ours)
     return True
 
 
-async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
+async def _first_bytes(services: Services, request: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
     """What D begins with; its whole body if it is not streamed. Raises LegError, TryAnother, ApiError."""
-    services, settings = x.services, x.services.settings
+    settings = services.settings
 
     async def patience() -> None:
-        if _may_have_read(x):
+        if _may_have_read(services, request):
             await services.signs_of_life.until_silent(worker, settings.token_timeout_s)
 
     # What a client has of an engine that is not ours cannot be told to another one.
-    names = (ASK_NAMES,) if x.ask.stream and worker.compatibility_hash else ()
-    answer = x.answer = await services.upstream.request(
+    names = (ASK_NAMES,) if request.ask.stream and worker.compatibility_hash else ()
+    answer = request.answer = await services.upstream.request(
         "POST",
         worker.url,
-        x.ask.path,
-        (("x-request-id", x.request_id), *names, *services.headers_for(worker)),
-        x.bodies.decode(_params(x, prefilled)),
+        request.ask.path,
+        (("x-request-id", request.request_id), *names, *services.headers_for(worker)),
+        request.bodies.decode(_params(request, prefilled)),
         settings.first_byte_timeout_s,
-        None if x.ask.stream else patience,  # the first byte is also the last
+        None if request.ask.stream else patience,  # the first byte is also the last
     )
     answer.watch(settings.token_timeout_s)
-    if answer.status == 200 and x.ask.stream:
-        opens = x.ask.chat and not x.seen.begun
-        first = await _open_stream(x, answer, num_events=2 if opens else 1)
-        x.seen.leg(first, named=bool(names), opens=opens)
+    if answer.status == 200 and request.ask.stream:
+        opens = request.ask.chat and not request.seen.begun
+        first = await _open_stream(services, request, answer, num_events=2 if opens else 1)
+        request.seen.leg(first, named=bool(names), opens=opens)
         return first
     data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
     if answer.status == 200:
@@ -168,27 +169,27 @@ async def _first_bytes(x: Exchange, worker: Worker, prefilled: PrefillAnswer | N
     raise TryAnother(error) if may_try_another(error) else error
 
 
-def _may_have_read(x: Exchange) -> bool:
+def _may_have_read(services: Services, request: Exchange) -> bool:
     """D may be at work: there was nothing to read, or the lease is not held any more, or nobody knows of it.
 
     An expired lease says nothing: what a D reads late is good until it is overwritten, and then D prefills by itself.
     """
-    if not x.lease_id or x.lease_end is not None:
+    if not request.lease_id or request.lease_end is not None:
         return True
-    return x.services.leases.remaining_ms(x.engine_id, x.lease_id) is None
+    return services.leases.remaining_ms(request.engine_id, request.lease_id) is None
 
 
-def _params(x: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
+def _params(request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     """``kv_transfer_params``: P's, or what the client has seen of an answer that D goes on with alone."""
     if prefilled is not None:
         return prefilled.kv_transfer_params
-    return b'{"resume":%b}' % x.seen.resume() if x.seen.begun else None
+    return b'{"resume":%b}' % request.seen.resume() if request.seen.begun else None
 
 
-async def _open_stream(x: Exchange, answer: Answer, num_events: int) -> bytes:
+async def _open_stream(services: Services, request: Exchange, answer: Answer, num_events: int) -> bytes:
     """The first events, once they cannot be an error: an engine may open with a role and only then say it failed."""
-    timeout_s = x.services.settings.first_byte_timeout_s
-    cutter = EventCutter(x.services.settings.max_event_bytes)
+    timeout_s = services.settings.first_byte_timeout_s
+    cutter = EventCutter(services.settings.max_event_bytes)
     first = b""
     while True:
         data = await answer.chunk(timeout_s)

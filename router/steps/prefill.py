@@ -22,53 +22,53 @@ if TYPE_CHECKING:
     from router.placement import Ahead
     from router.pool import Place, Worker
     from router.request.exchange import Exchange
+    from router.services import Services
 
 
 class NoPrefill(Exception):
     """No P can be reached; whoever decodes can prefill as well."""
 
 
-async def prefill(x: Exchange) -> PrefillAnswer | None:
+async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None:
     """Until some P has answered; the request is then HELD, its lease renewed, unless P's answer is all of it.
 
     None: no P can be reached; the request is QUEUED. Raises ApiError.
     """
     while True:
         try:
-            worker = await _find(x)
+            worker = await _find(services, request)
         except NoPrefill:
-            if (await candidates(x)).can_decode:
-                x.services.metrics.direct[Direct.UNREACHABLE] += 1
+            if (await candidates(services, request)).can_decode:
+                services.metrics.direct[Direct.UNREACHABLE] += 1
                 return None
-            if not was_served(x):
-                raise x.attempts.last_error or UnavailableError(
+            if not was_served(services, request):
+                raise request.attempts.last_error or UnavailableError(
                     "No prefill worker can be reached.", retry_after_s=1
                 ) from None
-            await wait_for_workers(x)
+            await wait_for_workers(services, request)
             continue
-        x.on(Event.PREFILL_SENT)
+        request.on(Event.PREFILL_SENT)
         try:
-            answer = await _ask(x, worker)
+            answer = await _ask(services, request, worker)
         except (LegError, TryAnother) as error:
-            decision = after_prefill(x, worker, error)
-            x.on(Event.PREFILL_AGAIN)
+            decision = after_prefill(services, request, worker, error)
+            request.on(Event.PREFILL_AGAIN)
             await asyncio.sleep(decision.wait_s)
             continue
-        _take_over(x, worker, answer)
+        _take_over(services, request, worker, answer)
         return answer
 
 
-async def _find(x: Exchange) -> Worker:
-    services = x.services
-    route = await candidates(x)
+async def _find(services: Services, request: Exchange) -> Worker:
+    route = await candidates(services, request)
     if not route.can_prefill:
         raise NoPrefill
-    failed = x.attempts.failed_prefill
-    group = (x.ask.model, x.weights, frozenset(failed))
-    need = x.prompt.need
-    need.check(route.prefill, x.ask.prompt_param)
-    if x.ask.max_new_tokens != 1:
-        need.check(route.decode, x.ask.prompt_param)
+    failed = request.attempts.failed_prefill
+    group = (request.ask.model, request.weights, frozenset(failed))
+    need = request.prompt.need
+    need.check(route.prefill, request.ask.prompt_param)
+    if request.ask.max_new_tokens != 1:
+        need.check(route.decode, request.ask.prompt_param)
 
     held_back = HeldBack(services.metrics)
 
@@ -76,10 +76,10 @@ async def _find(x: Exchange) -> Worker:
         return services.leased.allows(worker) and need.fits(worker, services.leased.since_report(worker))
 
     def pick(ahead: Ahead) -> Place | None:
-        route = services.pool.candidates(x.ask.model)
+        route = services.pool.candidates(request.ask.model)
         if route is None:  # all of them left while this request waited; new ones may come
             return None
-        route = services.pool.candidates(x.ask.model, x.weights)
+        route = services.pool.candidates(request.ask.model, request.weights)
         if route is None or not route.can_prefill:
             raise NoPrefill
         asked = in_question(route.prefill, failed)
@@ -88,64 +88,70 @@ async def _find(x: Exchange) -> Worker:
             if any(worker.room > 0 and not services.leased.allows(worker) for worker in asked):
                 held_back.begin()
             return None
-        worker = services.pick_prefill.pick(workers, x.prompt)
+        worker = services.pick_prefill.pick(workers, request.prompt)
         return services.pool.enter(worker, need.blocks_on(worker))
 
     try:
-        worker = await wait_for_room(x, services.prefill_queue, pick, group, need)
+        worker = await wait_for_room(services, request, services.prefill_queue, pick, group, need)
     finally:
         held_back.end()
-    x.prefill_worker = worker
+    request.prefill_worker = worker
     return worker
 
 
-async def _ask(x: Exchange, worker: Worker) -> PrefillAnswer:
-    services = x.services
+async def _ask(services: Services, request: Exchange, worker: Worker) -> PrefillAnswer:
     timeout_s = services.settings.prefill_timeout_s
     # One token in all needs no D. Our own workers then keep no blocks; what others do is not known.
     ours = bool(worker.compatibility_hash)
-    hand_off = not (ours and x.ask.max_new_tokens == 1)
-    body = x.bodies.prefill(hand_off=hand_off, ours=ours, resume=x.seen.resume() if x.seen.begun else None)
+    hand_off = not (ours and request.ask.max_new_tokens == 1)
+    body = request.bodies.prefill(
+        hand_off=hand_off, ours=ours, resume=request.seen.resume() if request.seen.begun else None
+    )
     if ours and hand_off and worker.internal_url:
-        x.unread_prefill = worker
-    answer = x.answer = await services.upstream.request(
-        "POST", worker.url, x.ask.path, (("x-request-id", x.request_id), *services.headers_for(worker)), body, timeout_s
+        request.unread_prefill = worker
+    answer = request.answer = await services.upstream.request(
+        "POST",
+        worker.url,
+        request.ask.path,
+        (("x-request-id", request.request_id), *services.headers_for(worker)),
+        body,
+        timeout_s,
     )
     data = await read_whole(answer, services.settings.max_answer_bytes, timeout_s)
     if answer.status != 200:
-        x.unread_prefill = None
+        request.unread_prefill = None
         error = from_worker(answer.status, data, answer.retry_after)
         raise TryAnother(error) if may_try_another(error) else error
     try:
         prefilled = PrefillAnswer(data, hand_off=hand_off, ours=ours)
         if prefilled.summary.lease_id:
-            _check_lease(x, prefilled.summary.remote_engine_id, prefilled.summary.lease_id)
+            _check_lease(services, request, prefilled.summary.remote_engine_id, prefilled.summary.lease_id)
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
-    x.unread_prefill = None
+    request.unread_prefill = None
     return prefilled
 
 
-def _check_lease(x: Exchange, engine_id: str, lease_id: str) -> None:
+def _check_lease(services: Services, request: Exchange, engine_id: str, lease_id: str) -> None:
     """Raises ValueError for one that cannot be ours to keep, or is another request's, which would lose it with us."""
     check_id(lease_id)
     check_id(engine_id)
-    if x.services.leases.tracks(engine_id, lease_id) or x.services.leased.holds(lease_id):
+    if services.leases.tracks(engine_id, lease_id) or services.leased.holds(lease_id):
         raise ValueError("another request has that lease")
 
 
-def _take_over(x: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
+def _take_over(services: Services, request: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
     """P has done its part: its place is free, its blocks are ours to look after."""
     hit("router.prefill.answered")
-    x.services.pool.worked(worker)
-    x.vacate()
-    x.attempts.prefilled()
-    x.seen.come_from(worker.weights_fingerprint)
-    x.engine_id = answer.summary.remote_engine_id
-    x.lease_id = answer.summary.lease_id
-    if answer.is_whole(x.ask):  # nothing is held; a lease that came all the same goes at the exit
+    services.pool.worked(worker)
+    request.vacate()
+    request.attempts.prefilled()
+    request.seen.come_from(worker.weights_fingerprint)
+    request.engine_id = answer.summary.remote_engine_id
+    request.lease_id = answer.summary.lease_id
+    if answer.is_whole(request.ask):  # nothing is held; a lease that came all the same goes at the exit
         return
-    x.on(Event.PREFILLED)
-    if x.lease_id:
-        x.services.leased.hold(x.lease_id, worker, answer.summary.remote_num_tokens)
-        x.services.leases.track(x.engine_id, x.lease_id, x.lease_over)
+    request.on(Event.PREFILLED)
+    if request.lease_id:
+        services.leased.hold(request.lease_id, worker, answer.summary.remote_num_tokens)
+        services.leases.track(request.engine_id, request.lease_id, request.lease_over)

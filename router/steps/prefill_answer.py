@@ -9,13 +9,13 @@ import orjson
 
 from core.protocol.errors import UpstreamError
 from core.protocol.handoff import HandOffSummary
+from router.upstream.events import DONE_EVENT
 
 if TYPE_CHECKING:
     from router.request.client_request import Ask
 
 _T = TypeVar("_T")
 _NULL = (b"", b"null")
-DONE_EVENT = b"data: [DONE]\n\n"
 
 
 class _Message(msgspec.Struct):

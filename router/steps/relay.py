@@ -10,9 +10,8 @@ from core.protocol.errors import UpstreamError
 from router.request.sent_tokens import num_shown
 from router.request.states import Event
 from router.steps.failures import BrokeOff
-from router.steps.prefill_answer import DONE_EVENT
 from router.steps.retry import after_stream, hold_against
-from router.upstream.events import END, EventCutter, EventTooLarge
+from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge
 from router.upstream.port import LegError
 from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
@@ -20,60 +19,61 @@ if TYPE_CHECKING:
     from core.protocol.errors import ApiError
     from router.request.exchange import Exchange
     from router.request.sent_tokens import Seen
+    from router.services import Services
 
 
-async def relay(x: Exchange, first: bytes) -> bool:
+async def relay(services: Services, request: Exchange, first: bytes) -> bool:
     """Send ``first`` and all that follows. False: D failed, and another worker shall go on; the request is QUEUED.
 
     Raises ApiError when D fails or its stream ends without its end, and nobody can go on.
     """
-    if not x.ask.stream:
-        _judge(x, None)
-        await x.reply.whole(200, b"application/json", first)
-        x.on(Event.FINISHED)
+    if not request.ask.stream:
+        _judge(services, request, None)
+        await request.reply.whole(200, b"application/json", first)
+        request.on(Event.FINISHED)
         return True
     try:
-        x.relayed_error = await _pump(x, first)
+        request.relayed_error = await _pump(services, request, first)
     except BrokeOff as broken:
-        _judge(x, broken.error)
-        after_stream(x, broken)
-        x.vacate()  # closes the connection: should that worker come back, it can do no harm
-        x.seen.begun = True
-        x.on(Event.BROKE_OFF)
+        _judge(services, request, broken.error)
+        after_stream(services, request, broken)
+        request.vacate()  # closes the connection: should that worker come back, it can do no harm
+        request.seen.begun = True
+        request.on(Event.BROKE_OFF)
         return False
-    _judge(x, x.relayed_error)
-    await x.reply.end()
-    if x.relayed_error is not None:
-        x.services.metrics.relayed_errors += 1
-        x.on(Event.FAILED)
+    _judge(services, request, request.relayed_error)
+    await request.reply.end()
+    if request.relayed_error is not None:
+        services.metrics.relayed_errors += 1
+        request.on(Event.FAILED)
         return True
-    x.on(Event.FINISHED)
+    request.on(Event.FINISHED)
     return True
 
 
-def _judge(x: Exchange, error: ApiError | None) -> None:
+def _judge(services: Services, request: Exchange, error: ApiError | None) -> None:
     """D's part is over: what that says of D. A client that left says nothing."""
-    if x.decode_worker is None:
+    if request.decode_worker is None:
         return
     if error is None:
-        x.services.pool.worked(x.decode_worker)
+        services.pool.worked(request.decode_worker)
     else:
-        hold_against(x, x.decode_worker, error)
+        hold_against(services, request, request.decode_worker, error)
 
 
-async def _pump(x: Exchange, data: bytes) -> ApiError | None:
+async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError | None:
     """Until the stream ends; the error that was in it, which the client has been sent.
 
     Raises BrokeOff, and EventTooLarge, which says nothing of D.
     """
-    answer, reply, itl = x.answer, x.reply, x.services.metrics.itl
+    answer, reply, itl = request.answer, request.reply, services.metrics.itl
     assert answer is not None
-    seen = x.seen if x.seen.named else None
+    seen = request.seen if request.seen.named else None
     clock = asyncio.get_running_loop().time
     # From the first token on: the wait for the second one is the hand-off, as a client feels it.
     last_s = reply.first_content_s
     last = b""
-    cutter = EventCutter(x.services.settings.max_event_bytes)
+    cutter = EventCutter(services.settings.max_event_bytes)
     failed: ApiError | None = None
     try:
         while data:
@@ -85,7 +85,7 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
                 if failed is None and LOOKS_FAILED in data:
                     failed = error_event(data)
                     if failed is not None and seen is not None and may_try_another(failed):
-                        await _before_the_error(x, seen, data)
+                        await _before_the_error(services, request, seen, data)
                         raise BrokeOff(failed)
                 if seen is not None:
                     data = seen.take(data, num_events)
@@ -93,8 +93,8 @@ async def _pump(x: Exchange, data: bytes) -> ApiError | None:
             if data and not num_events:
                 await reply.write(data, content=False)  # no event: a worker says that it computes
             elif data:
-                x.num_tokens += num_events
-                x.num_chunks += 1
+                request.num_tokens += num_events
+                request.num_chunks += 1
                 now_s = clock()
                 if last_s is not None:
                     itl.observe(now_s - last_s)
@@ -117,12 +117,12 @@ def _breaks_off(error: LegError | EventTooLarge) -> BrokeOff | EventTooLarge:
     return BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error)
 
 
-async def _before_the_error(x: Exchange, seen: Seen, data: bytes) -> None:
+async def _before_the_error(services: Services, request: Exchange, seen: Seen, data: bytes) -> None:
     """Send the events of ``data`` up to its error event."""
     events = data.split(END)
     num_good = next(i for i, event in enumerate(events) if error_event(event) is not None)
     if num_good:
         good = seen.take(END.join(events[:num_good]) + END, num_good)
         if good:
-            x.num_tokens += num_good
-            await x.reply.write(good)
+            request.num_tokens += num_good
+            await request.reply.write(good)

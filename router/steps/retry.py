@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from router.pool import Worker
     from router.request.attempts import Decision
     from router.request.exchange import Exchange
+    from router.services import Services
     from router.steps.failures import BrokeOff
     from router.upstream.port import LegError
 
@@ -31,99 +32,111 @@ _NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
 _WITHOUT_ENGINE = frozenset({ENGINE_DEAD, ENGINE_GONE})
 
 
-def after_prefill(x: Exchange, worker: Worker, error: LegError | TryAnother) -> Decision:
+def after_prefill(services: Services, request: Exchange, worker: Worker, error: LegError | TryAnother) -> Decision:
     """P failed. Raises what the client is told if that was enough."""
-    _leave(x, worker, error)
-    x.services.metrics.retries["prefill"] += 1
-    return _decide(x, _situation(x, Leg.PREFILL, worker, error))
+    _leave(services, request, worker, error)
+    services.metrics.retries["prefill"] += 1
+    return _decide(services, request, _situation(services, request, Leg.PREFILL, worker, error))
 
 
-def after_decode(x: Exchange, worker: Worker, error: LegError | TryAnother, *, has_blocks: bool) -> Decision:
+def after_decode(
+    services: Services, request: Exchange, worker: Worker, error: LegError | TryAnother, *, has_blocks: bool
+) -> Decision:
     """D failed before its first byte. ``has_blocks``: it was to read P's. Raises what the client is told."""
-    _leave(x, worker, error)
-    x.services.metrics.retries["decode"] += 1
-    return _decide(x, _situation(x, Leg.DECODE if has_blocks else Leg.ALONE, worker, error))
+    _leave(services, request, worker, error)
+    services.metrics.retries["decode"] += 1
+    return _decide(
+        services, request, _situation(services, request, Leg.DECODE if has_blocks else Leg.ALONE, worker, error)
+    )
 
 
-def after_lease_lost(x: Exchange) -> Decision:
+def after_lease_lost(services: Services, request: Exchange) -> Decision:
     """P's blocks are gone while the request was held. Raises what the client is told."""
-    error = x.attempts.last_error or UpstreamError("The prefill worker lost the blocks.")
-    return _decide(x, Situation(Leg.HELD, Failure.LEASE_LOST, error))
+    error = request.attempts.last_error or UpstreamError("The prefill worker lost the blocks.")
+    return _decide(services, request, Situation(Leg.HELD, Failure.LEASE_LOST, error))
 
 
-def after_no_reader(x: Exchange) -> Decision:
+def after_no_reader(services: Services, request: Exchange) -> Decision:
     """Nobody is left who could read P's blocks. Raises what the client is told."""
-    error = x.attempts.last_error or UpstreamError("The request failed on every worker that was tried.")
-    return _decide(x, Situation(Leg.HELD, Failure.NO_READER, error))
+    error = request.attempts.last_error or UpstreamError("The request failed on every worker that was tried.")
+    return _decide(services, request, Situation(Leg.HELD, Failure.NO_READER, error))
 
 
-def after_stream(x: Exchange, broken: BrokeOff) -> Decision:
+def after_stream(services: Services, request: Exchange, broken: BrokeOff) -> Decision:
     """D's stream broke off. Raises what the client is told if no other worker shall go on."""
-    can_continue = x.seen.can_go_on()
+    can_continue = request.seen.can_go_on()
     situation = Situation(
         Leg.STREAM,
         broken.failure,
         broken.error,
-        x.decode_worker,
-        engine=key_of(x.decode_worker) if x.decode_worker else "",
-        num_tokens=x.num_tokens,
+        request.decode_worker,
+        engine=key_of(request.decode_worker) if request.decode_worker else "",
+        num_tokens=request.num_tokens,
         can_continue=can_continue,
     )
-    return _decide(x, situation)
+    return _decide(services, request, situation)
 
 
-def _situation(x: Exchange, leg: Leg, worker: Worker, error: LegError | TryAnother) -> Situation:
+def continued(services: Services, request: Exchange) -> None:
+    """There are new tokens: if the stream had broken off, another worker goes on with it now."""
+    if request.attempts.continued():
+        services.metrics.resumed["resumed"] += 1
+
+
+def _situation(
+    services: Services, request: Exchange, leg: Leg, worker: Worker, error: LegError | TryAnother
+) -> Situation:
     return Situation(
         leg,
         failure_of(cause_of(error)),
         api_error(error),
         worker,
-        source=x.prefill_worker if leg is Leg.DECODE else None,
+        source=request.prefill_worker if leg is Leg.DECODE else None,
         engine=key_of(worker),
-        num_tokens=x.num_tokens,
-        can_continue=x.seen.begun,
-        has_lease=_has_lease(x, error),
+        num_tokens=request.num_tokens,
+        can_continue=request.seen.begun,
+        has_lease=_has_lease(request, error),
     )
 
 
-def _has_lease(x: Exchange, error: LegError | TryAnother) -> bool:
+def _has_lease(request: Exchange, error: LegError | TryAnother) -> bool:
     """Another D can read what P holds: under a lease of ours, or because the failed one never asked.
 
     An engine without our leases gives the blocks up as soon as a D has failed with them.
     """
-    if x.lease_end is not None:
+    if request.lease_end is not None:
         return False
-    return bool(x.lease_id) or (bool(x.engine_id) and isinstance(error, ConnectError))
+    return bool(request.lease_id) or (bool(request.engine_id) and isinstance(error, ConnectError))
 
 
-def _decide(x: Exchange, situation: Situation) -> Decision:
-    decision = x.attempts.after(situation, asyncio.get_running_loop().time())
+def _decide(services: Services, request: Exchange, situation: Situation) -> Decision:
+    decision = request.attempts.after(situation, asyncio.get_running_loop().time())
     if decision.is_over_budget:
-        x.services.metrics.num_over_budget += 1
+        services.metrics.num_over_budget += 1
     if decision.next is Next.GIVE_UP:
         if situation.leg is Leg.STREAM and situation.can_continue:
-            x.services.metrics.resumed["refused"] += 1
+            services.metrics.resumed["refused"] += 1
         assert decision.error is not None
         raise decision.error
     return decision
 
 
-def _leave(x: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
+def _leave(services: Services, request: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
     """Give back the place on a worker that failed. One that is gone is left out before its place is free."""
     cause = cause_of(error)
     if isinstance(cause, ConnectError):
-        x.services.pool.unreachable(worker)
+        services.pool.unreachable(worker)
     else:
-        hold_against(x, worker, cause if isinstance(cause, ApiError) else api_error(error))
-    x.vacate()
+        hold_against(services, request, worker, cause if isinstance(cause, ApiError) else api_error(error))
+    request.vacate()
 
 
-def hold_against(x: Exchange, worker: Worker, error: ApiError) -> None:
+def hold_against(services: Services, request: Exchange, worker: Worker, error: ApiError) -> None:
     """Note what a worker said, or did. One whose engine is dead is as gone as one that cannot be reached."""
     if error.code in _WITHOUT_ENGINE:
-        x.services.pool.unreachable(worker, "has no engine any more")
+        services.pool.unreachable(worker, "has no engine any more")
     elif is_the_workers_fault(error):
-        x.services.pool.failed(worker)
+        services.pool.failed(worker)
 
 
 def is_the_workers_fault(error: ApiError) -> bool:

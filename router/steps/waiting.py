@@ -21,76 +21,75 @@ if TYPE_CHECKING:
     from router.pool import Route, Worker
     from router.queue.worker_queue import Pick, RoomQueue, Waiter
     from router.request.exchange import Exchange
+    from router.services import Services
 
 
-class LeaseLost(Exception):
-    """P no longer holds the blocks of a request that waits for a D."""
-
-
-async def candidates(x: Exchange) -> Route:
+async def candidates(services: Services, request: Exchange) -> Route:
     """Who may serve the request, reachable or not. Raises ApiError."""
-    route = x.services.pool.candidates(x.ask.model, x.weights)
+    route = services.pool.candidates(request.ask.model, request.weights)
     if route is not None:
         return route
-    if not was_served(x):
-        return x.services.pool.route(x.ask.model)
-    return await wait_for_workers(x)
+    if not was_served(services, request):
+        return services.pool.route(request.ask.model)
+    return await wait_for_workers(services, request)
 
 
-def was_served(x: Exchange) -> bool:
+def was_served(services: Services, request: Exchange) -> bool:
     """A worker has died with it, or its client has been sent something."""
-    return bool(x.attempts.dead_engines) or x.seen.begun or x.reply.started
+    return bool(request.attempts.dead_engines) or request.seen.begun or request.reply.started
 
 
-async def wait_for_workers(x: Exchange) -> Route:
+async def wait_for_workers(services: Services, request: Exchange) -> Route:
     """Until one takes work. Raises UnavailableError after ``held_timeout_s``, or the last worker's error."""
     changed = asyncio.Event()
-    listeners = x.services.pool.on_room
+    listeners = services.pool.on_room
     listeners.append(changed.set)
     try:
-        async with asyncio.timeout(x.services.settings.held_timeout_s):
+        async with asyncio.timeout(services.settings.held_timeout_s):
             while True:
-                route = x.services.pool.candidates(x.ask.model, x.weights)
+                route = services.pool.candidates(request.ask.model, request.weights)
                 if route is not None and (route.can_prefill or route.can_decode):
                     return route
                 changed.clear()
                 await changed.wait()
     except TimeoutError:
-        raise x.attempts.last_error or UnavailableError(
+        raise request.attempts.last_error or UnavailableError(
             "No worker is left.", code="no_worker", retry_after_s=1
         ) from None
     finally:
         listeners.remove(changed.set)
 
 
-async def wait_for_room(x: Exchange, queue: RoomQueue, pick: Pick, group: Hashable, need: Need) -> Worker:
+async def wait_for_room(
+    services: Services, request: Exchange, queue: RoomQueue, pick: Pick, group: Hashable, need: Need
+) -> Worker:
     """A worker with a place reserved for this request, which now holds the place.
 
     Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
     """
     place = None if len(queue) else pick(Ahead())
     if place is None:
-        waiter = x.waiter = queue.enter(pick, x.ask.priority, x.number, group, x.num_bytes, need)
-        waiter.may_be_refused = lambda: not x.reply.started
-        timer = asyncio.get_running_loop().call_later(x.services.settings.held_timeout_s, _give_up, x, waiter)
-        waiting = x.services.metrics.waiting
-        key = "held" if queue is x.services.held_queue else "prefill", x.services.priorities.name_of(x.ask.priority)
+        waiter = request.waiter = queue.enter(
+            pick, request.ask.priority, request.number, group, request.num_bytes, need
+        )
+        waiter.may_be_refused = lambda: not request.reply.started
+        timer = asyncio.get_running_loop().call_later(services.settings.held_timeout_s, _give_up, services, waiter)
+        waiting = services.metrics.waiting
+        key = "held" if queue is services.held_queue else "prefill", services.priorities.name_of(request.ask.priority)
         waiting[key] += 1
         try:
             place = await waiter.place()
         finally:
             waiting[key] -= 1
             timer.cancel()
-            x.waiter = None
-    x.occupy(place)
+            request.waiter = None
+    request.occupy(place)
     worker = place.worker
-    abort = x.services.prefill_aborts.under_way(worker.internal_url, x.request_id)
+    abort = services.prefill_aborts.under_way(worker.internal_url, request.request_id)
     if abort is not None:  # of our last attempt there; it must not end this one
         await asyncio.wait({abort})
     return worker
 
 
-def _give_up(x: Exchange, waiter: Waiter) -> None:
-    waiter.fail(
-        UnavailableError("No worker had room in time.", code="no_room", retry_after_s=retry_after_s(x.services))
-    )
+def _give_up(services: Services, waiter: Waiter) -> None:
+    waiter.fail(UnavailableError("No worker had room in time.", code="no_room", retry_after_s=retry_after_s(services)))

@@ -58,19 +58,19 @@ class Tracing:
         self._closer = threading.Thread(target=self._close_when_told, name="tracing-close", daemon=True)
         self._closer.start()
 
-    def begin(self, x: Exchange, headers: Mapping[bytes, bytes], came_s: float) -> RequestTrace:
+    def begin(self, request: Exchange, headers: Mapping[bytes, bytes], came_s: float, scheme: str) -> RequestTrace:
         """The trace of a request that came at ``came_s`` of the loop's clock, below the client's span if it has one."""
         names = ("traceparent", "tracestate")
         carrier = {name: headers[name.encode()].decode("latin-1") for name in names if name.encode() in headers}
         offset_ns = time.time_ns() - round(asyncio.get_running_loop().time() * 1e9)
         root = self._tracer.start_span(
-            f"POST {x.ask.path}",
+            f"POST {request.ask.path}",
             context=_PROPAGATOR.extract(carrier),
             kind=SpanKind.SERVER,
-            attributes=_about(x),
+            attributes=_about(request, scheme),
             start_time=offset_ns + round(came_s * 1e9),
         )
-        return RequestTrace(self._tracer, self._ids, root, offset_ns, x.progress.started_s)
+        return RequestTrace(self._tracer, self._ids, root, offset_ns, request.progress.started_s)
 
     def close(self) -> None:
         """Export what is left, for at most ``FLUSH_S``."""
@@ -82,21 +82,21 @@ class Tracing:
         self._provider.shutdown()
 
 
-def _about(x: Exchange) -> dict[str, AttributeValue]:
+def _about(request: Exchange, scheme: str) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {
         "http.request.method": "POST",
-        "http.route": x.ask.path,
-        "url.path": x.ask.path,
-        "url.scheme": "https" if x.services.settings.speaks_tls else "http",
-        "gen_ai.operation.name": "chat" if x.ask.chat else "text_completion",
+        "http.route": request.ask.path,
+        "url.path": request.ask.path,
+        "url.scheme": scheme,
+        "gen_ai.operation.name": "chat" if request.ask.chat else "text_completion",
         "gen_ai.provider.name": "baton",
-        "gen_ai.request.model": x.ask.model,
-        "baton.request.id": x.request_id,
-        "baton.request.short_id": short(x.request_id),
-        "baton.stream": x.ask.stream,
+        "gen_ai.request.model": request.ask.model,
+        "baton.request.id": request.request_id,
+        "baton.request.short_id": short(request.request_id),
+        "baton.stream": request.ask.stream,
     }
-    if x.reply.client_id:
-        attributes["baton.client.request.id"] = x.reply.client_id
-    if x.ask.max_new_tokens is not None:
-        attributes["gen_ai.request.max_tokens"] = x.ask.max_new_tokens
+    if request.reply.client_id:
+        attributes["baton.client.request.id"] = request.reply.client_id
+    if request.ask.max_new_tokens is not None:
+        attributes["gen_ai.request.max_tokens"] = request.ask.max_new_tokens
     return attributes

@@ -76,9 +76,11 @@ class RequestTrace:
         state = context.trace_state.to_header()
         return (parent, ("tracestate", state)) if state else (parent,)
 
-    def left(self, x: Exchange, state: State, event: Event, now_s: float) -> None:
+    def left(self, request: Exchange, state: State, event: Event, now_s: float) -> None:
         """The request has left a phase."""
-        worker = x.prefill_worker if state is State.PREFILLING else x.decode_worker if state in _WITH_D else None
+        worker = (
+            request.prefill_worker if state is State.PREFILLING else request.decode_worker if state in _WITH_D else None
+        )
         self._phases.append(
             _Phase(
                 state,
@@ -88,7 +90,11 @@ class RequestTrace:
                 "" if worker is None else worker.worker_id,
                 self._asks,
                 # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
-                "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(x.attempts.last_error),
+                ""
+                if event not in _AGAIN
+                else "lease_lost"
+                if state is State.HELD
+                else _code(request.attempts.last_error),
                 event is Event.BROKE_OFF,
             )
         )
@@ -96,16 +102,16 @@ class RequestTrace:
         self._asks = event in _ASKING
         self._span_id = self._ids.generate_span_id()
 
-    def end(self, x: Exchange, error: ApiError | None) -> None:
+    def end(self, request: Exchange, error: ApiError | None) -> None:
         """The request is over: make its spans. ``error``: why, if not as the client wished."""
         root = self._root
         if root.is_recording():
             # As HTTP's conventions have it: what the client did, or did wrong, is no error of a server's span.
-            broken = x.progress.state is State.FAILED and x.reply.started
+            broken = request.progress.state is State.FAILED and request.reply.started
             failure = error if error is not None and (error.status >= 500 or broken) else None
             for phase in self._phases:
                 self._make(phase, failure if phase is self._phases[-1] else None)
-            root.set_attributes(_outcome(x, error))
+            root.set_attributes(_outcome(request, error))
             if failure is not None:
                 root.set_attribute("error.type", _code(failure))
                 root.set_status(StatusCode.ERROR, failure.message)
@@ -138,20 +144,20 @@ class RequestTrace:
         return self._offset_ns + round(loop_s * 1e9)
 
 
-def _outcome(x: Exchange, error: ApiError | None) -> dict[str, AttributeValue]:
+def _outcome(request: Exchange, error: ApiError | None) -> dict[str, AttributeValue]:
     found: dict[str, AttributeValue | None] = {
-        "http.response.status_code": 200 if error is None or x.reply.started else error.status,
-        "baton.outcome": str(x.progress.state),
+        "http.response.status_code": 200 if error is None or request.reply.started else error.status,
+        "baton.outcome": str(request.progress.state),
         "baton.reason": _code(error) or None,
-        "baton.retries": x.attempts.num_retries,
-        "baton.resumed": x.attempts.num_migrations,
-        "baton.prefill.worker.id": x.prefill_worker.worker_id if x.prefill_worker else None,
-        "baton.decode.worker.id": x.decode_worker.worker_id if x.decode_worker else None,
+        "baton.retries": request.attempts.num_retries,
+        "baton.resumed": request.attempts.num_migrations,
+        "baton.prefill.worker.id": request.prefill_worker.worker_id if request.prefill_worker else None,
+        "baton.decode.worker.id": request.decode_worker.worker_id if request.decode_worker else None,
     }
-    if x.ask.stream:
-        found["baton.tokens"] = x.num_tokens
-        if x.reply.first_content_s is not None:
-            found["baton.ttft_ms"] = round((x.reply.first_content_s - x.progress.started_s) * 1e3, 3)
+    if request.ask.stream:
+        found["baton.tokens"] = request.num_tokens
+        if request.reply.first_content_s is not None:
+            found["baton.ttft_ms"] = round((request.reply.first_content_s - request.progress.started_s) * 1e3, 3)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -6,6 +6,8 @@ from core.protocol.errors import UpstreamError
 
 #: What an event ends with.
 END = b"\n\n"
+#: The last event of an answer.
+DONE_EVENT = b"data: [DONE]\n\n"
 #: Largest event of a worker's stream, bytes, unless ``max_event_bytes`` says otherwise.
 MAX_EVENT_BYTES = 1 << 20
 

@@ -10,7 +10,7 @@ from router_cluster import Cluster, chat, events, eventually, make_settings, spo
 from router_stubs import Refuse, StreamThen, StubWorker, word
 
 from core.protocol.router import REFUSE_GONE_S, TELL_GONE_S
-from router.request.states import attempts
+from router.request import attempts
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings

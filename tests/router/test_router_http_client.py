@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from patience import PATIENCE_S
 
+from router.upstream import client as http_client
 from router.upstream.answer import HttpAnswer
 from router.upstream.client import MAX_IDLE_S, HttpUpstream
 from router.upstream.port import AnswerTooLarge, ConnectError, ConnectionLost, LegTimeout
-from router.upstream.port import client as http_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,8 +15,9 @@ from core.protocol.token_keys import hello_key
 from core.protocol.worker import Role
 from router.pool import Worker
 from router.settings import RouterSettings
+from router.upstream import prefill_aborts
 from router.upstream.internal_calls import InternalCalls
-from router.upstream.port import ConnectError, prefill_aborts
+from router.upstream.port import ConnectError
 from router.upstream.prefill_aborts import PrefillAborts
 
 SECRET = "between-us"

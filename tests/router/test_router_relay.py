@@ -17,13 +17,13 @@ from router_cluster import Cluster, chat, events, eventually, make_settings, spo
 from router_stubs import Raw, StubWorker, word
 
 from router.metrics.metrics import Metrics
+from router.request import reply
 from router.request.sent_tokens import Seen
-from router.request.states import reply
 from router.settings import RouterSettings
 from router.steps import relay
 from router.steps.failures import BrokeOff
+from router.upstream import events as stream_events
 from router.upstream.port import ConnectionLost
-from router.upstream.port import events as stream_events
 from router.upstream.worker_errors import error_event
 
 DONE = b"data: [DONE]\n\n"
@@ -62,18 +62,18 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
     async def write(data: bytes) -> None:
         sent.append(data)
 
-    x: Any = SimpleNamespace(
+    services: Any = SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings))
+    request: Any = SimpleNamespace(
         answer=Chunks(chunks[1:], lost=lost),
         reply=SimpleNamespace(write=write, first_content_s=None),
-        services=SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings)),
         num_tokens=0,
         num_chunks=0,
         seen=Seen(),
     )
     try:
-        return await relay._pump(x, chunks[0]) is None, sent, x.num_tokens
+        return await relay._pump(services, request, chunks[0]) is None, sent, request.num_tokens
     except (BrokeOff, stream_events.EventTooLarge):
-        return None, sent, x.num_tokens
+        return None, sent, request.num_tokens
 
 
 @given(

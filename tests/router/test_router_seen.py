@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from router_cluster import Cluster, chat, eventually, spoken
 from router_stubs import FIRST_TOKEN, Raw, Refuse, word
 
+from router.request import sent_tokens as seen_module
 from router.request.sent_tokens import Seen, num_shown
-from router.request.states import sent_tokens as seen_module
 from router.upstream.events import END, EventTooLarge
 
 ROLE = b'data: {"created":5,"role":1}\n\n'

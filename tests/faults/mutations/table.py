@@ -235,7 +235,7 @@ ROUTER = (
     Mutation(
         "exit-keeps-the-lease",
         "a request that is cancelled ends without a release of its lease",
-        (Change("router/steps/exit.py", "    x.drop_lease()\n", ""),),
+        (Change("router/steps/exit.py", "    request.drop_lease()\n", ""),),
         (_ENDS + "test_client_leaves",),
     ),
     Mutation(
@@ -244,8 +244,8 @@ ROUTER = (
         (
             Change(
                 "router/front.py",
-                "            settle(x, error)\n",
-                "            await asyncio.sleep(0)\n            settle(x, error)\n",
+                "            settle(self._services, request, error)\n",
+                "            await asyncio.sleep(0)\n            settle(self._services, request, error)\n",
             ),
         ),
         ("tests/router/test_router_second_cancel.py",),
@@ -256,7 +256,7 @@ ROUTER = (
         (
             Change(
                 "router/request/exchange.py",
-                "            self.services.prefill_aborts.start(unread, self.request_id)\n",
+                "            self._held.abort_unread(unread, self.request_id)\n",
                 "            pass\n",
             ),
         ),
@@ -301,7 +301,11 @@ ROUTER = (
     Mutation(
         "renewed-for-ever",
         "the router goes on renewing a lease whose blocks D has read",
-        (Change("router/steps/decode.py", "        x.services.leases.untrack(x.engine_id, x.lease_id)\n", ""),),
+        (
+            Change(
+                "router/steps/decode.py", "        services.leases.untrack(request.engine_id, request.lease_id)\n", ""
+            ),
+        ),
         (_FLOW + "test_the_lease_is_kept_until_d_answers",),
     ),
     Mutation(

@@ -1,0 +1,26 @@
+"""What takes back what a request holds: places on workers, blocks under leases, answers that nobody will read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.pool import WorkerPool
+    from router.queue.lease_limit import LeasedBlocks
+    from router.renewal.leases import Leases
+    from router.upstream.prefill_aborts import PrefillAborts
+
+
+class Held:
+    """For all requests of a router. Nothing here waits."""
+
+    def __init__(self, pool: WorkerPool, leases: Leases, leased: LeasedBlocks, prefill_aborts: PrefillAborts) -> None:
+        self._leases = leases
+        self._leased = leased
+        self.leave = pool.leave
+        self.abort_unread = prefill_aborts.start
+
+    def release(self, engine_id: str, lease_id: str) -> None:
+        """P may free the blocks now."""
+        self._leases.release(engine_id, lease_id)
+        self._leased.end(lease_id)
