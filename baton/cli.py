@@ -24,18 +24,18 @@ EXIT_WRONG_SETTINGS = 2
 
 #: Command, the section it takes its settings from, its module with ``run(settings) -> int``, a line of help.
 PROCESSES = {
-    "up": ("up", "baton.main", "Start Redis, workers and a router on this machine, and stop them together."),
-    "router": ("router", "baton.router_processes", "Run a router: the OpenAI API in front of the workers."),
+    "up": ("up", "baton.up.up", "Start Redis, workers and a router on this machine, and stop them together."),
+    "router": ("router", "baton.processes.router_processes", "Run a router: the OpenAI API in front of the workers."),
     "worker": ("worker", "workers.main", "Run a worker: one engine that prefills, decodes, or both."),
 }
 #: Command of an operator, which asks a router: its module, with a function of the command's name, a line of help.
 OPERATOR = {
-    "requests": ("baton.requests_command", "List the live requests of all routers, or those that ended last."),
-    "workers": ("baton.workers_command", "List the workers that a router knows."),
-    "top": ("baton.top.command", "Watch a router in the terminal; q ends it."),
-    "abort": ("baton.abort_command", "Abort requests by id, all of them, or those that match."),
-    "drain": ("baton.drain_command", "Give a worker no new requests."),
-    "resume": ("baton.drain_command", "Give a drained worker requests again."),
+    "requests": ("baton.operator.requests_command", "List the live requests of all routers, or those that ended last."),
+    "workers": ("baton.operator.workers_command", "List the workers that a router knows."),
+    "top": ("baton.operator.top.command", "Watch a router in the terminal; q ends it."),
+    "abort": ("baton.operator.abort_command", "Abort requests by id, all of them, or those that match."),
+    "drain": ("baton.operator.drain_command", "Give a worker no new requests."),
+    "resume": ("baton.operator.drain_command", "Give a drained worker requests again."),
 }
 
 
@@ -102,8 +102,8 @@ def _command(
 
 
 def _setting_parameters(section: str) -> list[click.Parameter]:
-    from baton.options import options
-    from baton.sections import settings_model
+    from baton.config.options import options
+    from baton.config.sections import settings_model
 
     return [_config_option(), *options(settings_model(section))]
 
@@ -118,8 +118,8 @@ def _config_option() -> click.Option:
 
 def _runner(section: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **flags: Any) -> int:
-        from baton.configuration import CONFIG_VARIABLE, ConfigurationError
-        from baton.preflight import PreflightError
+        from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError
+        from baton.up.preflight import PreflightError
         from workers.settings import WorkerSettings
 
         try:
@@ -140,8 +140,8 @@ def _runner(section: str, module: str) -> Callable[..., int]:
 
 def _check_worker(settings: WorkerSettings) -> dict[str, str]:
     """Variables that loading the model needs besides. Raises PreflightError."""
-    from baton.hub import look_up
-    from baton.preflight import check_model, check_worker_packages
+    from baton.up.hub import look_up
+    from baton.up.preflight import check_model, check_worker_packages
 
     check_worker_packages()
     return {} if check_model(settings.model) else look_up(settings.model, settings.revision, os.environ)
@@ -158,9 +158,9 @@ def _operator_command(name: str, with_options: bool) -> click.Command:
 
 def _operator_runner(name: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **given: Any) -> int:
-        from baton.admin_client import AdminError
-        from baton.configuration import ConfigurationError
-        from baton.sections import settings_model
+        from baton.config.configuration import ConfigurationError
+        from baton.config.sections import settings_model
+        from baton.operator.admin_client import AdminError
 
         flags = {key: given.pop(key) for key in settings_model("admin").model_fields}
         try:
@@ -176,9 +176,9 @@ def _operator_runner(name: str, module: str) -> Callable[..., int]:
 
 def _load(section: str, config: str | None, flags: Mapping[str, Any]) -> Settings:
     """Raises ConfigurationError."""
-    from baton.configuration import CONFIG_VARIABLE, load
-    from baton.sections import settings_model
-    from baton.sources import read_document, read_secret_files
+    from baton.config.configuration import CONFIG_VARIABLE, load
+    from baton.config.sections import settings_model
+    from baton.config.sources import read_document, read_secret_files
 
     document = read_document(config or os.environ.get(CONFIG_VARIABLE) or None)
     return load(settings_model(section), flags, read_secret_files(os.environ), document)
@@ -194,8 +194,8 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
     New workers get as many CPU threads as those that run. The youngest leave first, once they have finished what they
     have. It returns when all are ready or have left; interrupting it stops nothing.
     """
-    from baton.control_socket import ControlSocketError
-    from baton.scale_command import scale
+    from baton.operator.scale_command import scale
+    from baton.processes.control_socket import ControlSocketError
 
     try:
         return scale(words, port, path)
@@ -271,7 +271,7 @@ def _torture(
 @click.command("settings", short_help="Print every setting as a Markdown table.")
 def _settings() -> None:
     """Print every setting with its flag, variable, default and meaning, as the Markdown tables of the README."""
-    from baton.reference import markdown
+    from baton.config.reference import markdown
 
     click.echo(markdown())
 

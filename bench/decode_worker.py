@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import httpx
 import msgspec
 
-from baton.child import Child, ChildSpec
 from baton.demo import MODEL_DIR
+from baton.processes.child import Child, ChildSpec
 from core.protocol.handshake import Handshake
 
 if TYPE_CHECKING:

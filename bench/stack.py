@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton.child import Child, ChildSpec
 from baton.demo import MODEL_DIR
-from baton.embedded_redis import EmbeddedRedis
+from baton.processes.child import Child, ChildSpec
+from baton.processes.embedded_redis import EmbeddedRedis
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -14,7 +14,7 @@ import redis
 from certificates import Authority
 from hypothesis import HealthCheck, settings
 
-from baton.embedded_redis import EmbeddedRedis
+from baton.processes.embedded_redis import EmbeddedRedis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

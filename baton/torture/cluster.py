@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import aiohttp
 import redis
 
-from baton.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.demo import MODEL_DIR, MODEL_NAME
-from baton.embedded_redis import EmbeddedRedis
+from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
+from baton.processes.embedded_redis import EmbeddedRedis
 from core.process.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:

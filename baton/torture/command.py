@@ -12,14 +12,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from baton.child import ChildDiedError
-from baton.embedded_redis import EmbeddedRedisError
-from baton.output import say
-from baton.preflight import PreflightError, check_worker_packages
+from baton.processes.child import ChildDiedError
+from baton.processes.embedded_redis import EmbeddedRedisError
+from baton.processes.output import say
 from baton.torture.cluster import Cluster
 from baton.torture.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
 from baton.torture.storm import Outcome, Plan, StormError, storm
+from baton.up.preflight import PreflightError, check_worker_packages
 
 if TYPE_CHECKING:
     from rich.console import Console

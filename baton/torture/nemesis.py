@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from baton.child import ChildDiedError
+from baton.processes.child import ChildDiedError
 from baton.torture.cluster import REDIS, START_TIMEOUT_S, send
 from baton.torture.deck import Deck
 from baton.torture.records import Fault

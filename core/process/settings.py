@@ -9,7 +9,7 @@ A setting is one annotated field with a description that says its unit. From the
 - the line in ``--help``.
 
 A flag wins over the environment, that over the file, that over the default. Reading all of these is the command
-line's work (``baton/configuration.py``); code and tests just construct a model: ``WorkerSettings(role="prefill")``.
+line's work (``baton/config``); code and tests just construct a model: ``WorkerSettings(role="prefill")``.
 
     class WorkerSettings(ProcessSettings):
         section = "worker"
@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what the caller gives. The command line brings its own sources, see ``baton/configuration.py``."""
+        """Only what the caller gives. The command line brings its own sources, see ``baton/config``."""
         return (init_settings,)
 
 

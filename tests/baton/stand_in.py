@@ -31,7 +31,7 @@ def main() -> int:
 
 def up(arguments: list[str]) -> int:
     from baton import cli
-    from baton import main as up_main
+    from baton.up import up as up_main
 
     run = up_main.run
     up_main.run = lambda settings: run(settings, (sys.executable, __file__))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from up_process import wait_for_end
 
-from baton.child import Child, ChildDiedError, ChildSpec, last_line
-from baton.supervisor import StopRequests, Supervisor
+from baton.processes.child import Child, ChildDiedError, ChildSpec, last_line
+from baton.processes.supervisor import StopRequests, Supervisor
 from core.protocol.status import Progress, Ready, Status
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli import OPERATOR, PROCESSES, main
-from baton.sections import COMMANDS, MODELS, settings_model
+from baton.config.sections import COMMANDS, MODELS, settings_model
 from core.process.settings import HIDDEN
 
 ROOT = Path(__file__).parents[2]

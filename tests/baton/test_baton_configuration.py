@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
-from baton.configuration import ConfigurationError, Document, load
-from baton.sources import read_document, read_secret_files
+from baton.config.configuration import ConfigurationError, Document, load
+from baton.config.sources import read_document, read_secret_files
 from core.process.settings import ProcessSettings
 from router.settings import RouterSettings
 

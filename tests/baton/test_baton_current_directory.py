@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.child import COMMAND, Child, ChildSpec
+from baton.processes.child import COMMAND, Child, ChildSpec
 from core.process.interpreter import ROOT, SAFE_PATH, with_import_path
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from baton.configuration import Document, load, variable
-from baton.sections import MODELS, settings_model
-from baton.sources import read_document
+from baton.config.configuration import Document, load, variable
+from baton.config.sections import MODELS, settings_model
+from baton.config.sources import read_document
 from core.process.settings import SECRET, SHARED
 from deploy import stand_in_bases
 from deploy.drill import doors

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.child import ChildDiedError, ChildSpec, PutOffError
-from baton.crew import Crew
-from baton.kept_child import Keeping, KeptChild
-from baton.missing import MissingFile
-from baton.restarts import Restarts
-from baton.supervisor import StopRequests, Supervisor
+from baton.processes.child import ChildDiedError, ChildSpec, PutOffError
+from baton.processes.crew import Crew
+from baton.processes.kept_child import Keeping, KeptChild
+from baton.processes.restarts import Restarts
+from baton.processes.supervisor import StopRequests, Supervisor
+from baton.up.missing import MissingFile
 from router.pool.missing import MissingWorkers
 
 if TYPE_CHECKING:

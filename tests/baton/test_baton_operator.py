@@ -16,7 +16,7 @@ from rich.text import Text
 from scripted_router import TOKEN, ScriptedRouter, ended, request, serving, worker
 
 from baton.cli import main
-from baton.tables import REQUEST_COLUMNS, request_rows, worker_rows
+from baton.operator.tables import REQUEST_COLUMNS, request_rows, worker_rows
 from core.protocol.worker import Role
 from router.admin import admin_router
 from router.edge.auth import AdminKeys

@@ -19,14 +19,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from scripted_router import TOKEN, ScriptedRouter, request, serving, worker
 
-from baton.admin_client import AdminClient, AdminError
 from baton.cli import main
+from baton.operator.admin_client import AdminClient, AdminError
+from baton.operator.top.feed import watch
+from baton.operator.top.frame import frame, share
+from baton.operator.top.layout import bar, sparkline
+from baton.operator.top.look import Look, look_at
+from baton.operator.top.rates import FRESH_STEPS, Rates, rates_of
 from baton.settings import AdminSettings
-from baton.top.feed import watch
-from baton.top.frame import frame, share
-from baton.top.layout import bar, sparkline
-from baton.top.look import Look, look_at
-from baton.top.rates import FRESH_STEPS, Rates, rates_of
 from core.protocol.worker import Role
 from router.request.states import State
 

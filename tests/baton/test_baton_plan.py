@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from baton.configuration import ConfigurationError, Document, load
-from baton.plan import Model, Plan, child_environ, choose_model, make_plan, one_more, with_known_port
+from baton.config.configuration import ConfigurationError, Document, load
 from baton.settings import UpSettings
-from baton.shares import Machine
+from baton.up.machine_shares import Machine
+from baton.up.plan import Model, Plan, child_environ, choose_model, make_plan, one_more, with_known_port
 from core.protocol.status import Ready
 
 CPU = Machine(num_cpus=8)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from baton.cli import main
-from baton.display import LineDisplay
-from baton.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
-from baton.welcome import Service, welcome
+from baton.processes.display import LineDisplay
+from baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
+from baton.up.welcome import Service, welcome
 from core.protocol.status import Failed, Progress, Ready
 from router.settings import RouterSettings
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.connection import parse_url
 
-from baton.configuration import Document, load
-from baton.embedded_redis import EmbeddedRedis
-from baton.plan import Model, child_environ, make_plan
+from baton.config.configuration import Document, load
+from baton.config.sources import read_secret_files
+from baton.processes.embedded_redis import EmbeddedRedis
 from baton.settings import UpSettings
-from baton.shares import Machine
-from baton.sources import read_secret_files
+from baton.up.machine_shares import Machine
+from baton.up.plan import Model, child_environ, make_plan
 from core.leases.store import LeaseStoreError
 from router.main import connect as connect_router
 from router.settings import RouterSettings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from baton.crew import Crew
-from baton.restarts import (
+from baton.processes.crew import Crew
+from baton.processes.restarts import (
     FIRST_PAUSE_S,
     FIRST_RARE_PAUSE_S,
     JITTER,

@@ -17,7 +17,7 @@ from core.net.sockets import listen, reserve
 from core.protocol.status import Failed
 
 if TYPE_CHECKING:
-    from baton.embedded_redis import EmbeddedRedis
+    from baton.processes.embedded_redis import EmbeddedRedis
 
 
 def answers(url: str, number: int) -> int:

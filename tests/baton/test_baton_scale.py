@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from baton.control_socket import ControlSocketError, control_socket, running, socket_path
-from baton.scale_command import choose, parse
+from baton.operator.scale_command import choose, parse
+from baton.processes.control_socket import ControlSocketError, control_socket, running, socket_path
 from core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
 
 if TYPE_CHECKING:
     from up_process import StartUp, UpProcess
 
-    from baton.control_socket import Handle
+    from baton.processes.control_socket import Handle
 
 ROOT = Path(__file__).parents[2]
 

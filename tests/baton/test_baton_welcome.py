@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baton.welcome import command_name
+from baton.up.welcome import command_name
 
 if TYPE_CHECKING:
     import pytest

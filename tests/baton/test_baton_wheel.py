@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from baton.preflight import WORKER_PACKAGES
+from baton.up.preflight import WORKER_PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from baton.child import COMMAND, Child, ChildSpec
+from baton.processes.child import COMMAND, Child, ChildSpec
 from baton.torture.asks import make_asks
 from baton.torture.cluster import POLL_S, Cluster, Flags, Shape
 from baton.torture.records import Ending

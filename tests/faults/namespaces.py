@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from faults_kit import TailoredCluster
 
-from baton.embedded_redis import EmbeddedRedis, find_redis_server
+from baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
 from baton.torture.cluster import REDIS, Flags, Shape
 
 if TYPE_CHECKING:

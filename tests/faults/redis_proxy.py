@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Self
 
-from baton.embedded_redis import EmbeddedRedis
+from baton.processes.embedded_redis import EmbeddedRedis
 from core.registry.task_end import end_task
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import redis
 from faults_kit import WORKER_FLAGS, TailoredCluster, running, skip, under_load
 
 from baton.demo import MODEL_NAME
-from baton.embedded_redis import EmbeddedRedis, find_redis_server
+from baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
 from baton.torture.cluster import REDIS, Shape
 
 if TYPE_CHECKING:

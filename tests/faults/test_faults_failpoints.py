@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.configuration import ConfigurationError, Document, load
+from baton.config.configuration import ConfigurationError, Document, load
 from core.process.failpoints import FAILPOINTS, VARIABLE, Armed, FailpointError, parse
 from router.settings import RouterSettings
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from baton.child import Child, ChildDiedError, ChildSpec
+from baton.processes.child import Child, ChildDiedError, ChildSpec
 from baton.torture import nemesis as nemesis_module
 from baton.torture.cluster import POLL_S, REDIS, Cluster, Process, Shape, rank_of
 from baton.torture.deck import CARDS, HAND, Deck

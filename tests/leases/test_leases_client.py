@@ -25,7 +25,7 @@ from router.renewal.lease_client import LeaseClient
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from baton.embedded_redis import EmbeddedRedis
+    from baton.processes.embedded_redis import EmbeddedRedis
     from core.leases.renewal import EngineWork
     from core.leases.store import LeaseStatus, LeaseStore
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from baton.embedded_redis import EmbeddedRedis, EmbeddedRedisError, find_redis_server
+from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError, find_redis_server
 
 
 def ping(url: str) -> bool:

@@ -20,7 +20,7 @@ from workers.leases.keeper import LeaseKeeper
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from baton.embedded_redis import EmbeddedRedis
+    from baton.processes.embedded_redis import EmbeddedRedis
     from core.leases.store import LeaseStatus, Wakeups
 
 ENGINE = "e0"

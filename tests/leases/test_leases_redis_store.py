@@ -22,7 +22,7 @@ from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from baton.embedded_redis import EmbeddedRedis
+    from baton.processes.embedded_redis import EmbeddedRedis
 
 ENGINE = "e0"
 VERBS: dict[str, Callable[[RedisLeaseStore], object]] = {

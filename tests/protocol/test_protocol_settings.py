@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from redis.connection import parse_url
 
-from baton.configuration import ConfigurationError, Document, load
+from baton.config.configuration import ConfigurationError, Document, load
 from baton.settings import UpSettings
 from core.process.settings import ProcessSettings, Settings
 from core.protocol.addresses import check_redis_url, worker_url

@@ -19,7 +19,7 @@ from core.registry.redis_registry import RedisRegistry
 from core.registry.store import RegistryError
 
 if TYPE_CHECKING:
-    from baton.embedded_redis import EmbeddedRedis
+    from baton.processes.embedded_redis import EmbeddedRedis
     from core.protocol.worker import WorkerStatus
 
 

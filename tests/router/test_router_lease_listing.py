@@ -18,7 +18,7 @@ from router.renewal.lease_view import LeaseListing
 if TYPE_CHECKING:
     from router_cluster import Cluster
 
-    from baton.embedded_redis import EmbeddedRedis
+    from baton.processes.embedded_redis import EmbeddedRedis
 
 
 async def listed(cluster: Cluster, store: RedisLeaseStore, path: str = "/leases") -> httpx.Response:

@@ -20,7 +20,7 @@ from patience import PATIENCE_S
 from router_cluster import chat, eventually, spoken
 from router_stubs import Hang, StubWorker, word
 
-from baton.parent_death import die_with_parent
+from baton.processes.parent_death import die_with_parent
 from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState
 from core.protocol.status import Failed, Ready, decode

@@ -14,7 +14,7 @@ from router_cluster import Cluster, chat, eventually, make_settings, spoken
 from router_stubs import StubWorker
 from test_router_peers_links import TOKEN, OtherRouter, linked, state
 
-from baton.admin_client import AdminClient, AdminError
+from baton.operator.admin_client import AdminClient, AdminError
 from baton.settings import AdminSettings
 from core.net.tls import Files, InternalTls
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus

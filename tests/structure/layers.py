@@ -13,6 +13,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("router", "workers"),
         ("core",),
     ),
+    "baton": (
+        ("__main__",),
+        ("cli",),
+        ("torture",),
+        ("operator", "up"),
+        ("config", "demo", "processes", "safe_path", "settings"),
+    ),
     "router": (
         ("main",),
         ("app", "server"),

@@ -26,7 +26,7 @@ LIGHT_STARTS = [
     "import baton.cli; baton.cli.main(['--help'])",
     "import baton.cli; baton.cli.main(['up', '--help'])",
     "import baton.cli; baton.cli.main(['worker', '--help'])",
-    "import baton.main",
+    "import baton.up.up",
     "import router.app",
     "import router.main",
     "import workers.engine.api",

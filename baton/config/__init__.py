@@ -1,0 +1,1 @@
+"""From flags, variables and files to the settings of each process."""

@@ -1,0 +1,36 @@
+"""``baton drain`` and ``baton resume``: whether a worker is given new requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from baton.operator.admin_client import AdminClient, named
+
+if TYPE_CHECKING:
+    from baton.settings import AdminSettings
+
+
+def parameters() -> list[click.Parameter]:
+    """What the commands take beside the settings."""
+    return [click.Argument(["worker"], metavar="ID")]
+
+
+def drain(settings: AdminSettings, worker: str) -> int:
+    """The worker finishes what it has and is given nothing new."""
+    click.echo(_tell(settings, worker, "drain", "drains"))
+    return 0
+
+
+def resume(settings: AdminSettings, worker: str) -> int:
+    """The worker is given requests again."""
+    click.echo(_tell(settings, worker, "resume", "takes requests"))
+    return 0
+
+
+def _tell(settings: AdminSettings, given: str, what: str, outcome: str) -> str:
+    client = AdminClient(settings)
+    worker_id = named(given, client.workers(), "worker")
+    told = client.tell_worker(worker_id, what)
+    return f"{worker_id} {outcome}{'' if told else ' (the routers know; the worker cannot be told)'}"

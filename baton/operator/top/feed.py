@@ -1,0 +1,83 @@
+"""Looks at a router, one after the other, in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from baton.operator.admin_client import AdminError, NotSupportedError
+from baton.operator.top.look import Look, look_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from baton.operator.admin_client import AdminClient
+
+#: Seconds between two questions to a router that does not tell by itself, and before one that failed is asked again.
+PERIOD_S = 1.0
+
+#: Told each look, or why there is none.
+Tell = Callable[[Look | AdminError], None]
+
+
+#: A look waits for the other routers' share in so many snapshots.
+_MAX_SNAPSHOTS = 5
+
+
+def look_once(client: AdminClient) -> Look:
+    """One look, with the share of every router that answers. Raises AdminError."""
+    look = None
+    try:
+        with contextlib.closing(client.live()) as snapshots:
+            for snapshot in itertools.islice(snapshots, _MAX_SNAPSHOTS):
+                look = look_at(snapshot)
+                if all(_has_told(router) for router in look.routers):
+                    return look
+    except NotSupportedError:
+        return _ask(client)
+    if look is None:
+        raise AdminError(f"the router at {client.url} sent no snapshot")
+    return look
+
+
+def _has_told(router: Mapping[str, object]) -> bool:
+    return router.get("num_requests") is not None or bool(router.get("error"))
+
+
+def _ask(client: AdminClient) -> Look:
+    """One look without the stream, which tells no rates. Raises AdminError."""
+    return look_at({"requests": client.requests(), "workers": client.workers()})
+
+
+def watch(client: AdminClient, tell: Tell, stop: threading.Event) -> None:
+    """Tell every look until ``stop``; from the router's own stream where it has one, else asked for every second."""
+    streams = True
+    while not stop.is_set():
+        try:
+            if streams:
+                _pass_on(client.live(), tell, stop)
+            else:
+                tell(_ask(client))
+        except AdminError as error:
+            if streams and isinstance(error, NotSupportedError):
+                streams = False
+                continue
+            tell(error)
+        stop.wait(PERIOD_S)
+
+
+def _pass_on(snapshots: Iterator[dict[str, object]], tell: Tell, stop: threading.Event) -> None:
+    """Until the stream ends. One that fell silent ended too: the next connection says whether the router is there."""
+    num_seen = 0
+    try:
+        for snapshot in snapshots:
+            num_seen += 1
+            tell(look_at(snapshot))
+            if stop.is_set():
+                return
+    except AdminError:
+        if num_seen == 0:
+            raise

@@ -1,0 +1,55 @@
+"""What fits a screen: rows of words, bars and lines over time. Pure; needs rich."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from baton.operator.columns import Cell
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def pack(parts: Iterable[Cell], width: int) -> list[Text]:
+    """The parts one after the other, in as many lines as they need; what is longer than a line is cut."""
+    lines: list[Text] = []
+    for part in parts:
+        piece = Text(part) if isinstance(part, str) else part
+        if lines and lines[-1].cell_len + 3 + piece.cell_len <= width:
+            lines[-1].append("   ").append_text(piece)
+        else:
+            lines.append(piece.copy())
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def bar(parts: Mapping[str, float], total: float, width: int) -> Text:
+    """``width`` characters, divided as ``parts`` (style to amount) are of ``total``; the rest is a thin line.
+
+    What is more than nothing gets a character as long as there are any; too much is cut at the end.
+    """
+    made = Text()
+    left = width
+    for style, amount in parts.items():
+        share = round(width * amount / total) if total > 0 else 0
+        chars = min(left, max(share, int(amount > 0)))
+        made.append("█" * chars, style)
+        left -= chars
+    return made.append("─" * left, "bright_black")
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The newest ``width`` values, one character each, from 0 to the highest; a gap where nothing was measured."""
+    newest = values[-width:] if width > 0 else ()
+    top = max((value for value in newest if value is not None), default=0)
+    drawn = "".join(" " if value is None else _spark(value, top) for value in newest)
+    return drawn.rjust(max(width, 0))
+
+
+def _spark(value: float, top: float) -> str:
+    return _SPARKS[min(len(_SPARKS) - 1, int(len(_SPARKS) * max(value, 0) / top))] if top > 0 else _SPARKS[0]

@@ -1,0 +1,76 @@
+"""The router at one moment, whichever way it was asked: ``/admin/live``, or ``/admin/requests`` and ``/admin/workers``.
+
+Pure. What an answer lacks is None or 0: a router of a neighbouring version still gives a picture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from baton.operator.tables import BLOCK_STATES
+from baton.operator.top.rates import Rates, rates_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """One worker's row: how full it is and what its blocks are for."""
+
+    item: Item
+    #: Blocks by state; empty when the worker has told of none.
+    blocks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is drawn. ``requests`` are as the router gave them, oldest first, each with ``in_state_ms``."""
+
+    requests: Sequence[Item]
+    workers: Sequence[WorkerRow]
+    counts: Mapping[str, int]
+    #: Live requests that are not in ``requests``.
+    num_hidden: int = 0
+    #: All routers on the same Redis, the one that was asked first; empty when it does not tell.
+    routers: Sequence[Item] = ()
+    #: How fast all of them go.
+    rates: Rates = field(default_factory=Rates)
+
+    def oldest_ms(self, state: str) -> float | None:
+        """How long the one that is longest in a state has been there; None: nobody is."""
+        return max((float(item["in_state_ms"]) for item in self.requests if item.get("state") == state), default=None)
+
+
+def look_at(answer: Item) -> Look:
+    """Of a snapshot of ``/admin/live``, or of ``requests`` and ``workers`` put together."""
+    requests = [{**item, "in_state_ms": _in_state_ms(item)} for item in answer.get("requests", ())]
+    requests.sort(key=lambda item: -float(item.get("age_ms") or 0))
+    counts = answer.get("counts") or Counter(str(item.get("state")) for item in requests)
+    workers = [WorkerRow(item, _blocks(item)) for item in answer.get("workers", ())]
+    return Look(
+        requests,
+        workers,
+        counts,
+        num_hidden=int(answer.get("num_hidden") or 0),
+        routers=answer.get("routers") or (),
+        rates=rates_of(answer.get("history") or {}),
+    )
+
+
+def _in_state_ms(item: Item) -> float:
+    given = item.get("in_state_ms")
+    if given is not None:
+        return float(given)
+    spent_ms = sum(float(ms) for ms in (item.get("phases_ms") or {}).values())
+    return max(0.0, float(item.get("age_ms") or 0) - spent_ms)
+
+
+def _blocks(item: Item) -> Mapping[str, int]:
+    nested = item.get("blocks") or {}
+    found = {state: int(nested.get(state, item.get(f"{state}_blocks")) or 0) for state in BLOCK_STATES}
+    return found if any(found.values()) else {}

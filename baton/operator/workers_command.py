@@ -1,0 +1,30 @@
+"""``baton workers``: the workers as a table or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from baton.operator.admin_client import AdminClient
+from baton.operator.tables import WORKER_COLUMNS, print_json, show, worker_rows
+
+if TYPE_CHECKING:
+    from baton.settings import AdminSettings
+
+
+def parameters() -> list[click.Parameter]:
+    """What the command takes beside the settings."""
+    return [click.Option(["--json", "as_json"], is_flag=True, help="Print what the router answered, as JSON.")]
+
+
+def workers(settings: AdminSettings, as_json: bool) -> int:
+    """List the workers, as the router that is asked sees them."""
+    found = AdminClient(settings).workers()
+    if as_json:
+        print_json({"workers": found})
+    elif found:
+        show(WORKER_COLUMNS, worker_rows(found))
+    else:
+        click.echo("no workers")
+    return 0

@@ -1,0 +1,252 @@
+"""One child process of ``baton up``: its status lines, its log, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from baton.processes.parent_death import die_with_parent
+from core.process.interpreter import python, with_import_path
+from core.protocol.status import Failed, Progress, Ready, Status, decode
+
+#: Runs this same interpreter and package, whatever is first on PATH and in the current directory.
+COMMAND = python("baton")
+#: How much of the end of a log is searched for its last line.
+LOG_TAIL_BYTES = 8192
+#: Pipe and process end together, in any order. This bounds how long the one is waited for after the other: a pipe
+#: that somebody else holds open, a process that has closed its own.
+STATUS_TAIL_TIMEOUT_S = 1.0
+
+#: What it raises ends the child's service: ``ready`` and ``ended`` tell.
+OnStatus = Callable[[str, Status], None]
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """What to run. ``--status-fd N`` is added to ``argv``; ``environ`` is the whole environment."""
+
+    name: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str] = field(repr=False)
+    #: It drains on SIGTERM for longer than a stop may take; a second SIGTERM makes it stop at once.
+    drains: bool = False
+
+
+class ChildDiedError(Exception):
+    """A child ended, or gave up, without being told to. The message is one line with the reason."""
+
+
+class PutOffError(ChildDiedError):
+    """It died before it ever served. Others may serve without it, and it is started again."""
+
+
+class Child:
+    """Runs one ``ChildSpec`` in a session of its own, so that Ctrl-C in the terminal does not reach it.
+
+    ``start``, then ``ready`` and ``ended`` may be awaited (also several times, also cancelled), then ``stop`` or
+    ``leave``. Without a log path it writes to where this process writes.
+    """
+
+    def __init__(self, spec: ChildSpec, log_path: Path | None, on_status: OnStatus) -> None:
+        self._spec = spec
+        self._on_status = on_status
+        self.log_path = log_path
+        self._process: asyncio.subprocess.Process | None = None
+        self._ready: asyncio.Future[Ready] | None = None
+        self._ended: asyncio.Future[str] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Child {self.name} pid {self.pid} {'running' if self.runs else 'stopped'}>"
+
+    @property
+    def name(self) -> str:
+        """Name in messages and of the log file."""
+        return self._spec.name
+
+    @property
+    def runs(self) -> bool:
+        """The process lives."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, also the id of its process group; None before ``start``."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the process. Raises ChildDiedError when there is nothing to run."""
+        loop = asyncio.get_running_loop()
+        self._ready, self._ended = loop.create_future(), loop.create_future()
+        read_fd, write_fd = os.pipe()
+        try:
+            self._process = await self._spawn(write_fd)
+        except OSError as error:
+            os.close(read_fd)
+            raise ChildDiedError(f"{self.name}: cannot run {self._spec.argv[0]}: {error.strerror}") from error
+        except asyncio.CancelledError:
+            os.close(read_fd)
+            raise
+        finally:
+            os.close(write_fd)
+        self._watcher = asyncio.create_task(self._watch(self._process, read_fd), name=f"watch {self.name}")
+
+    async def ready(self) -> Ready:
+        """Wait until it serves. Raises ChildDiedError when it ends instead."""
+        assert self._ready is not None and self._ended is not None
+        either: set[asyncio.Future[Any]] = {self._ready, self._ended}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._ready.done():
+            return self._ready.result()
+        raise ChildDiedError(self._ended.result())
+
+    async def ended(self) -> str:
+        """Wait until it has ended or given up; one line that says who and why."""
+        assert self._ended is not None
+        return await asyncio.shield(self._ended)
+
+    async def stop(self, timeout_s: float) -> None:
+        """SIGTERM, to one that drains once more at half time, after ``timeout_s`` SIGKILL; whatever it started goes
+        with it. Safe to call twice, also at once.
+        """
+        if self._spec.drains:
+            await self._until_ended(timeout_s / 2)
+            await self._until_ended(timeout_s / 2)
+        else:
+            await self._until_ended(timeout_s)
+        await self._clear_away()
+
+    async def leave(self, timeout_s: float) -> None:
+        """SIGTERM and as much time as it needs, at most ``timeout_s``; then SIGKILL as in ``stop``."""
+        await self._until_ended(timeout_s)
+        await self._clear_away()
+
+    def terminate(self) -> None:
+        """SIGTERM to the process, if it lives."""
+        if self._process is not None and self._process.returncode is None:
+            # Not the process's own ``terminate()``: that polls first, and so may take the exit status from the loop
+            # that waits for it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGTERM)
+
+    async def _until_ended(self, timeout_s: float) -> None:
+        if self._process is not None and self._process.returncode is None and timeout_s > 0:
+            self.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), timeout_s)
+
+    async def _clear_away(self) -> None:
+        if self._process is None:
+            return
+        self.kill()
+        await self._process.wait()
+        if self._watcher is not None:
+            await self._watcher
+
+    def kill(self) -> None:
+        """SIGKILL to its whole process group, at once."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _spawn(self, status_fd: int) -> asyncio.subprocess.Process:
+        with contextlib.nullcontext() if self.log_path is None else self.log_path.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *self._spec.argv,
+                "--status-fd",
+                str(status_fd),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=with_import_path(self._spec.environ),
+                pass_fds=(status_fd,),
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+
+    async def _watch(self, process: asyncio.subprocess.Process, read_fd: int) -> None:
+        status = asyncio.create_task(self._read_status(read_fd), name=f"status {self.name}")
+        status.add_done_callback(self._note_broken_status)
+        exit_code = asyncio.create_task(process.wait(), name=f"end of {self.name}")
+        await asyncio.wait({status, exit_code}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({status, exit_code}, timeout=STATUS_TAIL_TIMEOUT_S)
+        if not exit_code.done() and self._ready is not None and not self._ready.done():
+            self._end("stopped saying how far it is before it was ready")
+        code = await exit_code
+        if status.cancel():
+            await asyncio.wait({status})
+        # A process that was killed had no last words: the end of its log would be taken for the reason.
+        because = _because(last_line(self.log_path)) if code >= 0 and self.log_path is not None else ""
+        self._end(f"{_exit_text(code)}{because}")
+
+    def _note_broken_status(self, status: asyncio.Task[None]) -> None:
+        """Nobody reads what the child says any more: whoever waits for it has to know why."""
+        if not status.cancelled() and (error := status.exception()) is not None:
+            self._end(f"what it said could not be handled: {error!r}")
+
+    async def _read_status(self, read_fd: int) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_fd, "rb", buffering=0)
+        )
+        try:
+            async for line in reader:
+                self._take(line)
+        except ValueError:  # what StreamReader raises for a line over its limit
+            self._end("wrote an endless status line")
+        finally:
+            transport.close()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            status = decode(line)
+        except msgspec.DecodeError:
+            self._end(f"wrote a status line that is none: {line[:80]!r}")
+            return
+        match status:
+            case Progress():
+                self._on_status(self.name, status)
+            case Ready():
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_result(status)
+                    self._on_status(self.name, status)
+            case Failed(error):
+                self._end(error)
+
+    def _end(self, reason: str) -> None:
+        """The first reason is the one that counts."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(f"{self.name}: {reason}")
+
+
+def last_line(path: Path) -> str:
+    """The last line of a log that is not empty; empty if there is none."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            tail = log.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+
+
+def _because(line: str) -> str:
+    return f": {line}" if line else ""
+
+
+def _exit_text(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

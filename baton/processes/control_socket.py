@@ -1,0 +1,138 @@
+"""The Unix socket on which a running ``baton up`` takes commands: one per public port, in a private folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from baton.processes.embedded_redis import MAX_SOCKET_PATH_BYTES
+from core.protocol.scale import MAX_LINE_BYTES, Answer, NotScaled, Scale, decode_command, encode
+
+#: Longest wait for the command of somebody who has connected.
+COMMAND_TIMEOUT_S = 5.0
+
+Tell = Callable[[Answer], None]
+Handle = Callable[[Scale, Tell], Awaitable[Answer]]
+
+
+class ControlSocketError(Exception):
+    """There is no socket to use. The message is one line for a person."""
+
+
+def private_folder(environ: Mapping[str, str]) -> Path:
+    """Where the sockets of this user are."""
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "baton" if runtime else Path(tempfile.gettempdir()) / f"baton-{os.getuid()}"
+
+
+def socket_path(folder: Path, port: int) -> Path:
+    """The socket of the ``baton up`` that serves on this port."""
+    return folder / f"up-{port}.sock"
+
+
+def running(folder: Path) -> dict[int, Path]:
+    """Every ``baton up`` of this user that listens, by its public port."""
+    found = {}
+    for path in folder.glob("up-*.sock"):
+        port = path.stem.removeprefix("up-")
+        if port.isdecimal() and _answers(path):
+            found[int(port)] = path
+    return dict(sorted(found.items()))
+
+
+@asynccontextmanager
+async def control_socket(path: Path, handle: Handle) -> AsyncIterator[None]:
+    """Take commands while inside; whoever is being answered at the end is left. Raises ControlSocketError."""
+    _make_private(path.parent)
+    _clear(path)
+    tasks: set[asyncio.Task[object]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            with contextlib.suppress(ConnectionError):
+                await _serve_one(reader, writer, handle)
+        except asyncio.CancelledError:
+            return  # only we cancel it, below
+        finally:
+            tasks.discard(task)
+            writer.close()
+
+    try:
+        server = await asyncio.start_unix_server(serve, path, limit=MAX_LINE_BYTES)
+    except OSError as error:
+        raise ControlSocketError(f"cannot listen on {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        _remove(path)
+
+
+async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle) -> None:
+    def tell(answer: Answer) -> None:
+        if not writer.is_closing():
+            writer.write(encode(answer))
+
+    try:
+        async with asyncio.timeout(COMMAND_TIMEOUT_S):
+            command = decode_command(await reader.readline())
+    except TimeoutError:
+        answer: Answer = NotScaled("no command came")
+    except msgspec.DecodeError as error:
+        answer = NotScaled(f"the command is not understood: {error}")
+    except ValueError:  # what StreamReader raises for a line over its limit
+        answer = NotScaled(f"a command is one line of at most {MAX_LINE_BYTES} bytes")
+    else:
+        answer = await handle(command, tell)
+    tell(answer)
+    await writer.drain()
+
+
+def _make_private(folder: Path) -> None:
+    """Somebody else's folder, or one that others may enter, would hand them our workers."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise ControlSocketError(f"cannot make {folder}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ControlSocketError(f"{folder} is not a folder of this user alone (mode 0700)")
+
+
+def _clear(path: Path) -> None:
+    """Remove what a ``baton up`` that was killed left behind."""
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        raise ControlSocketError(f"{path} is too long for a socket")
+    if _answers(path):
+        raise ControlSocketError(f"another baton up takes commands on {path}")
+    path.unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another ``baton up`` has its socket there
+        path.parent.rmdir()
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+        return True

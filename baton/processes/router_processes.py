@@ -1,0 +1,93 @@
+"""``baton router``: one router, or several processes on one port that are started, kept and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
+from baton.processes.kept_child import Keeping, KeptChild
+from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
+from core.process.log import set_up_logging
+from core.protocol.status import Failed, Ready, Status, encode
+
+if TYPE_CHECKING:
+    from router.settings import RouterSettings
+
+logger = logging.getLogger(__name__)
+
+#: A router needs well below a second; a machine that swaps needs longer.
+START_TIMEOUT_S = 60.0
+#: What a router may take to close after it has drained.
+CLOSE_S = 5.0
+
+
+def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why.
+
+    ``arguments`` is the command line that the settings came from, as in ``sys.argv[1:]``: with more than one process
+    each is started with the same, and finds variables and files as this process did.
+    """
+    if settings.processes == 1:
+        return int(importlib.import_module("router.main").run(settings))
+    set_up_logging(settings.log_level, settings.log_format, ())
+    from core.net.sockets import reserve
+
+    try:
+        sock = reserve(settings.host, settings.port)
+    except OSError as error:
+        return _fail(settings, str(error.strerror))
+    with sock:  # held until the last process has ended, so that nobody takes the port while one is started again
+        specs = _specs(settings.processes, sock.getsockname()[1], sys.argv[1:] if arguments is None else arguments)
+        try:
+            asyncio.run(_serve(settings, specs))
+        except ChildDiedError as error:
+            return _fail(settings, str(error))
+    return 0
+
+
+def _specs(processes: int, port: int, arguments: Sequence[str]) -> list[ChildSpec]:
+    """Of a flag that is there twice the last one counts."""
+    own = ("--processes", "1", "--port", str(port), "--internal-port", "0", "--group", secrets.token_hex(6))
+    argv = (*COMMAND, *arguments, *own)
+    return [ChildSpec(f"router-{number}", argv, dict(os.environ)) for number in range(1, processes + 1)]
+
+
+async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec]) -> None:
+    """Raises ChildDiedError when a process cannot start, or does not come back."""
+    stops = StopRequests()
+    keeping = Keeping(lambda *_: None, logger.warning, START_TIMEOUT_S)
+    children = [KeptChild(spec, keeping) for spec in specs]
+    # A second signal is passed on: a router then aborts what runs, each request through its own exit.
+    supervisor = Supervisor([children], stops, hurry=lambda child: child.terminate())
+    async with stops.from_signals():
+        try:
+            answers = await supervisor.start()
+            url = answers[specs[0].name].url
+            logger.info("%d processes serve on %s", len(specs), url)
+            _tell(settings, Ready(url=url))
+            await supervisor.wait()
+        except StoppedError:
+            pass
+        finally:
+            await supervisor.stop(settings.drain_timeout_s + CLOSE_S)
+
+
+def _tell(settings: RouterSettings, status: Status) -> None:
+    """A line for the parent of this process, if there is one that listens."""
+    if settings.status_fd is not None:
+        with contextlib.suppress(OSError):  # it may have gone
+            os.write(settings.status_fd, encode(status))
+
+
+def _fail(settings: RouterSettings, error: str) -> int:
+    _tell(settings, Failed(error=error))
+    print(f"router: {error}", file=sys.stderr)
+    return 1

@@ -1,0 +1,1 @@
+"""What `baton up` does: what is started where, and what people see meanwhile."""

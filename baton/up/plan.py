@@ -1,0 +1,152 @@
+"""Which processes ``baton up`` starts, with which flags and environment. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from baton.config.configuration import FILE_SUFFIX, Document, flag, gather, load, variable
+from baton.config.sections import settings_model
+from baton.processes.child import ChildSpec
+from baton.settings import UpSettings
+from baton.up.machine_shares import Machine, share_out
+from core.protocol.status import Ready
+from workers.settings import WorkerSettings
+
+#: Places in ``Plan.stages``.
+DECODE_STAGE, PREFILL_STAGE = 1, 2
+_GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The processes by what they are; ``stages`` is the order in which they are stopped."""
+
+    router: ChildSpec
+    decode: tuple[ChildSpec, ...]
+    prefill: tuple[ChildSpec, ...]
+
+    @property
+    def stages(self) -> tuple[tuple[ChildSpec, ...], ...]:
+        """The router first, so that nothing new arrives; then the readers; last those whose blocks they read."""
+        return ((self.router,), self.decode, self.prefill)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is served: a folder or hub id, and what clients call it (None: as the workers would by themselves)."""
+
+    place: str
+    name: str | None = None
+
+
+def choose_model(settings: UpSettings, environ: Mapping[str, str], document: Document, demo: Model) -> Model:
+    """``--model``, else the worker section's model, else the demo. A name that somebody has set stays."""
+    if settings.model is not None:
+        return Model(settings.model)
+    given = gather(settings_model("worker"), environ, document)
+    if "model" in given:
+        return Model(str(given["model"]))
+    return Model(demo.place) if "served_model_name" in given else demo
+
+
+def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
+    """With these settings in it. Secrets travel in the environment, never on a command line, where ``ps`` shows them to
+    everybody.
+    """
+    result = dict(environ)
+    for name, value in secrets.items():
+        key = variable("up", name)
+        result.pop(key + FILE_SUFFIX, None)
+        result[key] = value
+    result["PYTHONUNBUFFERED"] = "1"
+    return result
+
+
+def make_plan(
+    settings: UpSettings,
+    model: Model,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    document: Document,
+    machine: Machine,
+) -> Plan:
+    """Raises ConfigurationError when the router or a worker would refuse its settings. Nothing is started here."""
+    drain_s = settings.stop_timeout_s / 2  # the rest is for what comes after: withdraw, close, exit
+    flags: dict[str, Any] = {"host": settings.host, "port": settings.port, "drain_timeout_s": drain_s}
+    if settings.routers is not None:
+        flags["processes"] = settings.routers
+    router = _child("router", "router", flags, command, environ, document)
+    common: dict[str, Any] = {"model": model.place, "port": 0, "internal_port": 0}
+    common["drain_timeout_s"] = settings.drain_timeout_s
+    if model.name is not None:
+        common["served_model_name"] = model.name
+    workers = {name: {**own, **common} for name, own in _workers(settings)}
+    loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
+    shares = share_out(loaded, machine, environ, settings.threads_per_worker)
+    children = tuple(
+        _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document, drains=True)
+        for (name, told), share in zip(workers.items(), shares, strict=True)
+    )
+    return Plan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+
+
+def with_missing_file(plan: Plan, path: Path) -> Plan:
+    """The router is told where to read which workers are missing."""
+    router = replace(plan.router, argv=(*plan.router.argv, flag("missing_file"), str(path)))
+    return replace(plan, router=router)
+
+
+def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:
+    """The router as it has to be started again: on the port that the system chose for it (``--port 0``)."""
+    argv = list(spec.argv)
+    place = argv.index(flag("port")) + 1 if flag("port") in argv else 0
+    if not place or argv[place] != "0":
+        return spec
+    argv[place] = str(urlsplit(ready.url).port)
+    return replace(spec, argv=tuple(argv))
+
+
+def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> ChildSpec:
+    """Another worker of a role beside those that run: as the first of its role, on the GPUs that the fewest use.
+
+    Threads and memory were shared out at the start and stay as they are: the new one gets what the others got.
+    """
+    names = {spec.name for spec in running}
+    name = next(name for number in count(1) if (name := f"{role}-{number}") not in names)
+    first = next(spec for spec in running if spec.name.startswith(f"{role}-"))
+    wanted = first.environ.get(_GPUS, "").split(",")
+    if not set(wanted) <= set(gpus):
+        return replace(first, name=name)
+    crowd = Counter(gpu for spec in running for gpu in spec.environ.get(_GPUS, "").split(","))
+    chosen = sorted(gpus, key=lambda gpu: crowd[gpu])[: len(wanted)]
+    return replace(first, name=name, environ={**first.environ, _GPUS: ",".join(chosen)})
+
+
+def _workers(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and the flags that differ, the prefill workers first."""
+    for role, num_workers, tp in (
+        ("prefill", settings.prefill, settings.prefill_tp),
+        ("decode", settings.decode, settings.decode_tp),
+    ):
+        flags: dict[str, Any] = {"role": role} if tp is None else {"role": role, "tp": tp}
+        yield from ((f"{role}-{number}", flags) for number in range(1, num_workers + 1))
+
+
+def _child(
+    name: str,
+    section: str,
+    flags: Mapping[str, Any],
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    document: Document,
+    drains: bool = False,
+) -> ChildSpec:
+    load(settings_model(section), flags, environ, document)
+    argv = [part for key, value in flags.items() for part in (flag(key), str(value))]
+    return ChildSpec(name, (*command, section, *argv), environ, drains)

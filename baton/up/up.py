@@ -1,0 +1,230 @@
+"""``baton up``: everything on this machine with one command, and nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError, Document, gather, load
+from baton.config.sections import settings_model
+from baton.config.sources import read_document, read_secret_files
+from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
+from baton.processes.control_socket import ControlSocketError, control_socket, private_folder, socket_path
+from baton.processes.crew import Crew
+from baton.processes.display import Display, make_display, reminders
+from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError, carried_redis_server, find_redis_server
+from baton.processes.kept_child import Keeping, KeptChild
+from baton.processes.kept_redis import keep_redis
+from baton.processes.output import say
+from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
+from baton.settings import UpSettings
+from baton.up.hub import look_up
+from baton.up.machine import this_machine
+from baton.up.missing import MissingFile
+from baton.up.plan import (
+    DECODE_STAGE,
+    PREFILL_STAGE,
+    Model,
+    Plan,
+    child_environ,
+    choose_model,
+    make_plan,
+    with_known_port,
+    with_missing_file,
+)
+from baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_tls, check_worker_packages
+from baton.up.scaling import Scaler
+from baton.up.welcome import Service, first_model, welcome
+from core.process.settings import redis_login
+from router.settings import RouterSettings
+
+EXIT_FAILED = 1
+EXIT_WRONG_SETTINGS = 2
+
+
+def run(settings: UpSettings, command: tuple[str, ...] = COMMAND) -> int:
+    """Run until Ctrl-C, SIGTERM or a part that cannot be kept alive; returns the exit code."""
+    try:
+        environ = read_secret_files(os.environ)
+        document = read_document(environ.get(CONFIG_VARIABLE) or None)
+        start = _prepare(settings, environ, document, command)
+        return asyncio.run(_serve(start))
+    except ConfigurationError as error:
+        for problem in error.problems:
+            print(f"baton: {problem}", file=sys.stderr)
+        return EXIT_WRONG_SETTINGS
+    except (PreflightError, EmbeddedRedisError, ChildDiedError) as error:
+        print(f"baton: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Everything that was decided before the first process is started."""
+
+    settings: UpSettings
+    environ: dict[str, str]
+    document: Document
+    command: tuple[str, ...]
+    model: Model
+    internal_token: str
+    router: RouterSettings
+
+    @property
+    def revision(self) -> str | None:
+        """Of the model, where one was given."""
+        return gather(settings_model("worker"), self.environ, self.document).get("revision")
+
+    def plan(self, redis_url: str) -> Plan:
+        given = {"redis_url": redis_url, "internal_token": self.internal_token}
+        if self.settings.redis_password is not None:
+            given["redis_password"] = self.settings.redis_password.get_secret_value()
+        environ = child_environ(self.environ, **given)
+        return make_plan(self.settings, self.model, self.command, environ, self.document, this_machine(self.environ))
+
+
+def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...]) -> _Start:
+    """All checks. Raises PreflightError or ConfigurationError."""
+    from baton.demo import MODEL_DIR, MODEL_NAME
+
+    model = choose_model(settings, environ, document, Model(str(MODEL_DIR), MODEL_NAME))
+    token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
+    router = load(RouterSettings, {"host": settings.host, "port": settings.port}, environ, document)
+    start = _Start(settings, environ, document, command, model, token, router)
+    start.plan(settings.redis_url or "unix:///to-be-started")
+    check_tls(router)
+    check_worker_packages()
+    if not check_model(model.place):
+        environ.update(look_up(model.place, start.revision, environ))
+    check_port(settings.host, settings.port)
+    if settings.redis_url:
+        check_redis(redis_login(settings.redis_url, settings.redis_password))
+    return start
+
+
+async def _serve(start: _Start) -> int:
+    stops = StopRequests()
+    log_dir = _log_dir(start.settings)
+    async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
+        missing = MissingFile(log_dir / f"missing-{os.getpid()}.json")  # the folder may be another one's too
+        plan = with_missing_file(start.plan(redis_url), missing.path)
+        display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
+        supervisor = Supervisor(
+            _children(start.settings, plan, display, log_dir, missing),
+            stops,
+            [keep_redis(redis, _tell_news)] if redis else [],
+        )
+        try:
+            await _run(start, supervisor, display, log_dir, missing)
+        except ChildDiedError as error:
+            raise ChildDiedError(f"{error} (logs in {log_dir})") from None
+        finally:
+            try:
+                display.close()
+            finally:
+                for child in supervisor.children:  # also those whose turn to stop comes later
+                    child.keep_no_more()
+                await supervisor.stop(start.settings.stop_timeout_s, _tell_who_runs)
+                missing.remove()
+    return 0
+
+
+def _children(
+    settings: UpSettings, plan: Plan, display: Display, log_dir: Path, missing: MissingFile
+) -> list[list[KeptChild]]:
+    """By stages, each of which is a crew. Workers choose a new port whenever they start; the router's is known to
+    clients.
+    """
+    workers = Keeping(display.show, _tell_news, settings.start_timeout_s, log_dir, on_missing=missing.note)
+    router = replace(workers, next_spec=with_known_port)
+    return [_crew(stage, router if plan.router in stage else workers) for stage in plan.stages]
+
+
+def _crew(specs: Sequence[ChildSpec], keeping: Keeping) -> list[KeptChild]:
+    crew = Crew()
+    return [KeptChild(spec, keeping, crew) for spec in specs]
+
+
+def _tell_who_runs(names: Sequence[str]) -> None:
+    if names:
+        say(f"waiting for {', '.join(names)}; Ctrl-C once more kills what is left", sys.stdout)
+
+
+def _tell_news(line: str) -> None:
+    say(line, sys.stdout)
+
+
+async def _run(
+    start: _Start, supervisor: Supervisor[KeptChild], display: Display, log_dir: Path, missing: MissingFile
+) -> None:
+    try:
+        async with reminders(display):
+            answers = await supervisor.start()
+        url = answers["router"].url
+        model = await supervisor.unless_over(first_model(url, start.router))
+    except StoppedError:
+        display.close()
+        say("stopping", sys.stdout)
+        return
+    display.close()
+    keeping = Keeping(lambda *_: None, _tell_news, start.settings.start_timeout_s, log_dir, on_missing=missing.note)
+    async with _commands(start, supervisor, url, keeping):
+        troubles = tuple(child.trouble for child in supervisor.children if child.trouble)
+        numbers = (_num_serving(supervisor, PREFILL_STAGE), _num_serving(supervisor, DECODE_STAGE))
+        say(welcome(Service(url, model, *numbers, log_dir, start.router, troubles)), sys.stdout)
+        await supervisor.wait()
+        say("stopping", sys.stdout)
+
+
+def _num_serving(supervisor: Supervisor[KeptChild], stage: int) -> int:
+    return sum(not child.trouble for child in supervisor.stage(stage))
+
+
+@asynccontextmanager
+async def _commands(
+    start: _Start, supervisor: Supervisor[KeptChild], url: str, keeping: Keeping
+) -> AsyncIterator[None]:
+    """``baton scale`` works while inside, or a line says why it does not."""
+    settings = start.settings
+    gpus = this_machine(start.environ).gpus
+    # The worker's own limit is the first; the rest is for what comes after: withdraw, close, exit.
+    scaler = Scaler(supervisor, keeping, gpus, settings.drain_timeout_s + settings.stop_timeout_s, _tell_news)
+    path = socket_path(private_folder(os.environ), urlsplit(url).port or 0)
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(control_socket(path, scaler.scale))
+        except ControlSocketError as error:
+            say(f"baton scale will not work: {error}", sys.stdout)
+        yield
+
+
+@asynccontextmanager
+async def _redis(settings: UpSettings, log_dir: Path) -> AsyncIterator[tuple[str, EmbeddedRedis | None]]:
+    """The Redis to use: the given one, else a private one. Its few milliseconds of start may block the loop; its
+    parent has to be the main thread, which lives as long as this process."""
+    if settings.redis_url is not None:
+        yield settings.redis_url, None
+        return
+    if carried_redis_server() is None:
+        say(f"redis      {find_redis_server()}, found on PATH", sys.stdout)
+    with EmbeddedRedis(log_path=log_dir / "redis.log") as redis:
+        yield redis.url, redis
+
+
+def _log_dir(settings: UpSettings) -> Path:
+    if settings.log_dir is None:
+        return Path(tempfile.mkdtemp(prefix="baton-logs-"))
+    directory = settings.log_dir.expanduser().absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreflightError(f"cannot write logs to {directory}: {error.strerror}") from error
+    return directory
