@@ -1,7 +1,7 @@
 """The admin REST: what runs, abort it, why it ended, who the workers and routers are, which leases are kept. On a token
 of its own.
 
-What an operator asks of one router is answered for all of them (``others.py``); ``internal.py`` is each one's share.
+What an operator asks of one router is answered for all of them (``others``); ``own`` is each one's share.
 """
 
 from __future__ import annotations
