@@ -1,7 +1,11 @@
 """``baton torture``: a whole Baton under load while its processes die, and what came of it.
 
-Five parts, a file or a few each: ``cluster`` (the processes), ``traffic`` with ``client`` and ``asks`` (who asks what),
-``nemesis`` with ``deck`` (what happens to whom and when), ``validate`` with ``settle`` (whether everybody got what is
-theirs, and whether all of it was given back), ``report``. ``storm`` puts them together, ``costs`` measures how long
-blocks are held in vain.
+``command``     from the command line to the exit code; ``storm`` is one run, made of the parts below
+``cluster``     the processes, each of which may be killed, stopped and started again
+``traffic``     the clients; ``client`` is one of them, ``asks`` the questions, ``reference`` the right answers
+``nemesis``     hurts the processes; ``deck`` says in which order
+``validate``    compares what a client saw with what it should have seen; ``one_stream`` and ``router_log`` help
+``settle``      whether everything was given back afterwards
+``costs``       how long blocks are held that nobody will read
+``report``      what came of it, for people; ``records`` is what was noted
 """
