@@ -9,15 +9,15 @@ from core.net.body import BodyBudget
 from core.protocol.router import new_router_id
 from router.peers.cleanup import Cleanup
 from router.peers.port import Alone
-from router.placement import DECODE_POLICIES, PREFILL_POLICIES, DirectRule
+from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from router.placement.affinity import Affinity
 from router.pool import WorkerPool
-from router.pool.liveness import SignsOfLife
+from router.pool.liveness import Liveness
 from router.pool.readiness import Readiness
-from router.queue.lease_limit import LeasedBlocks
+from router.queue.lease_limit import LeaseLimit
 from router.queue.priorities import PriorityClasses
 from router.queue.retry_budget import RetryBudget
-from router.queue.worker_queue import RoomQueue
+from router.queue.worker_queue import WorkerQueue
 from router.request.attempts import Limits
 from router.request.held import Held
 from router.services import Services
@@ -37,12 +37,12 @@ def build_services(
 ) -> Services:
     """The parts of a router that requests share. Needs a running loop. Without ``peers`` it knows no other router."""
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
-    prefill_queue, held_queue = RoomQueue(pool.leave), RoomQueue(pool.leave)
+    prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
     upstream = HttpUpstream(settings.connect_timeout_s, tls)
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
-    prefill_aborts, leased = PrefillAborts(calls), LeasedBlocks(settings.max_leased_fraction, pool)
+    prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -52,7 +52,7 @@ def build_services(
         pick_prefill=PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
         pick_decode=pick_decode,
         leases=leases,
-        direct=DirectRule(
+        skip_prefill=SkipPrefillRule(
             settings.min_prefill_tokens,
             settings.min_uncached_tokens,
             pick_decode if isinstance(pick_decode, Affinity) else None,
@@ -67,9 +67,9 @@ def build_services(
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
         body_budget=BodyBudget(settings.max_bodies_bytes),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
-        leased=leased,
-        held=Held(pool, leases, leased, prefill_aborts),
-        signs_of_life=SignsOfLife(upstream),
+        lease_limit=lease_limit,
+        held=Held(pool, leases, lease_limit, prefill_aborts),
+        liveness=Liveness(upstream),
         internal_calls=calls,
         prefill_aborts=prefill_aborts,
         peers=Alone(new_router_id()) if peers is None else peers,

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from core.net.body import BodyBudget
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
-    from router.placement import DirectRule, PickDecode, PickPrefill
+    from router.placement import PickDecode, PickPrefill, SkipPrefillRule
     from router.pool import Worker, WorkerPool
-    from router.pool.liveness import SignsOfLife
+    from router.pool.liveness import Liveness
     from router.pool.readiness import Readiness
-    from router.queue.lease_limit import LeasedBlocks
+    from router.queue.lease_limit import LeaseLimit
     from router.queue.priorities import PriorityClasses
     from router.queue.retry_budget import RetryBudget
-    from router.queue.worker_queue import RoomQueue
+    from router.queue.worker_queue import WorkerQueue
     from router.renewal.leases import Leases
     from router.request.attempts import Limits
     from router.request.held import Held
@@ -37,18 +37,18 @@ class Services:
     settings: RouterSettings
     upstream: Upstream
     pool: WorkerPool
-    prefill_queue: RoomQueue
-    held_queue: RoomQueue
+    prefill_queue: WorkerQueue
+    held_queue: WorkerQueue
     pick_prefill: PickPrefill
     pick_decode: PickDecode
     leases: Leases
     internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
-    leased: LeasedBlocks
+    lease_limit: LeaseLimit
     #: What takes back what requests hold.
     held: Held
-    signs_of_life: SignsOfLife
-    direct: DirectRule
+    liveness: Liveness
+    skip_prefill: SkipPrefillRule
     priorities: PriorityClasses
     #: How often one request may be tried again, and all together.
     limits: Limits

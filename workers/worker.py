@@ -38,7 +38,7 @@ from workers.handshake.server import handshake_bytes, handshake_router
 from workers.leases.keeper import LeaseKeeper
 from workers.leases.kept import KeptLeases
 from workers.rank_group.group import RankGroup
-from workers.rank_group.rank_facade import RankTraffic
+from workers.rank_group.rank_facade import RankFacade
 from workers.rank_protocol.errors import RankStartError
 from workers.server.access import Access
 from workers.server.announcer import Announcer
@@ -90,7 +90,7 @@ class Worker:
         self._leaving = False
         self._parts = AsyncExitStack()
         # Built by ``start``; who hears of a rank that dies before looks for these two.
-        self._traffic: RankTraffic | None = None
+        self._traffic: RankFacade | None = None
         self._health: Health | None = None
         self._engine: AsyncEngine
         self._pool: HandshakePool
@@ -221,7 +221,7 @@ class Worker:
             on_step=self._metrics.on_step,
             on_read=self._metrics.on_read,
         )
-        self._traffic = traffic = RankTraffic(ranks, pool, ranks.num_ranks)
+        self._traffic = traffic = RankFacade(ranks, pool, ranks.num_ranks)
         self._engine = AsyncEngine(engine_config(settings, ready), traffic, pool, hooks)
         traffic.on_event = self._engine.on_rank_event
         self._leases = KeptLeases(keeper, self._engine)

@@ -78,7 +78,7 @@ def own_state(services: Services) -> OwnState:
         in_flight={worker.worker_id: worker.in_flight for worker in services.pool if worker.in_flight},
         held_blocks={worker.worker_id: worker.held_blocks for worker in services.pool if worker.held_blocks},
         renewed=len(services.leases),
-        leased=len(services.leased),
+        leased=len(services.lease_limit),
         tasks=len(asyncio.all_tasks()),
     )
 

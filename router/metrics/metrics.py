@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from router.placement import Direct
+from router.placement import SkipPrefill
 from router.pool.breaker import BreakerState
 from router.request.states import State
 from router.upstream.worker_errors import WorkerError
@@ -75,7 +75,7 @@ class Metrics:
         #: Retries that were not made because there were too many of late.
         self.num_over_budget = 0
         #: Requests that skipped P, by reason.
-        self.direct: Counter[str] = Counter(dict.fromkeys(Direct, 0))
+        self.direct: Counter[str] = Counter(dict.fromkeys(SkipPrefill, 0))
         #: Requests that wait for room now, by queue ("prefill" or "held") and priority class.
         self.waiting: Counter[tuple[str, str]] = Counter()
         #: Requests answered 429 to make room for more urgent ones.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from router.peers.calls import CALL_TIMEOUT_S
+from router.peers.failure_detector import Peer, PeerEvent, PeerState
 from router.peers.link import LinkRefused, NoLink, open_link
 from router.peers.port import PeerAnswer
-from router.peers.verdict import Peer, PeerEvent, PeerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence

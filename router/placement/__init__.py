@@ -8,24 +8,24 @@
 """
 
 from router.placement.available import Ahead, available, in_question, placeable
-from router.placement.direct import Direct, DirectRule
 from router.placement.need import Need
 from router.placement.policies import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.ports import OnGone, PickDecode, PickPrefill
 from router.placement.prompt import Prefilled, Prompt
+from router.placement.skip_prefill import SkipPrefill, SkipPrefillRule
 
 __all__ = [
     "DECODE_POLICIES",
     "PREFILL_POLICIES",
     "Ahead",
-    "Direct",
-    "DirectRule",
     "Need",
     "OnGone",
     "PickDecode",
     "PickPrefill",
     "Prefilled",
     "Prompt",
+    "SkipPrefill",
+    "SkipPrefillRule",
     "available",
     "in_question",
     "placeable",

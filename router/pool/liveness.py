@@ -24,7 +24,7 @@ LOOKS = 6
 ASK_TIMEOUT_S = 2.0
 
 
-class SignsOfLife:
+class Liveness:
     """Asks each worker at most once at a time, however many requests wait for it."""
 
     def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +33,7 @@ class SignsOfLife:
         self._asked: set[Worker] = set()
 
     def __repr__(self) -> str:
-        return f"<SignsOfLife asking {len(self._asked)} workers>"
+        return f"<Liveness asking {len(self._asked)} workers>"
 
     async def until_silent(self, worker: Worker, silence_s: float) -> None:
         """Return once the worker has shown no sign of life for so long, counted from now on."""

@@ -12,7 +12,7 @@ MIN_WAIT_S = 1.0
 MAX_WAIT_S = 60.0
 
 
-class Pace:
+class DrainRate:
     """Departures of a queue. Before the first, and when it stands, the longest wait is what is estimated."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class _Ours(msgspec.Struct):
     num_held_at_load: int = 0
 
 
-class LeasedBlocks:
+class LeaseLimit:
     """What workers report, corrected by this router's hand-offs since. Wakes who waits when there is room again."""
 
     def __init__(self, max_fraction: float, pool: WorkerPool) -> None:

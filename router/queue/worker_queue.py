@@ -13,7 +13,7 @@ from bisect import insort
 from typing import TYPE_CHECKING
 
 from router.placement import Ahead
-from router.queue.drain_rate import Pace
+from router.queue.drain_rate import DrainRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -32,7 +32,7 @@ class Waiter:
 
     def __init__(
         self,
-        queue: RoomQueue,
+        queue: WorkerQueue,
         pick: Pick,
         order: tuple[int, int],
         group: Hashable,
@@ -97,7 +97,7 @@ class Waiter:
             raise
 
 
-class RoomQueue:
+class WorkerQueue:
     """Waiters in order. ``give_back`` returns a reserved place that nobody will use."""
 
     def __init__(self, give_back: Callable[[Place], None]) -> None:
@@ -105,7 +105,7 @@ class RoomQueue:
         self._waiters: list[Waiter] = []
         #: Bodies of those who wait.
         self.num_bytes = 0
-        self.pace = Pace()
+        self.drain_rate = DrainRate()
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -142,7 +142,7 @@ class RoomQueue:
             elif waiter.offer(ahead):
                 smallest.clear()
                 self.num_bytes -= waiter.num_bytes
-                self.pace.left(now_s)
+                self.drain_rate.left(now_s)
             else:
                 left.append(waiter)
                 if waiter.kind is not None:

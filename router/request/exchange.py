@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from router.request.client_request import Ask
     from router.request.held import Held
     from router.request.reply import Reply
-    from router.request.sent_tokens import Seen
+    from router.request.sent_tokens import SentTokens
     from router.upstream.port import Answer
 
 
@@ -68,7 +68,7 @@ class Exchange:
         "relayed_error",
         "reply",
         "request_id",
-        "seen",
+        "sent_tokens",
         "stop_error",
         "task",
         "timer",
@@ -85,7 +85,7 @@ class Exchange:
         bodies: LegBodies,
         reply: Reply,
         num_bytes: int,
-        seen: Seen,
+        sent_tokens: SentTokens,
         attempts: Attempts,
         held: Held,
     ) -> None:
@@ -115,7 +115,7 @@ class Exchange:
         #: How the lease ended while it was wanted; None: it is held, as far as is known.
         self.lease_end: LeaseState | None = None
         #: What the client has been sent, for whoever may have to go on; of streams only.
-        self.seen = seen
+        self.sent_tokens = sent_tokens
         #: What was tried, and who failed it.
         self.attempts = attempts
         self._held = held
@@ -154,7 +154,7 @@ class Exchange:
     @property
     def weights(self) -> str | None:
         """Of the model that the client has tokens of; None while it has none."""
-        return self.seen.weights if self.seen.begun else None
+        return self.sent_tokens.weights if self.sent_tokens.begun else None
 
     def age_s(self) -> float:
         """Seconds since it came."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from router.pool import WorkerPool
-    from router.queue.lease_limit import LeasedBlocks
+    from router.queue.lease_limit import LeaseLimit
     from router.renewal.leases import Leases
     from router.upstream.prefill_aborts import PrefillAborts
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Held:
     """For all requests of a router. Nothing here waits."""
 
-    def __init__(self, pool: WorkerPool, leases: Leases, leased: LeasedBlocks, prefill_aborts: PrefillAborts) -> None:
+    def __init__(self, pool: WorkerPool, leases: Leases, leased: LeaseLimit, prefill_aborts: PrefillAborts) -> None:
         self._leases = leases
         self._leased = leased
         self.leave = pool.leave

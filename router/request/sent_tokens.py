@@ -31,7 +31,7 @@ _CACHED = re.compile(rb'cached_tokens":\s*(\d+)')
 _CREATED = re.compile(rb'"created":\s*(\d+)')
 
 
-class Seen:
+class SentTokens:
     """Of one stream, whatever workers it comes from. ``begun``: the client's answer has begun, its role is out."""
 
     __slots__ = (
@@ -140,7 +140,7 @@ class Seen:
             self._first_events, self._quick_bytes = event[:_MAX_HEAD_BYTES], MAX_IDS_BYTES
         return event
 
-    def can_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Another worker can be told what the client has: all that it was sent had a name."""
         return self.named and self._num_unnamed <= 0 and self.ids() is not None
 

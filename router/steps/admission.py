@@ -18,7 +18,7 @@ from router.queue.drain_rate import MAX_WAIT_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from router.queue.worker_queue import RoomQueue, Waiter
+    from router.queue.worker_queue import Waiter, WorkerQueue
     from router.services import Services
 
 
@@ -75,8 +75,8 @@ def retry_after_s(services: Services) -> float:
     """When to ask again: what waits now should have found room then. From 1 to 60 s."""
     now_s = asyncio.get_running_loop().time()
 
-    def wait_s(queue: RoomQueue) -> float:
-        return queue.pace.wait_s(len(queue), now_s)
+    def wait_s(queue: WorkerQueue) -> float:
+        return queue.drain_rate.wait_s(len(queue), now_s)
 
     return min(max(wait_s(services.prefill_queue), wait_s(services.held_queue)), MAX_WAIT_S)
 

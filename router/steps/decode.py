@@ -61,7 +61,7 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             request.on(Event.DECODE_AGAIN)
             continue
         hit("router.decode.first_byte")
-        request.seen.come_from(worker.weights_fingerprint)
+        request.sent_tokens.come_from(worker.weights_fingerprint)
         _confirmed(services, request)
         return first
 
@@ -78,7 +78,7 @@ def _confirmed(services: Services, request: Exchange) -> None:
         request.on(Event.FIRST_BYTE)
     if request.lease_id:
         services.leases.untrack(request.engine_id, request.lease_id)
-        services.leased.end(request.lease_id)
+        services.lease_limit.end(request.lease_id)
         request.lease_id = ""
     request.engine_id = ""
     continued(services, request)
@@ -143,7 +143,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
 
     async def patience() -> None:
         if _may_have_read(services, request):
-            await services.signs_of_life.until_silent(worker, settings.token_timeout_s)
+            await services.liveness.until_silent(worker, settings.token_timeout_s)
 
     # What a client has of an engine that is not ours cannot be told to another one.
     names = (ASK_NAMES,) if request.ask.stream and worker.compatibility_hash else ()
@@ -158,9 +158,9 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
     )
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.ask.stream:
-        opens = request.ask.chat and not request.seen.begun
+        opens = request.ask.chat and not request.sent_tokens.begun
         first = await _open_stream(services, request, answer, num_events=2 if opens else 1)
-        request.seen.leg(first, named=bool(names), opens=opens)
+        request.sent_tokens.leg(first, named=bool(names), opens=opens)
         return first
     data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
     if answer.status == 200:
@@ -183,7 +183,7 @@ def _params(request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     """``kv_transfer_params``: P's, or what the client has seen of an answer that D goes on with alone."""
     if prefilled is not None:
         return prefilled.kv_transfer_params
-    return b'{"resume":%b}' % request.seen.resume() if request.seen.begun else None
+    return b'{"resume":%b}' % request.sent_tokens.resume() if request.sent_tokens.begun else None
 
 
 async def _open_stream(services: Services, request: Exchange, answer: Answer, num_events: int) -> bytes:

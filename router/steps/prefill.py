@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from core.leases.ids import check_id
 from core.process.failpoints import hit
 from core.protocol.errors import UnavailableError, UpstreamError
-from router.placement import Direct, in_question, placeable
+from router.placement import SkipPrefill, in_question, placeable
 from router.request.states import Event
 from router.steps.failures import TryAnother
 from router.steps.held_back import HeldBack
@@ -39,7 +39,7 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
             worker = await _find(services, request)
         except NoPrefill:
             if (await candidates(services, request)).can_decode:
-                services.metrics.direct[Direct.UNREACHABLE] += 1
+                services.metrics.direct[SkipPrefill.UNREACHABLE] += 1
                 return None
             if not was_served(services, request):
                 raise request.attempts.last_error or UnavailableError(
@@ -73,7 +73,7 @@ async def _find(services: Services, request: Exchange) -> Worker:
     held_back = HeldBack(services.metrics)
 
     def fits(worker: Worker) -> bool:
-        return services.leased.allows(worker) and need.fits(worker, services.leased.since_report(worker))
+        return services.lease_limit.allows(worker) and need.fits(worker, services.lease_limit.since_report(worker))
 
     def pick(ahead: Ahead) -> Place | None:
         route = services.pool.candidates(request.ask.model)
@@ -85,7 +85,7 @@ async def _find(services: Services, request: Exchange) -> Worker:
         asked = in_question(route.prefill, failed)
         workers = placeable(asked, fits, ahead, group)
         if not workers:
-            if any(worker.room > 0 and not services.leased.allows(worker) for worker in asked):
+            if any(worker.room > 0 and not services.lease_limit.allows(worker) for worker in asked):
                 held_back.begin()
             return None
         worker = services.pick_prefill.pick(workers, request.prompt)
@@ -105,7 +105,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
     ours = bool(worker.compatibility_hash)
     hand_off = not (ours and request.ask.max_new_tokens == 1)
     body = request.bodies.prefill(
-        hand_off=hand_off, ours=ours, resume=request.seen.resume() if request.seen.begun else None
+        hand_off=hand_off, ours=ours, resume=request.sent_tokens.resume() if request.sent_tokens.begun else None
     )
     if ours and hand_off and worker.internal_url:
         request.unread_prefill = worker
@@ -136,7 +136,7 @@ def _check_lease(services: Services, request: Exchange, engine_id: str, lease_id
     """Raises ValueError for one that cannot be ours to keep, or is another request's, which would lose it with us."""
     check_id(lease_id)
     check_id(engine_id)
-    if services.leases.tracks(engine_id, lease_id) or services.leased.holds(lease_id):
+    if services.leases.tracks(engine_id, lease_id) or services.lease_limit.holds(lease_id):
         raise ValueError("another request has that lease")
 
 
@@ -146,12 +146,12 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     services.pool.worked(worker)
     request.vacate()
     request.attempts.prefilled()
-    request.seen.come_from(worker.weights_fingerprint)
+    request.sent_tokens.come_from(worker.weights_fingerprint)
     request.engine_id = answer.summary.remote_engine_id
     request.lease_id = answer.summary.lease_id
     if answer.is_whole(request.ask):  # nothing is held; a lease that came all the same goes at the exit
         return
     request.on(Event.PREFILLED)
     if request.lease_id:
-        services.leased.hold(request.lease_id, worker, answer.summary.remote_num_tokens)
+        services.lease_limit.hold(request.lease_id, worker, answer.summary.remote_num_tokens)
         services.leases.track(request.engine_id, request.lease_id, request.lease_over)

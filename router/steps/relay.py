@@ -18,7 +18,7 @@ from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_ano
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
     from router.request.exchange import Exchange
-    from router.request.sent_tokens import Seen
+    from router.request.sent_tokens import SentTokens
     from router.services import Services
 
 
@@ -38,7 +38,7 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
         _judge(services, request, broken.error)
         after_stream(services, request, broken)
         request.vacate()  # closes the connection: should that worker come back, it can do no harm
-        request.seen.begun = True
+        request.sent_tokens.begun = True
         request.on(Event.BROKE_OFF)
         return False
     _judge(services, request, request.relayed_error)
@@ -68,7 +68,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
     """
     answer, reply, itl = request.answer, request.reply, services.metrics.itl
     assert answer is not None
-    seen = request.seen if request.seen.named else None
+    sent = request.sent_tokens if request.sent_tokens.named else None
     clock = asyncio.get_running_loop().time
     # From the first token on: the wait for the second one is the hand-off, as a client feels it.
     last_s = reply.first_content_s
@@ -84,11 +84,11 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                 last = data
                 if failed is None and LOOKS_FAILED in data:
                     failed = error_event(data)
-                    if failed is not None and seen is not None and may_try_another(failed):
-                        await _before_the_error(services, request, seen, data)
+                    if failed is not None and sent is not None and may_try_another(failed):
+                        await _before_the_error(services, request, sent, data)
                         raise BrokeOff(failed)
-                if seen is not None:
-                    data = seen.take(data, num_events)
+                if sent is not None:
+                    data = sent.take(data, num_events)
                 num_events = num_shown(data) if num_events > 1 or data[:1] == b":" else 1
             if data and not num_events:
                 await reply.write(data, content=False)  # no event: a worker says that it computes
@@ -117,12 +117,12 @@ def _breaks_off(error: LegError | EventTooLarge) -> BrokeOff | EventTooLarge:
     return BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error)
 
 
-async def _before_the_error(services: Services, request: Exchange, seen: Seen, data: bytes) -> None:
+async def _before_the_error(services: Services, request: Exchange, sent: SentTokens, data: bytes) -> None:
     """Send the events of ``data`` up to its error event."""
     events = data.split(END)
     num_good = next(i for i, event in enumerate(events) if error_event(event) is not None)
     if num_good:
-        good = seen.take(END.join(events[:num_good]) + END, num_good)
+        good = sent.take(END.join(events[:num_good]) + END, num_good)
         if good:
             request.num_tokens += num_good
             await request.reply.write(good)

@@ -64,7 +64,7 @@ def after_no_reader(services: Services, request: Exchange) -> Decision:
 
 def after_stream(services: Services, request: Exchange, broken: BrokeOff) -> Decision:
     """D's stream broke off. Raises what the client is told if no other worker shall go on."""
-    can_continue = request.seen.can_go_on()
+    can_continue = request.sent_tokens.can_continue()
     situation = Situation(
         Leg.STREAM,
         broken.failure,
@@ -94,7 +94,7 @@ def _situation(
         source=request.prefill_worker if leg is Leg.DECODE else None,
         engine=key_of(worker),
         num_tokens=request.num_tokens,
-        can_continue=request.seen.begun,
+        can_continue=request.sent_tokens.begun,
         has_lease=_has_lease(request, error),
     )
 

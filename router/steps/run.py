@@ -9,7 +9,7 @@ from core.protocol.errors import UpstreamError
 from router.placement import Prefilled
 from router.request.attempts import Attempts
 from router.request.exchange import Exchange
-from router.request.sent_tokens import Seen
+from router.request.sent_tokens import SentTokens
 from router.request.states import Event
 from router.steps.decode import decode
 from router.steps.prefill import prefill
@@ -30,10 +30,10 @@ def new_request(
     services: Services, request_id: str, ask: Ask, bodies: LegBodies, reply: Reply, num_bytes: int
 ) -> Exchange:
     """The record of a request that was let in. ``num_bytes``: of the client's body, which stays until the end."""
-    seen = Seen(services.settings.max_event_bytes)
+    sent_tokens = SentTokens(services.settings.max_event_bytes)
     attempts = Attempts(services.limits, services.retry_budget)
     number = services.active.next_number()
-    return Exchange(request_id, number, ask, bodies, reply, num_bytes, seen, attempts, services.held)
+    return Exchange(request_id, number, ask, bodies, reply, num_bytes, sent_tokens, attempts, services.held)
 
 
 async def run(services: Services, request: Exchange) -> None:
@@ -43,7 +43,7 @@ async def run(services: Services, request: Exchange) -> None:
         request.lease_end = None
         route = await _candidates(services, request)
         prefilled = None
-        if not (route.single or _is_last_token(request) or _goes_direct(services, request, route)):
+        if not (route.single or _is_last_token(request) or _skips_prefill(services, request, route)):
             prefilled = await prefill(services, request)
         if prefilled is None:
             request.attempts.prefilled()
@@ -55,10 +55,10 @@ async def run(services: Services, request: Exchange) -> None:
             return
 
 
-def _goes_direct(services: Services, request: Exchange, route: Route) -> bool:
+def _skips_prefill(services: Services, request: Exchange, route: Route) -> bool:
     """P is skipped: a place on a D is this request's now. Nobody who waits for a D is passed, nor tried twice."""
-    rule = services.direct
-    if rule.is_off or request.seen.begun or request.attempts.num_prefills or len(services.held_queue):
+    rule = services.skip_prefill
+    if rule.is_off or request.sent_tokens.begun or request.attempts.num_prefills or len(services.held_queue):
         return False
     found = rule.workers_for(request.prompt, route.decode)
     if found is None:
@@ -80,18 +80,18 @@ async def _show_first(services: Services, request: Exchange, prefilled: PrefillA
     if whole:
         await _finish(request, prefilled)
     elif request.ask.stream:
-        events = prefilled.first_events(request.ask, begun=request.seen.begun)
-        request.seen.created = prefilled.created
+        events = prefilled.first_events(request.ask, begun=request.sent_tokens.begun)
+        request.sent_tokens.created = prefilled.created
         if prefilled.kv_transfer_params is not None:
-            prefilled.kv_transfer_params = request.seen.cached_as_first(prefilled.kv_transfer_params)
-        request.seen.add(prefilled.summary.first_token)
+            prefilled.kv_transfer_params = request.sent_tokens.cached_as_first(prefilled.kv_transfer_params)
+        request.sent_tokens.add(prefilled.summary.first_token)
         await request.reply.write(events, content=prefilled.shows_text)
     return whole
 
 
 def _is_last_token(request: Exchange) -> bool:
     """Of a stream that goes on: there would be nothing to hand over."""
-    return request.seen.begun and len(request.seen.ids() or ()) + 1 == request.ask.max_new_tokens
+    return request.sent_tokens.begun and len(request.sent_tokens.ids() or ()) + 1 == request.ask.max_new_tokens
 
 
 async def _candidates(services: Services, request: Exchange) -> Route:
@@ -100,12 +100,14 @@ async def _candidates(services: Services, request: Exchange) -> Route:
     Raises ApiError.
     """
     pool, model = services.pool, request.ask.model
-    if request.seen.begun and (request.seen.ids() is None or pool.candidates(model, request.weights) is None):
+    if request.sent_tokens.begun and (
+        request.sent_tokens.ids() is None or pool.candidates(model, request.weights) is None
+    ):
         if not request.reply.started and pool.candidates(model) is not None:
             request.reply.forget()
-            request.seen.forget()
+            request.sent_tokens.forget()
             request.num_tokens = 0
-        elif request.seen.ids() is None:
+        elif request.sent_tokens.ids() is None:
             raise request.attempts.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")
     return await candidates(services, request)
 
@@ -113,8 +115,8 @@ async def _candidates(services: Services, request: Exchange) -> Route:
 async def _finish(request: Exchange, prefilled: PrefillAnswer) -> None:
     """The first token was the last one."""
     if request.ask.stream:
-        events = prefilled.first_events(request.ask, begun=request.seen.begun)
-        await request.reply.write(events + request.seen.cached_as_first(prefilled.last_events(request.ask)))
+        events = prefilled.first_events(request.ask, begun=request.sent_tokens.begun)
+        await request.reply.write(events + request.sent_tokens.cached_as_first(prefilled.last_events(request.ask)))
         await request.reply.end()
     else:
         await request.reply.whole(200, b"application/json", prefilled.whole_body())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from router.placement import Need
     from router.pool import Route, Worker
-    from router.queue.worker_queue import Pick, RoomQueue, Waiter
+    from router.queue.worker_queue import Pick, Waiter, WorkerQueue
     from router.request.exchange import Exchange
     from router.services import Services
 
@@ -36,7 +36,7 @@ async def candidates(services: Services, request: Exchange) -> Route:
 
 def was_served(services: Services, request: Exchange) -> bool:
     """A worker has died with it, or its client has been sent something."""
-    return bool(request.attempts.dead_engines) or request.seen.begun or request.reply.started
+    return bool(request.attempts.dead_engines) or request.sent_tokens.begun or request.reply.started
 
 
 async def wait_for_workers(services: Services, request: Exchange) -> Route:
@@ -61,7 +61,7 @@ async def wait_for_workers(services: Services, request: Exchange) -> Route:
 
 
 async def wait_for_room(
-    services: Services, request: Exchange, queue: RoomQueue, pick: Pick, group: Hashable, need: Need
+    services: Services, request: Exchange, queue: WorkerQueue, pick: Pick, group: Hashable, need: Need
 ) -> Worker:
     """A worker with a place reserved for this request, which now holds the place.
 

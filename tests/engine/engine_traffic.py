@@ -1,10 +1,10 @@
-"""What is on both sides of ``RankTraffic``: ranks that are written to, a pool and an engine that are told."""
+"""What is on both sides of ``RankFacade``: ranks that are written to, a pool and an engine that are told."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.rank_group.rank_facade import RankTraffic
+from workers.rank_group.rank_facade import RankFacade
 
 if TYPE_CHECKING:
     from core.protocol.steps import Connected, ToRank
@@ -40,13 +40,13 @@ class KeptPeers:
 
 
 class Desk:
-    """A ``RankTraffic`` between lists."""
+    """A ``RankFacade`` between lists."""
 
     def __init__(self, num_ranks: int) -> None:
         self.sent: list[ToRank] = []
         self.heard: list[EngineEvent] = []
         self.peers = KeptPeers()
-        self.traffic = RankTraffic(self, self.peers, num_ranks)
+        self.traffic = RankFacade(self, self.peers, num_ranks)
         self.traffic.on_event = self.heard.append
 
     def send(self, message: ToRank) -> None:

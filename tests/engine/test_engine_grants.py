@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from workers.engine.errors import LedgerError
-from workers.engine.lease_index import Grant, Grants
+from workers.engine.lease_index import Grant, LeaseIndex
 
 
-def granted(**requests: str) -> Grants:
+def granted(**requests: str) -> LeaseIndex:
     """Lease ids and their requests' ids."""
-    grants = Grants()
+    grants = LeaseIndex()
     for lease_id, request_id in requests.items():
         grants.add(lease_id, Grant(request_id, [1]))
     return grants

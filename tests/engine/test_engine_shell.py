@@ -27,7 +27,7 @@ from workers.engine.api import (
 )
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
-from workers.engine.tombstones import MAX_SUFFIXES, GoneSuffixes
+from workers.engine.tombstones import MAX_SUFFIXES, Tombstones
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -439,7 +439,7 @@ async def test_a_request_that_comes_after_its_sender_was_given_up_is_aborted_for
 
 def test_suffixes_are_forgotten_when_their_time_is_over_or_there_are_too_many() -> None:
     now_s = 0.0
-    gone = GoneSuffixes(lambda: now_s, keep_s=10)
+    gone = Tombstones(lambda: now_s, keep_s=10)
     gone.note("a")
     now_s = 9.0
     gone.note("b")

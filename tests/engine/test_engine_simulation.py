@@ -1,7 +1,7 @@
 """The scheduler against ranks that notice every wrong block: random arrivals, aborts, reads, leases, tiny caches.
 
 There are one to three ranks. Each gets its messages and gives its answers when it likes, and its part of a read may end
-in any way, late, or be told again; what the scheduler hears is what ``RankTraffic`` makes of that.
+in any way, late, or be told again; what the scheduler hears is what ``RankFacade`` makes of that.
 
 There are two P's. Each may be lost at any time, and is stuck while a read from it was given up and has not ended. No
 read is ever posted to one that is lost or stuck, and whoever wanted to is connected again.
@@ -34,7 +34,7 @@ from workers.engine.config import EngineConfig
 from workers.engine.ports import ReadFailing
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence_state import State
-from workers.rank_group.rank_facade import RankTraffic
+from workers.rank_group.rank_facade import RankFacade
 
 VOCAB = 5
 #: Prompts are pieces of these two, so that prefixes are often shared and often differ late.
@@ -162,7 +162,7 @@ class Simulation(RuleBasedStateMachine):
         #: Sequences whose handshake is under way.
         self.connecting: set[int] = set()
         self.group = FakeGroup([FakeRank(self.scheduler.pool, VOCAB) for _ in range(num_ranks)])
-        self.traffic = RankTraffic(self.group, self.peers, num_ranks)
+        self.traffic = RankFacade(self.group, self.peers, num_ranks)
         self.traffic.on_event = self.hear
         self.said: list[tuple[int, TransferReport]] = []
         self.timed_out: set[int] = set()

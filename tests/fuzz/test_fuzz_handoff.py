@@ -33,7 +33,7 @@ from workers.sharding.plan import check_pair, plan
 from workers.transfer.local_memory import blocks_of, versions_of
 from workers.transfer.notice_codec import ReadNotice, encode_read, parse_read
 from workers.transfer.read_checks import ReadRefusedError, check_read
-from workers.transfer.read_notices import MAX_OPEN, Notices
+from workers.transfer.read_notices import MAX_OPEN, ReadNotices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -388,7 +388,7 @@ NOTICES = (
 @given(payloads=st.lists(NOTICES, max_size=20))
 def test_notifications_of_a_stranger(payloads: list[bytes]) -> None:
     ears = Ears()
-    notices = Notices(ears)  # type: ignore[arg-type]
+    notices = ReadNotices(ears)  # type: ignore[arg-type]
     for payload in payloads:
         tried["a notification"] += 1
         notice = parse_read(payload)
@@ -415,7 +415,7 @@ def strangers() -> Iterator[bytes]:
 
 def test_notifications_fill_neither_memory_nor_the_log(caplog: pytest.LogCaptureFixture) -> None:
     ears = Ears()
-    notices = Notices(ears)  # type: ignore[arg-type]
+    notices = ReadNotices(ears)  # type: ignore[arg-type]
     half_told: Iterable[bytes] = (b"l%d:2:e-1:0" % number for number in range(3 * MAX_OPEN))
     ears.payloads = [*strangers(), *half_told, *[b"\xff"] * 1000]
     tried["a notification"] += len(ears.payloads)

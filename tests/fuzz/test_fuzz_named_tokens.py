@@ -8,7 +8,7 @@ from fuzz_kit import Stage, fuzz, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.request.sent_tokens import Seen
+from router.request.sent_tokens import SentTokens
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,8 @@ def cut(events: bytes) -> bytes:
 def test_named_tokens_are_taken_and_gone_on_with(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else nothing below would reach what it is about."""
     taken: list[bytes] = []
-    take = Seen.take
-    monkeypatch.setattr(Seen, "take", lambda seen, data, num: taken.append(data) or take(seen, data, num))
+    take = SentTokens.take
+    monkeypatch.setattr(SentTokens, "take", lambda seen, data, num: taken.append(data) or take(seen, data, num))
     broken.answered(cut(b":8\n" + event() + b":9\n" + event()), stream=True)
     assert b":9\n" in b"".join(taken)
     resumed = broken.cluster.services.metrics.resumed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from workers.rank_group.first_failure import FirstEnd
+from workers.rank_group.first_failure import FirstFailure
 from workers.rank_protocol.errors import RankDeadError
 
 
-class Ends(FirstEnd):
+class Ends(FirstFailure):
     """Keeps what is reported."""
 
     def __init__(self, num_ranks: int, grace_s: float = 3600) -> None:

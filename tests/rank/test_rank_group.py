@@ -19,7 +19,7 @@ from rank_group_driver import ENVIRON, GroupDriver, children, gone, spec_of
 
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from workers.rank_group import group as group_module
-from workers.rank_group.first_failure import FirstEnd
+from workers.rank_group.first_failure import FirstFailure
 from workers.rank_group.group import RankGroup
 from workers.rank_group.link import STOP_GRACE_S, RankLink
 from workers.rank_protocol.errors import RankStartError
@@ -192,7 +192,7 @@ async def test_a_start_that_failed_in_consequence_is_told_when_all_others_are_re
 ) -> None:
     monkeypatch.setattr(group_module, "RankLink", OneThatLostAnother)
     # Long enough to be still held back when every start is over.
-    monkeypatch.setattr(group_module, "FirstEnd", functools.partial(FirstEnd, grace_s=0.05))
+    monkeypatch.setattr(group_module, "FirstFailure", functools.partial(FirstFailure, grace_s=0.05))
     with pytest.raises(RankStartError, match=r"^rank 1 lost another rank before it was ready$"):
         await RankGroup.start(spec_of("m", 2), lambda rank, event: None)
 

@@ -13,7 +13,7 @@ from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
 from core.protocol.errors import BadRequestError
-from router.queue.drain_rate import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, Pace
+from router.queue.drain_rate import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, DrainRate
 from router.queue.priorities import PriorityClasses
 from router.settings import RouterSettings
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_an_estimate_is_what_waits_at_the_pace_of_late() -> None:
-    pace = Pace()
+    pace = DrainRate()
     for second in range(10):
         pace.left(100.0 + second)
     assert pace.wait_s(20, 110.0) == 20.0
@@ -36,7 +36,7 @@ def test_an_estimate_is_what_waits_at_the_pace_of_late() -> None:
 
 @given(st.lists(st.floats(0, 1000), max_size=200), st.integers(0, 10**6))
 def test_an_estimate_has_bounds(departures: list[float], num_waiting: int) -> None:
-    pace = Pace()
+    pace = DrainRate()
     for now_s in sorted(departures):
         pace.left(now_s)
     assert MIN_WAIT_S <= pace.wait_s(num_waiting, 1000.0) <= MAX_WAIT_S

@@ -17,7 +17,7 @@ from core.protocol.errors import BadRequestError
 from core.protocol.worker import WorkerLoad
 from router.placement import Ahead, Need, placeable
 from router.pool import Place, Worker, WorkerPool
-from router.queue.worker_queue import RoomQueue, Waiter
+from router.queue.worker_queue import Waiter, WorkerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ def picker(workers: list[Worker], need: Need, pool: WorkerPool, group: str = "g"
 
 async def test_small_requests_do_not_pass_a_large_one_that_waits() -> None:
     pool, one = WorkerPool(4), with_blocks("a", free=10)
-    queue = RoomQueue(pool.leave)
+    queue = WorkerQueue(pool.leave)
     running = [pool.enter(one, 3), pool.enter(one, 3)]
     large = queue.enter(picker([one], of_blocks(9), pool), 0, 1, "g")
     small = queue.enter(picker([one], of_blocks(1), pool), 0, 2, "g")
@@ -112,7 +112,7 @@ async def test_small_requests_do_not_pass_a_large_one_that_waits() -> None:
 
 async def test_a_more_urgent_one_goes_ahead_of_a_large_one() -> None:
     pool, one = WorkerPool(4), with_blocks("a", free=10)
-    queue = RoomQueue(pool.leave)
+    queue = WorkerQueue(pool.leave)
     pool.enter(one, 3)
     large = queue.enter(picker([one], of_blocks(9), pool), 0, 1, "g")
     urgent = queue.enter(picker([one], of_blocks(1), pool), -1, 2, "g")
@@ -122,7 +122,7 @@ async def test_a_more_urgent_one_goes_ahead_of_a_large_one() -> None:
 async def test_who_waits_leaves_the_others_workers_alone() -> None:
     """A large one waits for ``a``, the only one it may go to; the small one behind it may also use ``b``."""
     pool, a, b = WorkerPool(4), with_blocks("a", free=10), with_blocks("b", free=10)
-    queue = RoomQueue(pool.leave)
+    queue = WorkerQueue(pool.leave)
     pool.enter(a, 3)
     large = queue.enter(picker([a], of_blocks(9), pool, "failed b"), 0, 1, "failed b")
     small = queue.enter(picker([a, b], of_blocks(1), pool), 0, 2, "g")
@@ -133,7 +133,7 @@ async def test_who_waits_leaves_the_others_workers_alone() -> None:
 async def test_nobody_waits_behind_a_request_for_a_worker_whose_blocks_are_stuck() -> None:
     """Nothing runs there, so nothing will make room: what is left is for those that fit."""
     pool, stuck = WorkerPool(4), with_blocks("a", free=5)
-    queue = RoomQueue(pool.leave)
+    queue = WorkerQueue(pool.leave)
     large = queue.enter(picker([stuck], of_blocks(9), pool), 0, 1, "g")
     small = queue.enter(picker([stuck], of_blocks(1), pool), 0, 2, "g")
     assert (large.future.done(), small.future.done()) == (False, True)
@@ -153,7 +153,7 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
     workers = [with_blocks(name, free=10) for name in "ab"]
     for one in workers:
         one.limit = 4
-    queue, running = RoomQueue(pool.leave), list[Place]()
+    queue, running = WorkerQueue(pool.leave), list[Place]()
     coming = list(enumerate(requests))
     waiting: dict[int, Waiter] = {}
     while coming or waiting or running:
@@ -174,7 +174,7 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
 async def test_a_worker_with_little_room_does_not_have_everybody_asked() -> None:
     """It is idle and nothing there will make room, so nobody's wait keeps those behind from being looked at."""
     pool, stuck = WorkerPool(4), with_blocks("a", free=2)
-    queue, num_asked = RoomQueue(pool.leave), 0
+    queue, num_asked = WorkerQueue(pool.leave), 0
 
     def enter(number: int, num_blocks: int) -> Waiter:
         need = of_blocks(num_blocks)
@@ -210,7 +210,7 @@ async def _places(steps: list[tuple[int, int, str, bool]], free: tuple[int, int]
     """Who has a place where after each step. ``tells``: the queue knows how much each needs."""
     pool = WorkerPool(4)
     workers = {name: with_blocks(name, free=num) for name, num in zip("ab", free, strict=True)}
-    queue, waiters, history = RoomQueue(pool.leave), list[Waiter](), list[list[str]]()
+    queue, waiters, history = WorkerQueue(pool.leave), list[Waiter](), list[list[str]]()
     running: list[Place] = []
     for number, (num_blocks, priority, group, ends) in enumerate(steps):
         need = of_blocks(num_blocks)

@@ -17,7 +17,7 @@ from router.placement import Ahead, Prompt, available
 from router.placement.least_loaded import LeastLoaded
 from router.pool import LOAD_TTL_S, Place, Worker, WorkerPool
 from router.pool.model_card import ModelFacts
-from router.queue.worker_queue import RoomQueue
+from router.queue.worker_queue import WorkerQueue
 from router.request.bodies import LegBodies
 from router.request.client_request import Ask
 from router.settings import RouterSettings
@@ -259,7 +259,7 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
     one = worker(limit=places)
     one.healthy = False
     given_back: list[Place] = []
-    queue = RoomQueue(given_back.append)
+    queue = WorkerQueue(given_back.append)
 
     def pick(_ahead: Ahead) -> Place | None:
         if one.healthy and one.room > 0:
@@ -293,7 +293,7 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
 
 
 async def test_a_group_without_room_does_not_block_another() -> None:
-    queue = RoomQueue(lambda _: None)
+    queue = WorkerQueue(lambda _: None)
     free = Place(worker())
     first = queue.enter(lambda _: None, 9, 1, "full")
     second = queue.enter(lambda _: free, 0, 2, "free")
@@ -306,7 +306,7 @@ async def test_a_group_without_room_does_not_block_another() -> None:
 
 
 async def test_an_exception_is_its_own_waiters() -> None:
-    queue = RoomQueue(lambda _: None)
+    queue = WorkerQueue(lambda _: None)
     free = Place(worker())
     broken = False
 

@@ -10,7 +10,7 @@ from placement_kit import prompt, with_blocks, worker
 from router_cluster import Cluster, chat, events, make_settings, spoken
 from router_stubs import FIRST_TOKEN, Hang, Refuse, StreamThen, StubWorker, word
 
-from router.placement import Direct, DirectRule, Prefilled
+from router.placement import Prefilled, SkipPrefill, SkipPrefillRule
 from router.placement.affinity import Affinity
 from router.settings import RouterSettings
 
@@ -19,31 +19,31 @@ KIB = b"x" * 1024
 
 
 def test_off_means_that_nothing_is_looked_at() -> None:
-    rule = DirectRule(0, 9, None)
+    rule = SkipPrefillRule(0, 9, None)
     assert rule.is_off and rule.workers_for(prompt(b""), [worker("a")]) is None
 
 
 @pytest.mark.parametrize(("num_tokens", "skips"), [(99, True), (100, False)])
 def test_short_is_below_the_setting(num_tokens: int, skips: bool) -> None:
     a = worker("a")
-    found = DirectRule(100, 0, None).workers_for(prompt(b"x" * 4 * num_tokens), [a])
-    assert found == ((Direct.SHORT, [a]) if skips else None)
+    found = SkipPrefillRule(100, 0, None).workers_for(prompt(b"x" * 4 * num_tokens), [a])
+    assert found == ((SkipPrefill.SHORT, [a]) if skips else None)
 
 
 def test_only_who_has_room_is_sent_it() -> None:
     full, stuck, good = worker("a", in_flight=1, limit=1), with_blocks("b", free=1), with_blocks("c", free=9)
-    rule = DirectRule(100, 0, None)
+    rule = SkipPrefillRule(100, 0, None)
     about = prompt(b"x" * 4 * 40)
-    assert rule.workers_for(about, [full, stuck, good]) == (Direct.SHORT, [good])
+    assert rule.workers_for(about, [full, stuck, good]) == (SkipPrefill.SHORT, [good])
     assert rule.workers_for(about, [full, stuck]) is None
 
 
 def test_cached_is_what_a_worker_lacks_little_of() -> None:
     policy, a, b = Affinity([]), worker("a"), worker("b")
-    rule = DirectRule(0, 129, policy)
+    rule = SkipPrefillRule(0, 129, policy)
     assert rule.workers_for(prompt(KIB), [a, b]) is None
     policy.pick([a], Prefilled(prompt(KIB), None, 0))
-    assert rule.workers_for(prompt(KIB + b"y" * 512), [a, b]) == (Direct.CACHED, [a])
+    assert rule.workers_for(prompt(KIB + b"y" * 512), [a, b]) == (SkipPrefill.CACHED, [a])
     assert rule.workers_for(prompt(KIB + b"y" * 516), [a, b]) is None, "129 tokens are too many"
     assert rule.workers_for(prompt(b"short"), [a, b]) is None, "it lacks little, but has nothing of it"
 
@@ -51,7 +51,7 @@ def test_cached_is_what_a_worker_lacks_little_of() -> None:
 def test_a_busy_worker_is_not_sent_what_it_has() -> None:
     policy, a, b = Affinity([]), worker("a", in_flight=26, limit=100), worker("b")
     policy.pick([a], Prefilled(prompt(KIB), None, 0))
-    assert DirectRule(0, 129, policy).workers_for(prompt(KIB), [a, b]) is None
+    assert SkipPrefillRule(0, 129, policy).workers_for(prompt(KIB), [a, b]) is None
 
 
 def test_nobody_knows_what_is_cached_without_affinity() -> None:

@@ -300,10 +300,10 @@ async def test_a_lease_that_is_named_twice_stays_with_the_first(cluster: Cluster
     assert (refused.status_code, refused.json()["error"]["code"]) == (502, "upstream_error")
     assert "not understood" in refused.json()["error"]["message"]
     assert cluster.leases.released == []
-    assert cluster.services.leased.holds(p.only_lease)
+    assert cluster.services.lease_limit.holds(p.only_lease)
     hang.release.set()
     assert (await first).json()["choices"][0]["message"]["content"] == WHOLE
-    assert len(cluster.services.leased) == 0
+    assert len(cluster.services.lease_limit) == 0
     await cluster.services.prefill_aborts.close()
     cluster.check_idle()
 

@@ -12,7 +12,7 @@ from router_stubs import Hang
 
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.pool import Worker, WorkerPool
-from router.queue.lease_limit import LeasedBlocks
+from router.queue.lease_limit import LeaseLimit
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings
@@ -37,9 +37,9 @@ def status(leased: int, engine_id: str = "e", num_blocks: int = 10) -> WorkerSta
     return WorkerStatus(record=record, load=WorkerLoad(leased_blocks=leased))
 
 
-def made(leased: int) -> tuple[WorkerPool, LeasedBlocks, Worker]:
+def made(leased: int) -> tuple[WorkerPool, LeaseLimit, Worker]:
     pool = WorkerPool(4)
-    blocks = LeasedBlocks(0.5, pool)
+    blocks = LeaseLimit(0.5, pool)
     pool.apply([status(leased)])
     (worker,) = pool
     return pool, blocks, worker
@@ -107,7 +107,7 @@ async def test_an_engine_that_went_takes_its_leases_along() -> None:
 
 async def test_a_worker_that_does_not_say_how_large_it_is_may_always_be_sent_prompts() -> None:
     pool = WorkerPool(4)
-    blocks = LeasedBlocks(0.1, pool)
+    blocks = LeaseLimit(0.1, pool)
     (worker,) = pool.add_static(["http://x"], [])
     blocks.hold("a", worker, 9999)
     assert (blocks.allows(worker), len(blocks)) == (True, 0)
@@ -139,7 +139,7 @@ class TestPrompts:
         answers = await asyncio.gather(*asked)
         assert [answer.status_code for answer in answers] == [200] * 5
         assert len(p.bodies) == 5
-        assert len(cluster.services.leased) == 0
+        assert len(cluster.services.lease_limit) == 0
         cluster.check_idle()
 
     async def test_wait_until_a_report_says_there_is_room(self, cluster: Cluster) -> None:
@@ -188,4 +188,4 @@ class TestPrompts:
         for writer in (*writers[:2], waiting):
             writer.close()
         await eventually(lambda: len(cluster.services.active) == 0)
-        assert len(cluster.services.leased) == 0
+        assert len(cluster.services.lease_limit) == 0

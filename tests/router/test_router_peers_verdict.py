@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.router import RouterRecord
-from router.peers.verdict import TABLE, IllegalPeerEvent, Peer, PeerEvent, PeerState
+from router.peers.failure_detector import TABLE, IllegalPeerEvent, Peer, PeerEvent, PeerState
 
 RECORD = RouterRecord(router_id="a" * 12, url="http://h:1", internal_url="http://h:2")
 E, S = PeerEvent, PeerState

@@ -18,7 +18,7 @@ from router_stubs import Raw, StubWorker, word
 
 from router.metrics.metrics import Metrics
 from router.request import reply
-from router.request.sent_tokens import Seen
+from router.request.sent_tokens import SentTokens
 from router.settings import RouterSettings
 from router.steps import relay
 from router.steps.failures import BrokeOff
@@ -68,7 +68,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
         reply=SimpleNamespace(write=write, first_content_s=None),
         num_tokens=0,
         num_chunks=0,
-        seen=Seen(),
+        sent_tokens=SentTokens(),
     )
     try:
         return await relay._pump(services, request, chunks[0]) is None, sent, request.num_tokens

@@ -12,7 +12,7 @@ from router_cluster import Cluster, chat, eventually, spoken
 from router_stubs import FIRST_TOKEN, Raw, Refuse, word
 
 from router.request import sent_tokens as seen_module
-from router.request.sent_tokens import Seen, num_shown
+from router.request.sent_tokens import SentTokens, num_shown
 from router.upstream.events import END, EventTooLarge
 
 ROLE = b'data: {"created":5,"role":1}\n\n'
@@ -49,7 +49,7 @@ def test_every_cut_shows_the_same(
 ) -> None:
     told = [silent(*ids) if is_silent else text(*ids) for is_silent, ids in tokens]
     events = [ROLE] * opens + told + LAST[:num_last]
-    seen, shown, begin = Seen(), b"", 0
+    seen, shown, begin = SentTokens(), b"", 0
     seen.leg(ROLE, named=True, opens=opens)
     for end in [*sorted(cut for cut in cuts if 0 < cut < len(events)), len(events)]:
         if begin < end:
@@ -59,20 +59,20 @@ def test_every_cut_shows_the_same(
     num_shown = len(events) if num_last == 3 else len(events) - num_last
     assert shown == b"".join(map(stripped, events[:num_shown])), "the last words come whole or not at all"
     assert seen.ids() == [one for _, ids in tokens for one in ids]
-    assert seen.can_go_on()
+    assert seen.can_continue()
 
 
 def test_tokens_without_text_are_named_and_not_shown() -> None:
-    seen = Seen()
+    seen = SentTokens()
     seen.leg(text(1), named=True, opens=False)
     shown = [seen.take(part, part.count(END)) for part in (silent(2), b":\n\n", text(3), silent(4) + text(5))]
     assert shown == [b"", b"", stripped(text(3)), stripped(text(5))]
-    assert seen.ids() == [2, 3, 4, 5] and seen.can_go_on()
+    assert seen.ids() == [2, 3, 4, 5] and seen.can_continue()
 
 
 @pytest.mark.parametrize("first", [silent(1), silent(1) + silent(2), b":\n\n"])
 def test_created_is_read_behind_tokens_without_text(first: bytes) -> None:
-    seen = Seen()
+    seen = SentTokens()
     seen.leg(first, named=True, opens=False)
     for part in (first, b':3\ndata: {"created":8}\n\n', b':4\ndata: {"created":9}\n\n'):
         seen.take(part, part.count(END))
@@ -91,7 +91,7 @@ async def test_a_client_sees_nothing_of_tokens_without_text_and_who_goes_on_is_t
     raw = Raw([silent(8), silent(9) + b":10\n" + token, silent(11), silent(12) + silent(13), None], then="die")
     d.script.append(raw)
     request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
-    await eventually(lambda: any(x.seen.ids() == [FIRST_TOKEN, *range(8, 14)] for x in cluster.services.active))
+    await eventually(lambda: any(x.sent_tokens.ids() == [FIRST_TOKEN, *range(8, 14)] for x in cluster.services.active))
     (x,) = cluster.services.active
     assert (x.num_tokens, x.num_chunks) == (2, 1)
     raw.go.set()
@@ -113,7 +113,7 @@ async def test_comments_of_a_worker_that_names_nothing_are_no_tokens(cluster: Cl
 
 
 def test_what_a_worker_is_told() -> None:
-    seen = Seen()
+    seen = SentTokens()
     seen.add(3)
     seen.created = 77
     seen.leg(b"", named=True, opens=False)
@@ -124,7 +124,7 @@ def test_what_a_worker_is_told() -> None:
 
 
 def test_created_is_read_from_the_first_event() -> None:
-    seen = Seen()
+    seen = SentTokens()
     seen.leg(ROLE + text(1), named=True, opens=True)
     seen.take(ROLE + text(1), 2)
     assert orjson.loads(seen.resume()) == {"token_ids": [1], "created": 5}
@@ -158,10 +158,10 @@ async def test_a_p_whose_token_is_none_is_not_gone_on_with(cluster: Cluster, fir
 
 
 def test_the_largest_token_is_one() -> None:
-    seen = Seen()
+    seen = SentTokens()
     seen.leg(b"", named=True, opens=False)
     seen.take(text(0, 2**31 - 1), 1)
-    assert seen.ids() == [0, 2**31 - 1] and seen.can_go_on()
+    assert seen.ids() == [0, 2**31 - 1] and seen.can_continue()
 
 
 @pytest.mark.parametrize(
@@ -169,15 +169,15 @@ def test_the_largest_token_is_one() -> None:
     [(False, [ROLE]), (True, [ROLE, ROLE]), (False, [text(1), b"data: {}\n\n"]), (False, [b": ping\ndata: {}\n\n"])],
 )
 def test_what_has_no_name_cannot_be_told(opens: bool, events: list[bytes]) -> None:
-    seen = Seen()
+    seen = SentTokens()
     seen.leg(b"", named=True, opens=opens)
     for event in events:
         seen.take(event, 1)
-    assert not seen.can_go_on()
+    assert not seen.can_continue()
 
 
 def test_cached_tokens_are_those_of_the_first_prefill() -> None:
-    seen = Seen()
+    seen = SentTokens()
     assert seen.cached_as_first(b'{"num_cached_tokens":0,"x":1}') == b'{"num_cached_tokens":0,"x":1}'
     assert seen.cached_as_first(b'{"num_cached_tokens":128,"x":2}') == b'{"num_cached_tokens":0,"x":2}'
     assert seen.cached_as_first(b'{"x":2}') == b'{"x":2}'
@@ -185,7 +185,7 @@ def test_cached_tokens_are_those_of_the_first_prefill() -> None:
 
 
 def test_the_last_words_of_a_worker_that_died_in_them_are_forgotten() -> None:
-    seen = Seen()
+    seen = SentTokens()
     seen.leg(b"", named=True, opens=False)
     assert seen.take(text(1) + LAST[0], 2) == stripped(text(1))
     seen.leg(b"", named=True, opens=False)
@@ -196,16 +196,16 @@ def test_the_last_words_of_a_worker_that_died_in_them_are_forgotten() -> None:
 
 def test_what_a_worker_makes_a_router_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_module, "MAX_IDS_BYTES", 4)
-    seen = Seen()
+    seen = SentTokens()
     seen.leg(b"", named=True, opens=True)
     for _ in range(3):
         assert seen.take(text(11), 1) == stripped(text(11))
     assert seen.ids() == [11, 11]
-    assert not seen.can_go_on(), "one was not kept"
+    assert not seen.can_continue(), "one was not kept"
 
 
 def test_last_words_without_an_end_are_not_kept_for_ever() -> None:
-    seen = Seen(max_event_bytes=1024)
+    seen = SentTokens(max_event_bytes=1024)
     seen.leg(b"", named=True, opens=False)
     event = b'data: {"text":"%b"}\n\n' % (b"x" * 512)
     assert seen.take(LAST[0] + event, 2) == b""

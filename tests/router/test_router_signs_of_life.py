@@ -12,7 +12,7 @@ from router_stubs import StubWorker
 
 from core.protocol.worker import Role, WorkerLoad
 from router.pool import Worker
-from router.pool.liveness import LOOKS, SignsOfLife
+from router.pool.liveness import LOOKS, Liveness
 from router.upstream.client import HttpUpstream
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Bench:
         self.upstream = upstream
         self.now_s = 1000.0
         self.worker = Worker(stub.name, stub.url, Role.DECODE, 8)
-        self.signs = SignsOfLife(upstream, lambda: self.now_s)
+        self.signs = Liveness(upstream, lambda: self.now_s)
 
     def wait(self, silence_s: float = SILENCE_S) -> asyncio.Task[None]:
         return asyncio.create_task(self.signs.until_silent(self.worker, silence_s))
@@ -95,4 +95,4 @@ async def test_many_requests_ask_once_and_who_asks_may_go(bench: Bench) -> None:
     for wait in waits:
         wait.cancel()
     await asyncio.gather(*waits, return_exceptions=True)
-    assert repr(bench.signs) == "<SignsOfLife asking 0 workers>"
+    assert repr(bench.signs) == "<Liveness asking 0 workers>"

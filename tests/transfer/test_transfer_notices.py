@@ -9,7 +9,7 @@ import pytest
 from core.protocol.steps import Sent
 from workers.transfer.nixl_port import NixlAgent
 from workers.transfer.notice_codec import ReadNotice
-from workers.transfer.read_notices import MAX_OPEN, Notices
+from workers.transfer.read_notices import MAX_OPEN, ReadNotices
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def agent() -> Iterator[NixlAgent]:
 
 
 def test_all_readers_have_to_tell_and_none_counts_twice(agent: NixlAgent) -> None:
-    notices = Notices(agent)
+    notices = ReadNotices(agent)
     for rank, lease_id, reader in ((0, "a", "e-1"), (0, "a", "e-1"), (1, "a", "f-1"), (0, "b", "e-1")):
         notices.tell(agent.name, ReadNotice(lease_id, 2, reader, rank))
     assert notices.take_sent() == []
@@ -31,7 +31,7 @@ def test_all_readers_have_to_tell_and_none_counts_twice(agent: NixlAgent) -> Non
 
 
 def test_of_too_many_that_are_half_told_the_oldest_is_forgotten(agent: NixlAgent) -> None:
-    notices = Notices(agent)
+    notices = ReadNotices(agent)
     for number in range(MAX_OPEN + 1):
         notices.tell(agent.name, ReadNotice("a", 2, f"e-{number}", 0))
     for number in (MAX_OPEN, 0):
@@ -40,4 +40,4 @@ def test_of_too_many_that_are_half_told_the_oldest_is_forgotten(agent: NixlAgent
 
 
 def test_nothing_new_is_nothing_heard(agent: NixlAgent) -> None:
-    assert Notices(agent).listen() is False
+    assert ReadNotices(agent).listen() is False

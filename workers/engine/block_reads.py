@@ -15,7 +15,7 @@ from workers.engine.sequence_state import Event, State
 
 if TYPE_CHECKING:
     from core.protocol.steps import ReadResult
-    from workers.engine.scheduler_state import Board
+    from workers.engine.scheduler_state import SchedulerState
     from workers.engine.sequence import Sequence
 
 #: What ``ReadResult.outcome`` may say; anything else counts as failed.
@@ -25,7 +25,7 @@ _OUTCOMES = frozenset({"done", "stale", "failed", "cancelled"})
 class BlockReads:
     """Posts, cancels and settles the reads of one engine."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: SchedulerState) -> None:
         self._board = board
         self._next_read_id = 1
 

@@ -27,9 +27,9 @@ from workers.engine.errors import EngineFault
 from workers.engine.handshakes import Handshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 from workers.engine.scheduler import Scheduler
-from workers.engine.timeouts import AnswerTimers
+from workers.engine.timeouts import Timeouts
 from workers.engine.token_stream import QueuedTokens
-from workers.engine.tombstones import GoneSuffixes
+from workers.engine.tombstones import Tombstones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,9 +71,9 @@ class AsyncEngine:
         self._hooks = hooks or EngineHooks()
         self._loop = asyncio.get_running_loop()
         call_later = call_later or self._loop.call_later
-        self._step_timers = AnswerTimers(config.step_timeout_s, call_later, self._on_step_timeout)
-        self._read_timers = AnswerTimers(config.read_timeout_s, call_later, self._on_read_timeout)
-        self._gone = GoneSuffixes(clock or self._loop.time)
+        self._step_timers = Timeouts(config.step_timeout_s, call_later, self._on_step_timeout)
+        self._read_timers = Timeouts(config.read_timeout_s, call_later, self._on_read_timeout)
+        self._gone = Tombstones(clock or self._loop.time)
         self._streams: dict[int, QueuedTokens] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False

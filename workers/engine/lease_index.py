@@ -15,7 +15,7 @@ class Grant:
     token_ids: list[int]
 
 
-class Grants:
+class LeaseIndex:
     """Every request looks for its own, so that takes no longer when there are many."""
 
     def __init__(self) -> None:

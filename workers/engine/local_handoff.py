@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from workers.engine.sequence_state import Event
 
 if TYPE_CHECKING:
-    from workers.engine.scheduler_state import Board
+    from workers.engine.scheduler_state import SchedulerState
     from workers.engine.sequence import Sequence
 
 
-class TakeOvers:
+class LocalHandoff:
     """Seats the parked sequences of one engine."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: SchedulerState) -> None:
         self._board = board
         self._read: list[str] = []
 

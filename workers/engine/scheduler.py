@@ -14,8 +14,8 @@ from workers.engine.api import QueueFullError, ReadFailedError
 from workers.engine.block_pool import BlockPool
 from workers.engine.block_reads import BlockReads
 from workers.engine.errors import RankProtocolError
-from workers.engine.local_handoff import TakeOvers
-from workers.engine.scheduler_state import Board
+from workers.engine.local_handoff import LocalHandoff
+from workers.engine.scheduler_state import SchedulerState
 from workers.engine.sequence import Sequence
 from workers.engine.sequence_state import WAITING, Event, State
 from workers.engine.step_outcome import Output, apply_rows
@@ -50,11 +50,11 @@ class Scheduler:
     ) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks, config.block_size, version_base)
-        self.board = Board(config, self.pool)
+        self.board = SchedulerState(config, self.pool)
         self.counters = self.board.counters
         self._roster = self.board.roster
         self._reads = BlockReads(self.board)
-        self._take_overs = TakeOvers(self.board)
+        self._take_overs = LocalHandoff(self.board)
         self._new_lease_id = new_lease_id
         self._is_connected = is_connected
         self._next_seq_id = 1

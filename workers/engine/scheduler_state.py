@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from workers.engine.api import HandOff
 from workers.engine.counters import Counters
-from workers.engine.lease_index import Grant, Grants
-from workers.engine.sequence_index import Roster
+from workers.engine.lease_index import Grant, LeaseIndex
+from workers.engine.sequence_index import SequenceIndex
 from workers.engine.sequence_state import Event
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from workers.engine.sequence import Sequence
 
 
-class Board:
+class SchedulerState:
     """What the parts of the scheduler share: sizes, blocks, sequences, counters."""
 
     def __init__(self, config: EngineConfig, pool: BlockPool) -> None:
         self.config = config
         self.pool = pool
-        self.roster = Roster()
+        self.roster = SequenceIndex()
         self.counters = Counters()
-        self.grants = Grants()
+        self.grants = LeaseIndex()
         #: Sequences the ranks still know and may forget.
         self.forgotten: list[int] = []
 

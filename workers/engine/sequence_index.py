@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _KEY = attrgetter("key")
 
 
-class Roster:
+class SequenceIndex:
     """``running`` is sorted by ``Sequence.key``: its last is preempted first. ``queue`` and ``parked`` wait for a seat.
     ``reads`` and ``closing_reads`` are by read id: those that somebody waits for, and those that were cancelled or
     given up and have not ended. Of all these a sequence that closes is in the last one at most, and unknown by its

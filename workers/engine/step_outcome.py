@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from core.protocol.steps import Row, Sampled, StepResult
-    from workers.engine.scheduler_state import Board
+    from workers.engine.scheduler_state import SchedulerState
     from workers.engine.sequence import Sequence
 
 #: Sequence id, and what its caller gets.
@@ -20,7 +20,7 @@ Output = tuple[int, TokenOutput | EngineError]
 
 
 def apply_rows(
-    board: Board, entries: list[tuple[Sequence, Row]], result: StepResult, new_lease_id: Callable[[], str]
+    board: SchedulerState, entries: list[tuple[Sequence, Row]], result: StepResult, new_lease_id: Callable[[], str]
 ) -> list[Output]:
     """The callers' tokens, in the order of the rows. Raises RankProtocolError, and changes nothing, if rows and
     samples do not match.
@@ -47,7 +47,7 @@ def _match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: 
     return samples
 
 
-def _append(board: Board, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]) -> TokenOutput:
+def _append(board: SchedulerState, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]) -> TokenOutput:
     seq.tokens.append(sample.token)
     is_first = len(seq.tokens) == seq.num_given + 1
     finish = _finish_reason(seq, sample.token)

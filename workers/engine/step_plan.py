@@ -8,7 +8,7 @@ from core.protocol.steps import NewSequence, Row, Step
 from workers.engine.sequence_state import State
 
 if TYPE_CHECKING:
-    from workers.engine.scheduler_state import Board
+    from workers.engine.scheduler_state import SchedulerState
     from workers.engine.sequence import Sequence
 
 
@@ -54,7 +54,7 @@ def _introduce(seq: Sequence) -> NewSequence:
     return NewSequence(seq.id, request.prompt_token_ids, outputs, request.sampling, list(seq.blocks))
 
 
-def continue_running(board: Board, plan: StepPlan) -> bool:
+def continue_running(board: SchedulerState, plan: StepPlan) -> bool:
     """Rows for the running sequences, most urgent first: those that decode, then those still in their prompts.
 
     True if somebody was preempted; then nobody should be admitted into the room just made.
@@ -79,7 +79,7 @@ def continue_running(board: Board, plan: StepPlan) -> bool:
     return board.counters.preemptions > preemptions_before
 
 
-def _decode(board: Board, plan: StepPlan, seq: Sequence) -> None:
+def _decode(board: SchedulerState, plan: StepPlan, seq: Sequence) -> None:
     new_blocks: list[int] = []
     if len(seq.tokens) > len(seq.blocks) * board.config.block_size:
         block = board.grow(seq)

@@ -22,7 +22,7 @@ class CallLater(Protocol):
         """Call ``callback(number)`` after ``delay_s`` seconds."""
 
 
-class AnswerTimers:
+class Timeouts:
     """For the steps, or for the reads, of one engine, by their ids.
 
     ``on_timeout(number)`` is called at most once for each ``start``. Without ``timeout_s`` (None, 0) never.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MAX_SUFFIXES = 256
 
 
-class GoneSuffixes:
+class Tombstones:
     """``clock`` gives seconds and never goes back."""
 
     def __init__(self, clock: Callable[[], float], keep_s: float = REFUSE_GONE_S) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 REASON_GRACE_S = 1.0
 
 
-class FirstEnd:
+class FirstFailure:
     """Calls ``on_end`` once: with the first end that is not another one's consequence, or a consequence for want of it.
 
     The rank that lost another may be heard before the one that was lost; so it is held back for ``grace_s``.

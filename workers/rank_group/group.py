@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from core.protocol.steps import Progress
-from workers.rank_group.first_failure import FirstEnd
+from workers.rank_group.first_failure import FirstFailure
 from workers.rank_group.launch import to_the_end
 from workers.rank_group.link import RankLink
 from workers.rank_protocol.errors import RankDeadError, RankStartError
@@ -46,7 +46,7 @@ class RankGroup:
         self._on_death = on_death
         self._links: dict[int, RankLink] = {}
         self._is_ready = False
-        self._end = FirstEnd(spec.num_ranks, self._fail)
+        self._end = FirstFailure(spec.num_ranks, self._fail)
         #: Why one of the ranks could not start.
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 

@@ -46,7 +46,7 @@ class Peers(Protocol):
         """A read from it has ended on every rank."""
 
 
-class RankTraffic:
+class RankFacade:
     """The engine's ``RankLink`` for ``num_ranks`` ranks, numbered from 0. All calls come from the engine's loop."""
 
     def __init__(self, link: Link, peers: Peers, num_ranks: int = 1) -> None:
@@ -59,7 +59,7 @@ class RankTraffic:
         self.on_event: Callable[[EngineEvent], None] = lambda event: None
 
     def __repr__(self) -> str:
-        return f"<RankTraffic {len(self._steps)} steps, {len(self._reads)} reads, {len(self._sent)} being read>"
+        return f"<RankFacade {len(self._steps)} steps, {len(self._reads)} reads, {len(self._sent)} being read>"
 
     # --- to the ranks -------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from workers.transfer.nixl_port import TransferAgent
 from workers.transfer.notice_codec import ReadNotice, reader_of
 from workers.transfer.peers import Peer, PeerTable
 from workers.transfer.read_checks import ReadRefusedError, check_fresh, check_read
-from workers.transfer.read_notices import Notices
+from workers.transfer.read_notices import ReadNotices
 
 if TYPE_CHECKING:
     import threading
@@ -41,7 +41,7 @@ class AgentLoop:
         self.metadata = _register(agent, memory)
         self._local = LocalMemory(agent, self.metadata)
         self._peers = PeerTable(agent, self.metadata, self._local)
-        self._notices = Notices(agent)
+        self._notices = ReadNotices(agent)
         #: What has ended since the last report.
         self._received: list[ReadResult] = []
         self._reads: dict[int, BlockRead] = {}

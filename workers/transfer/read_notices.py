@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 MAX_OPEN = 4096
 
 
-class Notices:
+class ReadNotices:
     """All calls come from the agent's thread."""
 
     def __init__(self, agent: TransferAgent) -> None:

@@ -1,18 +1,18 @@
 """What P does: its engine, its lease keeper, its ear for notifications.
 
-| step                       | the code                                                                          |
-|----------------------------|-----------------------------------------------------------------------------------|
-| takes blocks               | ``Board.place``, ``BlockPool._take`` (version), ``VersionTable.store`` on the rank |
-| computes, pins             | ``Runner._forward``; ``Board.hand_off``, ``BlockPool.lease``, ``LeaseHolder.grant`` |
-| grants in the store        | ``LeaseKeeper._do``, ``grant.lua``, ``LeaseHolder.granted``                       |
-| answers                    | ``Serving._hand_off``, after the grant or ``GRANT_PATIENCE_S``                    |
-| notices a hang-up          | ``Serving._held``, ``Serving._only``, ``AsyncEngine._abandon``                    |
-| hears of an abort          | ``POST /internal/abort``: ``AsyncEngine.abort``, ``KeptLeases.drop_request``       |
-| hears that it was read     | ``Notices._count``, ``KeptLeases.read_by_peer``, ``LeaseHolder.done``                 |
-| tells the store            | ``LeaseHolder.take_work`` (done, release), ``reap.lua``, ``release.lua``           |
-| asks the store             | ``LeaseHolder.take_work`` (reap), ``reap.lua``, ``LeaseHolder._answer``            |
-| gives up                   | ``LeaseHolder.failed`` past the grace, ``LeaseHolder.give_up_oldest``             |
-| other traffic takes/writes | ``BlockPool.allocate`` under pressure, ``Runner.execute``                         |
+| step                       | the code |
+|----------------------------|---------|
+| takes blocks | ``SchedulerState.place``, ``BlockPool._take`` (version), ``VersionTable.store`` on the rank |
+| computes, pins | ``Runner._forward``; ``SchedulerState.hand_off``, ``BlockPool.lease``, ``LeaseHolder.grant`` |
+| grants in the store        | ``LeaseKeeper._do``, ``grant.lua``, ``LeaseHolder.granted`` |
+| answers                    | ``Serving._hand_off``, after the grant or ``GRANT_PATIENCE_S`` |
+| notices a hang-up          | ``Serving._held``, ``Serving._only``, ``AsyncEngine._abandon`` |
+| hears of an abort          | ``POST /internal/abort``: ``AsyncEngine.abort``, ``KeptLeases.drop_request`` |
+| hears that it was read     | ``ReadNotices._count``, ``KeptLeases.read_by_peer``, ``LeaseHolder.done`` |
+| tells the store            | ``LeaseHolder.take_work`` (done, release), ``reap.lua``, ``release.lua`` |
+| asks the store             | ``LeaseHolder.take_work`` (reap), ``reap.lua``, ``LeaseHolder._answer`` |
+| gives up                   | ``LeaseHolder.failed`` past the grace, ``LeaseHolder.give_up_oldest`` |
+| other traffic takes/writes | ``BlockPool.allocate`` under pressure, ``Runner.execute`` |
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """What the router, its client and its renewal thread do.
 
-| step                  | the code                                                                             |
-|-----------------------|--------------------------------------------------------------------------------------|
-| sends to P            | ``prefill_leg._find``, ``waiting.wait_for_room`` (no abort of ours under way there)   |
-| takes over            | ``prefill_leg._take_over``, ``LeaseClient.track``                                    |
-| sees P fail           | ``retry.after_prefill``, ``Exchange.vacate``, ``PrefillAborts.start``                 |
-| sends to D            | ``decode_leg._find``, ``placement.available``                                        |
-| gets D's first byte   | ``decode_leg._confirmed``                                                            |
-| sees D fail           | ``retry.after_decode``: DECODE_AGAIN, PREFILL_AGAIN or the error (``failure_table``)  |
-| prefills again        | ``decode_leg._start_again``, ``Exchange.lease_over``                                 |
-| finishes, exits       | ``exit.settle``, ``Exchange.drop_lease``                                             |
-| renews                | ``LeaseClient._ask``, ``renew.lua``, ``RenewalBook.answered``                        |
-| loses                 | ``RenewalBook.answered`` (unknown for long), ``RenewalBook.failed`` (past the grace)  |
-| sends a release       | ``RenewalBook.take_work``, ``release.lua``; it stops trying after a whole duration    |
+| step                | the code |
+|---------------------|---------|
+| sends to P          | ``steps.prefill._find``, ``steps.waiting.wait_for_room`` (no abort of ours under way) |
+| takes over          | ``steps.prefill._take_over``, ``LeaseClient.track`` |
+| sees P fail         | ``steps.retry.after_prefill``, ``Exchange.vacate``, ``PrefillAborts.start`` |
+| sends to D          | ``steps.decode._find``, ``placement.available`` |
+| gets D's first byte | ``steps.decode._confirmed`` |
+| sees D fail         | ``steps.retry.after_decode``: DECODE_AGAIN, PREFILL_AGAIN or the error (``failure_table``) |
+| prefills again      | ``steps.decode._start_again``, ``Exchange.lease_over`` |
+| finishes, exits     | ``steps.exit.settle``, ``Exchange.drop_lease`` |
+| renews              | ``LeaseClient._ask``, ``renew.lua``, ``RenewalBook.answered`` |
+| loses               | ``RenewalBook.answered`` (unknown for long), ``RenewalBook.failed`` (past the grace) |
+| sends a release     | ``RenewalBook.take_work``, ``release.lua``; it stops trying after a whole duration |
 """
 
 from __future__ import annotations

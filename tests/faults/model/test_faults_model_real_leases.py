@@ -93,7 +93,9 @@ class FenceMachine(RuleBasedStateMachine):
 
     @rule(contents=st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True), is_quick=st.booleans())
     def take_blocks(self, contents: list[int], is_quick: bool) -> None:
-        """``Board.place``, then the ranks store the versions before they write. Quick: all up to the hand-off."""
+        """``SchedulerState.place``, then the ranks store the versions before they write. Quick: all up to the
+        hand-off.
+        """
         found = self.pool.lookup([content_hash(ROOT, [content]) for content in contents])
         num_fresh = len(contents) - len(found)
         if self.pool.num_available - self.pool.num_idle(found) < num_fresh:

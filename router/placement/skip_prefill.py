@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from router.pool import Worker
 
 
-class Direct(StrEnum):
+class SkipPrefill(StrEnum):
     """Why a request skips P."""
 
     #: Its prompt is short.
@@ -32,7 +32,7 @@ class KnowsCaches(Protocol):
         """Those not too busy that have some of the prompt and are thought to lack fewer than so many of its tokens."""
 
 
-class DirectRule:
+class SkipPrefillRule:
     """Prompts of fewer than ``min_prefill_tokens``, or of which a worker lacks fewer than ``min_uncached_tokens``.
 
     0 switches the one or the other off.
@@ -44,7 +44,7 @@ class DirectRule:
         self._caches = caches
         self.is_off = not (self._min_prefill_tokens or self._min_uncached_tokens)
 
-    def workers_for(self, prompt: Prompt, workers: Sequence[Worker]) -> tuple[Direct, list[Worker]] | None:
+    def workers_for(self, prompt: Prompt, workers: Sequence[Worker]) -> tuple[SkipPrefill, list[Worker]] | None:
         """Why the request skips P and who may have it, all with room now. None: P first, also while nobody has room.
 
         Waiting for P is no loss then: the prompt is computed meanwhile, and a D chosen once it has room.
@@ -55,4 +55,4 @@ class DirectRule:
         found = placeable(in_question(workers, frozenset()), prompt.need.fits, Ahead(), None)
         if not is_short and self._caches is not None:
             found = self._caches.holding(found, prompt, self._min_uncached_tokens)
-        return (Direct.SHORT if is_short else Direct.CACHED, found) if found else None
+        return (SkipPrefill.SHORT if is_short else SkipPrefill.CACHED, found) if found else None
