@@ -39,7 +39,6 @@ from router.steps.admission import check_queue, check_requests, make_room
 from router.steps.exit import ClientGone, settle
 from router.steps.run import new_request, run
 from router.tracing.setup import set_up
-from router.tracing.upstream import CURRENT, TracedUpstream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -80,7 +79,6 @@ class Front:
     def trace_with(self, tracing: Tracing) -> None:
         """Trace every request from now on, and tell the workers."""
         self._tracing = tracing
-        self._services.upstream = TracedUpstream(self._services.upstream)
 
     def close(self) -> None:
         """Take no new request; those whose body is still coming are new."""
@@ -169,7 +167,6 @@ class Front:
             exchange = new_request(self._services, request_id, ask, LegBodies(body), reply, len(raw))
             if self._tracing is not None:
                 exchange.trace = self._tracing.begin(exchange, headers, came_s, self._scheme)
-                CURRENT.set(exchange.trace)
             scope["state"][HAS_DEADLINE]()
             await self._run(exchange, receive, came_s + timeout_s)
 

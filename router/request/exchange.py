@@ -37,6 +37,9 @@ class Trace(Protocol):
     def trace_id(self) -> str:
         """As logs have it."""
 
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """What tells a worker which span it works for."""
+
     def left(self, request: Exchange, state: State, event: Event, now_s: float) -> None:
         """The request has left a phase."""
 
@@ -150,6 +153,10 @@ class Exchange:
             self.waiter.fail(LeaseLost())
         elif state is State.READING and not self.ask.stream and end is LeaseState.DONE:
             self.on(Event.READ)
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """What a worker is told besides the body."""
+        return (("x-request-id", self.request_id), *(() if self.trace is None else self.trace.headers()))
 
     @property
     def weights(self) -> str | None:

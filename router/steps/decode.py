@@ -151,7 +151,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
         "POST",
         worker.url,
         request.ask.path,
-        (("x-request-id", request.request_id), *names, *services.headers_for(worker)),
+        (*request.headers(), *names, *services.headers_for(worker)),
         request.bodies.decode(_params(request, prefilled)),
         settings.first_byte_timeout_s,
         None if request.ask.stream else patience,  # the first byte is also the last

@@ -113,7 +113,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
         "POST",
         worker.url,
         request.ask.path,
-        (("x-request-id", request.request_id), *services.headers_for(worker)),
+        (*request.headers(), *services.headers_for(worker)),
         body,
         timeout_s,
     )
