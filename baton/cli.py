@@ -270,7 +270,7 @@ def _torture(
 
 @click.command("settings", short_help="Print every setting as a Markdown table.")
 def _settings() -> None:
-    """Print every setting with its flag, variable, default and meaning, as the Markdown tables of the README."""
+    """Print every setting with its flag, variable, default and meaning, as the Markdown of docs/settings.md."""
     from baton.config.reference import markdown
 
     click.echo(markdown())

@@ -1,4 +1,4 @@
-"""Every setting as Markdown, generated from the models, so that the README cannot say anything else."""
+"""Every setting as Markdown, generated from the models, so that docs/settings.md cannot say anything else."""
 
 from __future__ import annotations
 

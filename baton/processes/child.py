@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from baton.processes.parent_death import die_with_parent
 from core.process.interpreter import python, with_import_path
+from core.process.parent_death import die_with_parent
 from core.protocol.status import Failed, Progress, Ready, Status, decode
 
 #: Runs this same interpreter and package, whatever is first on PATH and in the current directory.

@@ -20,7 +20,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from baton.processes.parent_death import die_with_parent
+from core.process.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from types import TracebackType

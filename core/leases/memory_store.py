@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from core.leases.ids import check_duration, check_id
 from core.leases.model import LeaseTable
+from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from core.leases.store import LeaseStatus
-
-
-def monotonic_ms() -> int:
-    """This process's monotonic clock in ms."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class MemoryLeaseStore:

@@ -4,5 +4,7 @@
 ``log``         what a line of any process's log looks like
 ``interpreter`` how one of our processes starts another
 ``failpoints``  where tests may make a process die or dawdle
+``clock``        the time that everything but people goes by
+``parent_death`` how a process ends with the one that started it
 ``version``     which Baton this is
 """

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Generic
 
+from core.process.clock import monotonic_ms
 from core.registry.announcement import EntryT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from core.registry.announcement import Kind
-
-
-def monotonic_ms() -> int:
-    """This process's monotonic clock in ms."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class MemoryRegistry(Generic[EntryT]):

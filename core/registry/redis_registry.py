@@ -14,9 +14,9 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from core.process.clock import monotonic_ms
 from core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
 from core.registry.complaints import Complaints, printable
-from core.registry.memory_registry import monotonic_ms
 from core.registry.signature import UntrustedError, check, sign
 from core.registry.store import RegistryError
 from core.registry.view import RegistryView

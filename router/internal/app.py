@@ -1,4 +1,4 @@
-"""What a router answers other routers on its internal port. ``internal.py`` has checked the token."""
+"""What a router answers other routers on its internal port. ``peers.internal`` has checked the token."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Worker:
     #: When that was, and whether it was so long ago that it does not count.
     heard_s: float = 0.0
     load_is_old: bool = False
-    #: When it last answered who asked whether it lives (``signs_of_life.py``); the same clock.
+    #: When it last answered who asked whether it lives (``liveness.py``); the same clock.
     answered_s: float = 0.0
     healthy: bool = True
     #: Somebody drained it through this router, and it has not announced yet that it drains.

@@ -14,9 +14,9 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from core.leases.ids import check_duration, check_id
-from core.leases.memory_store import monotonic_ms
 from core.leases.renewal import RenewalBook
 from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

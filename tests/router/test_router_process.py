@@ -20,9 +20,9 @@ from patience import PATIENCE_S
 from router_cluster import chat, eventually, spoken
 from router_stubs import Hang, StubWorker, word
 
-from baton.processes.parent_death import die_with_parent
 from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState
+from core.process.parent_death import die_with_parent
 from core.protocol.status import Failed, Ready, decode
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import WORKERS

@@ -46,7 +46,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "core": (
         ("net",),
-        ("leases", "registry", "process"),
+        ("leases", "registry"),
+        ("process",),
         ("protocol",),
     ),
 }

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from core.leases.holder import LeaseHolder
 from core.leases.holder_state import NotHeldError
 from core.leases.ids import check_duration, check_id
-from core.leases.memory_store import monotonic_ms
 from core.leases.store import LeaseState, LeaseStoreError
+from core.process.clock import monotonic_ms
 from workers.leases.listener import LeaseListener
 
 if TYPE_CHECKING:

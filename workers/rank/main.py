@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from core.process import failpoints
+from core.process.parent_death import end_with
 from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
@@ -49,7 +50,7 @@ class Rank:
 def main(arguments: Sequence[str]) -> int:
     """Be a rank; the exit status. What goes wrong is one ``RankFailed`` on the socket, except the loss of a sibling."""
     descriptor, parent_pid, spec_json = arguments
-    process.die_with_parent(int(parent_pid))
+    end_with(int(parent_pid))
     process.be_quiet()
     failpoints.arm(os.environ)
     spec = msgspec.json.decode(spec_json, type=RankSpec)

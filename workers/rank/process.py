@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 import warnings
 from typing import NoReturn
@@ -13,19 +11,6 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from workers.rank_protocol.spec import MAX_DEFAULT_THREADS
-
-#: From linux/prctl.h.
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Be killed when the parent dies, also in the middle of a forward pass (Linux; elsewhere the socket tells)."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "prctl"):
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        # It died before the line above; nobody will send the signal any more.
-        os._exit(0)
 
 
 def be_quiet() -> None:

@@ -1,0 +1,27 @@
+"""Processes that cannot outlive the one that started them, however that ends. Linux's doing; elsewhere nothing
+happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+_libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: the child must not take the loader's lock
+
+
+def end_with(parent_pid: int) -> None:
+    """Have the kernel kill this process when the thread of the parent that forked it ends, SIGKILL included."""
+    if hasattr(_libc, "prctl"):
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the line above, and nobody will send the signal any more
+        os._exit(1)
+
+
+def die_with_parent() -> Callable[[], None]:
+    """A ``preexec_fn`` that has the child ``end_with`` this process."""
+    parent_pid = os.getpid()
+    return lambda: end_with(parent_pid)
