@@ -2,7 +2,7 @@
 
 ``available``     who may be picked at all
 ``need``          the room a request takes
-``direct``        which requests skip P
+``skip_prefill``  which requests skip P
 ``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
 ``prefix_index``  which beginnings of prompts each worker was sent
 """
