@@ -1,4 +1,5 @@
 """Which worker is next: one policy per file, by name in ``policies``; ``ports`` says what a policy is.
+CONTRIBUTING.md says how to add one.
 
 ``available``     who may be picked at all
 ``need``          the room a request takes
