@@ -10,7 +10,7 @@ import contextlib
 import errno
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from core.net.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
 from core.net.sockets import BACKLOG
@@ -43,6 +43,14 @@ _GONE = frozenset(
         errno.ETIMEDOUT,
     }
 )
+
+
+@runtime_checkable
+class Ignores(Protocol):
+    """A protocol that can be told to throw away whatever comes."""
+
+    def ignore(self) -> None:
+        """From now on."""
 
 
 class Acceptor:
@@ -117,7 +125,8 @@ class _Opening:
         self._make = make
         self._connections = connections
         self._task: asyncio.Task[None]
-        self._is_unwanted = False
+        self._unwanted = asyncio.Event()
+        self._protocol: asyncio.Protocol | None = None
 
     def start(self) -> None:
         """Begin the TLS handshake, if there is one."""
@@ -131,12 +140,15 @@ class _Opening:
         self.abort()
 
     def abort(self) -> None:
-        """Close at once.
+        """Close at once, and do nothing with what was sent on it.
 
         The task is not cancelled: with uvloop a protocol that has just been told of its connection would never hear
-        that the connection is gone. It ends by itself, since nothing more comes.
+        that the connection is gone.
         """
-        self._is_unwanted = True
+        self._unwanted.set()
+        protocol: object = self._protocol
+        if isinstance(protocol, Ignores):  # what has come already may be read before the connection ends
+            protocol.ignore()
         with contextlib.suppress(OSError):  # the client was quicker
             self._client.shutdown(socket.SHUT_RDWR)
 
@@ -148,23 +160,31 @@ class _Opening:
 
     taken_bytes = unsent_bytes
 
+    def _make_protocol(self) -> asyncio.Protocol:
+        self._protocol = self._make()
+        return self._protocol
+
     async def _open(self) -> None:
+        if self._unwanted.is_set():
+            self._client.close()
+            return
         loop, tls = asyncio.get_running_loop(), self._connections.config.tls
         timeout_s = None if tls is None else HANDSHAKE_S
         try:
             transport, _protocol = await loop.connect_accepted_socket(
-                self._make, self._client, ssl=tls, ssl_handshake_timeout=timeout_s
+                self._make_protocol, self._client, ssl=tls, ssl_handshake_timeout=timeout_s
             )
         except OSError:
-            if tls is not None and not self._is_unwanted:
+            if tls is not None and not self._unwanted.is_set():
                 self._connections.notices.note(NO_TLS)
             self._client.close()
         else:
-            if self._is_unwanted:
+            if self._unwanted.is_set():
                 transport.abort()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._connections.opening.discard(self)
+        self._connections.left.set()
         self._connections.forget(self)
         if task.cancelled():
             self._client.close()

@@ -284,6 +284,10 @@ class Connection(HttpToolsProtocol):
         """Close at once."""
         self.transport.abort()
 
+    def ignore(self) -> None:
+        """Throw away whatever comes."""
+        self._ignores = True
+
     def shutdown(self) -> None:
         """The port closes: end after the request under way."""
         self._goes_on = False

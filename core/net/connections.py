@@ -57,7 +57,7 @@ class Connections:
         self.notices = Notices(timers, config.name)
         #: Those that were accepted and are not among ``everyone`` yet: TLS takes a while.
         self.opening: set[Client] = set()
-        #: Set when one of ``everyone`` is gone; who waits for that clears it.
+        #: Set when one of ``everyone`` is gone, or one of ``opening`` has ended; who waits for that clears it.
         self.left = asyncio.Event()
         self._everyone = everyone
         self._heads = Deadlines(timers, config.head.timeout_s, self._on_late_head)
@@ -113,6 +113,18 @@ class Connections:
         self._leaving.discard(client)
         self._unread.discard(client)
         self._unsent.pop(client, None)
+
+    async def opened(self) -> None:
+        """Wait until nobody is among ``opening``."""
+        while self.opening:
+            self.left.clear()
+            await self.left.wait()
+
+    async def gone(self) -> None:
+        """Wait until there is none of ``everyone``."""
+        while len(self._everyone):
+            self.left.clear()
+            await self.left.wait()
 
     def end(self) -> None:
         """The port is closed."""

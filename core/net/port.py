@@ -92,29 +92,28 @@ class PortServer(uvicorn.Server):
         for sock in sockets or ():
             sock.close()
         self._on_refusing()
+        state = self.server_state
         try:
-            for connection in tuple(self.server_state.connections):
-                connection.shutdown()
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
-                await self._wait_tasks_to_complete()
+                await self.connections.opened()
+                for connection in tuple(state.connections):
+                    connection.shutdown()
+                await self.connections.gone()
+                while state.tasks:
+                    await asyncio.wait(state.tasks)
         except TimeoutError:
-            logger.error(
-                "%s: %d connections had not ended in time, with %d requests, which are cancelled",
+            logger.warning(
+                "%s: %d connections had not ended in time; %d requests are cancelled",
                 self.connections.config.name,
-                len(self.server_state.connections),
-                len(self.server_state.tasks),
+                len(state.connections),
+                len(state.tasks),
             )
-            for task in self.server_state.tasks:
+            for task in state.tasks:
                 task.cancel()
+            for connection in tuple(state.connections):
+                connection.transport.abort()
         finally:
             self.connections.end()
-
-    async def _wait_tasks_to_complete(self) -> None:
-        while self.server_state.connections:
-            self.connections.left.clear()
-            await self.connections.left.wait()
-        while self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

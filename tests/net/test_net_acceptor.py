@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from contextlib import asynccontextmanager
@@ -151,5 +152,48 @@ def test_who_is_told_of_a_connection_is_told_of_its_end(run: Callable[..., None]
             writer.close()
             await counted.gone.wait()
             assert counted.events == ["made", "lost"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("turns", [1])  # two later it is open
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_was_sent_on_a_connection_that_is_closed_while_it_is_opened_is_not_read(
+    run: Callable[..., None], turns: int
+) -> None:
+    read: list[bytes] = []
+
+    class Reader(Counted):
+        ignores = False
+
+        def ignore(self) -> None:
+            self.ignores = True
+
+        def data_received(self, data: bytes) -> None:
+            if not self.ignores:
+                read.append(data)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def drop(turns: int) -> None:
+            if turns:
+                loop.call_soon(drop, turns - 1)
+                return
+            for opening in tuple(connections.opening):
+                opening.abort()
+
+        def make() -> Reader:
+            drop(turns)
+            return Reader()
+
+        async with accepting(make) as (sock, connections):
+            with socket.create_connection(sock.getsockname()) as client:
+                client.sendall(b"hello")
+                client.setblocking(False)
+                with contextlib.suppress(ConnectionError):
+                    assert await loop.sock_recv(client, 1) == b""
+            await connections.opened()
+        assert read == []
 
     run(main())
