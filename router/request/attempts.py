@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import UpstreamError
-from router.request.failure_table import TABLE, Counts, Failure, Leg, Next
+from router.request.failure_table import Counts, Failure, Leg, Next, row_of
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
@@ -54,6 +54,7 @@ class Situation:
     engine: str = ""
     #: That the client has been sent.
     num_tokens: int = 0
+    #: Another worker can be told all that the client has; asked of streams only.
     can_continue: bool = False
     has_lease: bool = False
 
@@ -103,6 +104,7 @@ class Attempts:
         self.tried_decode: set[Worker] = set()
         #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
         self.dead_engines: dict[str, int] = {}
+        #: Answers of P, attempts that failed there, and prefills that D does itself; less those that an abort undid.
         self.num_prefills = 0
         self.num_migrations = 0
         #: A stream broke off, and nothing new has come since.
@@ -129,17 +131,16 @@ class Attempts:
         return was_migrating
 
     def after(self, situation: Situation, now_s: float) -> Decision:
-        """Note a failure, and say what is next. Raises KeyError for a failure that its leg cannot have.
+        """Note a failure, and say what is next. Raises IllegalFailure.
 
         ``now_s`` is any monotonic clock.
         """
-        error = situation.error
-        if situation.leg is not Leg.HELD:
-            self.last_error = error
         failure = situation.failure
         if failure is Failure.READ_FAILED and situation.leg is Leg.DECODE and self._num_reads + 1 >= MAX_FAILED_READS:
             failure = Failure.P_BROKEN
-        row = TABLE[situation.leg, failure, situation.can_continue, situation.has_lease]
+        row = row_of(situation.leg, failure, can_continue=situation.can_continue, has_lease=situation.has_lease)
+        if situation.leg is not Leg.HELD:
+            self.last_error = situation.error
         self._exclude(row, situation)
         decision = self._past_a_bound(row, situation) or self._unpaid(row, situation, now_s)
         if decision is not None:
@@ -148,11 +149,10 @@ class Attempts:
             self.num_migrations += 1
             self.num_prefills = 0
             self.is_migrating = True
-        wait_s = 0.0
-        if row.counts is Counts.ABORT:
-            wait_s = ABORT_WAITS_S[self.num_aborts]
-            self.num_aborts += 1
-        return Decision(row.next, wait_s if row.waits else 0.0)
+        if row.counts is not Counts.ABORT:
+            return Decision(row.next)
+        self.num_aborts += 1
+        return Decision(row.next, ABORT_WAITS_S[self.num_aborts - 1])
 
     def _exclude(self, row: Row, situation: Situation) -> None:
         worker = situation.worker

@@ -167,7 +167,7 @@ class Exchange:
         """Seconds since it came."""
         return self.progress.age_s(asyncio.get_running_loop().time())
 
-    # --- bookkeeping, used by the legs
+    # --- bookkeeping, used by the steps
 
     def on(self, event: Event) -> None:
         """Note what happened."""

@@ -86,6 +86,10 @@ class Counts(StrEnum):
     ABORT = "abort"
 
 
+class IllegalFailure(Exception):
+    """The leg cannot fail so; a bug of the caller. Nothing was noted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table. None: either. ``spends``: the retry budget of all requests is asked.
@@ -100,7 +104,11 @@ class Row:
     next: Next
     counts: Counts = Counts.NOTHING
     spends: bool = True
-    waits: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """A worker that was told to end a request takes nothing of it for a while."""
+        return self.counts is Counts.ABORT
 
 
 def _rows() -> Iterator[Row]:
@@ -110,7 +118,7 @@ def _rows() -> Iterator[Row]:
     yield Row(leg, Failure.NOT_TAKEN, None, None, Next.PREFILL, spends=False)
     for failure in (*ordinary, Failure.READ_FAILED):
         yield Row(leg, failure, None, None, Next.PREFILL, Counts.PREFILL)
-    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT, waits=True)
+    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT)
 
     leg = Leg.HELD
     yield Row(leg, Failure.LEASE_LOST, None, None, Next.PREFILL)
@@ -125,13 +133,13 @@ def _rows() -> Iterator[Row]:
     yield Row(leg, Failure.READ_FAILED, None, True, Next.SAME_BLOCKS, Counts.READ)
     yield Row(leg, Failure.READ_FAILED, None, False, Next.PREFILL, Counts.READ)
     yield Row(leg, Failure.P_BROKEN, None, None, Next.PREFILL, Counts.READ)
-    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT, waits=True)
+    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT)
 
     leg = Leg.ALONE
     yield Row(leg, Failure.NOT_TAKEN, None, None, Next.OTHER_WORKER, spends=False)
     for failure in (*ordinary, Failure.READ_FAILED):
         yield Row(leg, failure, None, None, Next.OTHER_WORKER, Counts.DECODE)
-    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT, waits=True)
+    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT)
 
     leg = Leg.STREAM
     for failure in (*ordinary, Failure.NOT_TAKEN, Failure.READ_FAILED, Failure.ABORTED):
@@ -153,6 +161,14 @@ def _by_situation() -> dict[tuple[Leg, Failure, bool, bool], Row]:
 
 
 TABLE = _by_situation()
+
+
+def row_of(leg: Leg, failure: Failure, *, can_continue: bool, has_lease: bool) -> Row:
+    """What the table says. Raises IllegalFailure."""
+    try:
+        return TABLE[leg, failure, can_continue, has_lease]
+    except KeyError:
+        raise IllegalFailure(f"{failure} in the leg {leg}") from None
 
 
 def as_markdown() -> str:

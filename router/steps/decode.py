@@ -159,7 +159,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.ask.stream:
         opens = request.ask.chat and not request.sent_tokens.begun
-        first = await _open_stream(services, request, answer, num_events=2 if opens else 1)
+        first = await _open_stream(services, answer, num_events=2 if opens else 1)
         request.sent_tokens.leg(first, named=bool(names), opens=opens)
         return first
     data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
@@ -186,7 +186,7 @@ def _params(request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     return b'{"resume":%b}' % request.sent_tokens.resume() if request.sent_tokens.begun else None
 
 
-async def _open_stream(services: Services, request: Exchange, answer: Answer, num_events: int) -> bytes:
+async def _open_stream(services: Services, answer: Answer, num_events: int) -> bytes:
     """The first events, once they cannot be an error: an engine may open with a role and only then say it failed."""
     timeout_s = services.settings.first_byte_timeout_s
     cutter = EventCutter(services.settings.max_event_bytes)

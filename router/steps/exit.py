@@ -50,12 +50,12 @@ def settle(services: Services, request: Exchange, error: ApiError | None) -> Non
     error = error or request.relayed_error
     services.ended.add(asyncio.get_running_loop().time(), ended_request(request, state, error, time.time()))
     if services.settings.log_requests or request.progress.state is State.FAILED:
-        _log(services, request, state, error)
+        _log(request, state, error)
     if request.trace is not None:
         request.trace.end(request, error)
 
 
-def _log(services: Services, request: Exchange, state: State, error: ApiError | None) -> None:
+def _log(request: Exchange, state: State, error: ApiError | None) -> None:
     """One line for people, and the same as fields for programs. ``!r``: what others sent stays on the line."""
     facts, tried = _facts(request, state, error), request.attempts
     spent = "".join(f", {phase} {facts[f'{phase}_ms']} ms" for phase in LIVE if facts[f"{phase}_ms"] is not None)

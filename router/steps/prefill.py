@@ -41,7 +41,7 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
             if (await candidates(services, request)).can_decode:
                 services.metrics.direct[SkipPrefill.UNREACHABLE] += 1
                 return None
-            if not was_served(services, request):
+            if not was_served(request):
                 raise request.attempts.last_error or UnavailableError(
                     "No prefill worker can be reached.", retry_after_s=1
                 ) from None
@@ -125,14 +125,14 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
     try:
         prefilled = PrefillAnswer(data, hand_off=hand_off, ours=ours)
         if prefilled.summary.lease_id:
-            _check_lease(services, request, prefilled.summary.remote_engine_id, prefilled.summary.lease_id)
+            _check_lease(services, prefilled.summary.remote_engine_id, prefilled.summary.lease_id)
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
     request.unread_prefill = None
     return prefilled
 
 
-def _check_lease(services: Services, request: Exchange, engine_id: str, lease_id: str) -> None:
+def _check_lease(services: Services, engine_id: str, lease_id: str) -> None:
     """Raises ValueError for one that cannot be ours to keep, or is another request's, which would lose it with us."""
     check_id(lease_id)
     check_id(engine_id)

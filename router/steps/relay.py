@@ -58,7 +58,7 @@ def _judge(services: Services, request: Exchange, error: ApiError | None) -> Non
     if error is None:
         services.pool.worked(request.decode_worker)
     else:
-        hold_against(services, request, request.decode_worker, error)
+        hold_against(services, request.decode_worker, error)
 
 
 async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError | None:
@@ -85,7 +85,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                 if failed is None and LOOKS_FAILED in data:
                     failed = error_event(data)
                     if failed is not None and sent is not None and may_try_another(failed):
-                        await _before_the_error(services, request, sent, data)
+                        await _before_the_error(request, sent, data)
                         raise BrokeOff(failed)
                 if sent is not None:
                     data = sent.take(data, num_events)
@@ -117,7 +117,7 @@ def _breaks_off(error: LegError | EventTooLarge) -> BrokeOff | EventTooLarge:
     return BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error)
 
 
-async def _before_the_error(services: Services, request: Exchange, sent: SentTokens, data: bytes) -> None:
+async def _before_the_error(request: Exchange, sent: SentTokens, data: bytes) -> None:
     """Send the events of ``data`` up to its error event."""
     events = data.split(END)
     num_good = next(i for i, event in enumerate(events) if error_event(event) is not None)

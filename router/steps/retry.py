@@ -36,33 +36,34 @@ def after_prefill(services: Services, request: Exchange, worker: Worker, error: 
     """P failed. Raises what the client is told if that was enough."""
     _leave(services, request, worker, error)
     services.metrics.retries["prefill"] += 1
-    return _decide(services, request, _situation(services, request, Leg.PREFILL, worker, error))
+    return _decide(services, request, _situation(request, Leg.PREFILL, worker, error), Next.PREFILL)
 
 
 def after_decode(
     services: Services, request: Exchange, worker: Worker, error: LegError | TryAnother, *, has_blocks: bool
 ) -> Decision:
-    """D failed before its first byte. ``has_blocks``: it was to read P's. Raises what the client is told."""
+    """D failed before its first byte. ``has_blocks``: it was to read P's. Raises what the client is told if that was
+    enough.
+    """
     _leave(services, request, worker, error)
     services.metrics.retries["decode"] += 1
-    return _decide(
-        services, request, _situation(services, request, Leg.DECODE if has_blocks else Leg.ALONE, worker, error)
-    )
+    leg, again = (Leg.DECODE, Next.SAME_BLOCKS) if has_blocks else (Leg.ALONE, Next.OTHER_WORKER)
+    return _decide(services, request, _situation(request, leg, worker, error), again, Next.PREFILL)
 
 
-def after_lease_lost(services: Services, request: Exchange) -> Decision:
-    """P's blocks are gone while the request was held. Raises what the client is told."""
+def after_lease_lost(services: Services, request: Exchange) -> None:
+    """P's blocks are gone while the request was held: it is prefilled again. Raises what the client is told if not."""
     error = request.attempts.last_error or UpstreamError("The prefill worker lost the blocks.")
-    return _decide(services, request, Situation(Leg.HELD, Failure.LEASE_LOST, error))
+    _decide(services, request, Situation(Leg.HELD, Failure.LEASE_LOST, error), Next.PREFILL)
 
 
-def after_no_reader(services: Services, request: Exchange) -> Decision:
-    """Nobody is left who could read P's blocks. Raises what the client is told."""
+def after_no_reader(services: Services, request: Exchange) -> None:
+    """No worker is left that could read P's blocks: it is prefilled again. Raises what the client is told if not."""
     error = request.attempts.last_error or UpstreamError("The request failed on every worker that was tried.")
-    return _decide(services, request, Situation(Leg.HELD, Failure.NO_READER, error))
+    _decide(services, request, Situation(Leg.HELD, Failure.NO_READER, error), Next.PREFILL)
 
 
-def after_stream(services: Services, request: Exchange, broken: BrokeOff) -> Decision:
+def after_stream(services: Services, request: Exchange, broken: BrokeOff) -> None:
     """D's stream broke off. Raises what the client is told if no other worker shall go on."""
     can_continue = request.sent_tokens.can_continue()
     situation = Situation(
@@ -74,7 +75,7 @@ def after_stream(services: Services, request: Exchange, broken: BrokeOff) -> Dec
         num_tokens=request.num_tokens,
         can_continue=can_continue,
     )
-    return _decide(services, request, situation)
+    _decide(services, request, situation, Next.MIGRATE)
 
 
 def continued(services: Services, request: Exchange) -> None:
@@ -83,9 +84,7 @@ def continued(services: Services, request: Exchange) -> None:
         services.metrics.resumed["resumed"] += 1
 
 
-def _situation(
-    services: Services, request: Exchange, leg: Leg, worker: Worker, error: LegError | TryAnother
-) -> Situation:
+def _situation(request: Exchange, leg: Leg, worker: Worker, error: LegError | TryAnother) -> Situation:
     return Situation(
         leg,
         failure_of(cause_of(error)),
@@ -94,7 +93,6 @@ def _situation(
         source=request.prefill_worker if leg is Leg.DECODE else None,
         engine=key_of(worker),
         num_tokens=request.num_tokens,
-        can_continue=request.sent_tokens.begun,
         has_lease=_has_lease(request, error),
     )
 
@@ -109,7 +107,8 @@ def _has_lease(request: Exchange, error: LegError | TryAnother) -> bool:
     return bool(request.lease_id) or (bool(request.engine_id) and isinstance(error, ConnectError))
 
 
-def _decide(services: Services, request: Exchange, situation: Situation) -> Decision:
+def _decide(services: Services, request: Exchange, situation: Situation, *possible: Next) -> Decision:
+    """Raises the error of GIVE_UP. ``possible``: what else the caller does."""
     decision = request.attempts.after(situation, asyncio.get_running_loop().time())
     if decision.is_over_budget:
         services.metrics.num_over_budget += 1
@@ -118,6 +117,7 @@ def _decide(services: Services, request: Exchange, situation: Situation) -> Deci
             services.metrics.resumed["refused"] += 1
         assert decision.error is not None
         raise decision.error
+    assert decision.next in possible, f"{decision.next} after {situation.leg}"
     return decision
 
 
@@ -127,11 +127,11 @@ def _leave(services: Services, request: Exchange, worker: Worker, error: LegErro
     if isinstance(cause, ConnectError):
         services.pool.unreachable(worker)
     else:
-        hold_against(services, request, worker, cause if isinstance(cause, ApiError) else api_error(error))
+        hold_against(services, worker, cause if isinstance(cause, ApiError) else api_error(error))
     request.vacate()
 
 
-def hold_against(services: Services, request: Exchange, worker: Worker, error: ApiError) -> None:
+def hold_against(services: Services, worker: Worker, error: ApiError) -> None:
     """Note what a worker said, or did. One whose engine is dead is as gone as one that cannot be reached."""
     if error.code in _WITHOUT_ENGINE:
         services.pool.unreachable(worker, "has no engine any more")

@@ -29,12 +29,12 @@ async def candidates(services: Services, request: Exchange) -> Route:
     route = services.pool.candidates(request.ask.model, request.weights)
     if route is not None:
         return route
-    if not was_served(services, request):
+    if not was_served(request):
         return services.pool.route(request.ask.model)
     return await wait_for_workers(services, request)
 
 
-def was_served(services: Services, request: Exchange) -> bool:
+def was_served(request: Exchange) -> bool:
     """A worker has died with it, or its client has been sent something."""
     return bool(request.attempts.dead_engines) or request.sent_tokens.begun or request.reply.started
 

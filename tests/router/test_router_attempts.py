@@ -12,7 +12,7 @@ from core.protocol.worker import Role
 from router.pool import Worker
 from router.queue.retry_budget import RetryBudget
 from router.request.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
-from router.request.failure_table import ROWS, TABLE, Counts, Failure, Leg, Next, Row, as_markdown
+from router.request.failure_table import ROWS, TABLE, Counts, Failure, IllegalFailure, Leg, Next, Row, as_markdown
 
 #: What a worker may do or say, on whatever leg.
 OF_WORKERS = (
@@ -197,5 +197,5 @@ def test_attempts_at_d_begin_anew_but_one_that_hung_stays_out() -> None:
 
 
 def test_a_failure_that_a_leg_cannot_have_is_a_bug() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(IllegalFailure):
         made()[0].after(at(Leg.PREFILL, Failure.LEASE_LOST), 0.0)
