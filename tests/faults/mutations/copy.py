@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("protocol", "net", "leases", "registry", "router", "workers", "baton", "demo")
+PACKAGES = ("core", "router", "workers", "baton")
 #: Longest run of one mutation's tests, and of one test, seconds. A test that hangs has noticed, but says so late.
 RUN_S, TEST_S = 240, 60
 _NOT_PASSED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
