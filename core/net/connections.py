@@ -116,13 +116,14 @@ class Connections:
 
     async def opened(self) -> None:
         """Wait until nobody is among ``opening``."""
-        while self.opening:
-            self.left.clear()
-            await self.left.wait()
+        await self._until_empty(self.opening)
 
     async def gone(self) -> None:
         """Wait until there is none of ``everyone``."""
-        while len(self._everyone):
+        await self._until_empty(self._everyone)
+
+    async def _until_empty(self, some: Sized) -> None:
+        while len(some):
             self.left.clear()
             await self.left.wait()
 

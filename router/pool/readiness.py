@@ -44,7 +44,7 @@ class Readiness:
     def state(self) -> Ready:
         """Now."""
         routes = self._routes()
-        if not any(worker.takes_work for route in routes for worker in route.decode):
+        if not any(route.can_decode for route in routes):
             return Ready.NO_WORKERS
         self._was_complete = self._was_complete or any(map(_is_complete, routes))
         return Ready.OK if self._was_complete or self._clock() >= self._waits_until_s else Ready.NO_PREFILL

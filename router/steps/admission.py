@@ -84,6 +84,6 @@ def retry_after_s(services: Services) -> float:
 def _refusal(services: Services, model: str) -> ApiError:
     retry_s = retry_after_s(services)
     route = services.pool.route(model)
-    if not all(any(worker.takes_work for worker in part) for part in (route.prefill or route.decode, route.decode)):
+    if not route.can_decode or (route.prefill and not route.can_prefill):
         return UnavailableError("No worker for this request can be reached.", retry_after_s=retry_s)
     return RateLimitError("Too many requests are waiting.", retry_after_s=retry_s)
