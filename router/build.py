@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from core.net.body import BodyBudget
+from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
 from router.peers.cleanup import Cleanup
 from router.peers.port import Alone

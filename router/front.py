@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.net.body import WITHOUT_BODY, Body, BodyReader, ClientGoneError, no_body
-from core.net.connection import DROP, HAS_DEADLINE
+from core.net.served.body import WITHOUT_BODY, Body, BodyReader, ClientGoneError, no_body
+from core.net.served.connection import DROP, HAS_DEADLINE
 from core.protocol.errors import (
     ApiError,
     BadRequestError,

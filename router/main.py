@@ -15,7 +15,7 @@ import uvloop
 
 from core.leases.memory_store import MemoryLeaseStore
 from core.leases.redis_store import RedisLeaseStore
-from core.net.config import raise_descriptor_limit
+from core.net.served.config import raise_descriptor_limit
 from core.net.sockets import base_url, listen, port_of
 from core.net.tls import TlsError
 from core.process import failpoints

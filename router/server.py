@@ -12,8 +12,8 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING
 
-from core.net.config import public_port
-from core.net.port import PortServer
+from core.net.served.config import public_port
+from core.net.served.port import PortServer
 from core.protocol.errors import UnavailableError
 
 if TYPE_CHECKING:

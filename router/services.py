@@ -10,7 +10,7 @@ from router.request.active import ActiveRequests
 from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
-    from core.net.body import BodyBudget
+    from core.net.served.body import BodyBudget
     from router.peers.cleanup import Cleanup
     from router.peers.port import Peers
     from router.placement import PickDecode, PickPrefill, SkipPrefillRule

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from core.net.body import BodyBudget, BodyReader
-from core.net.hosts import hosts_of
-from core.net.unguarded import Unguarded
+from core.net.access.hosts import hosts_of
+from core.net.access.unguarded import Unguarded
+from core.net.served.body import BodyBudget, BodyReader
 from core.protocol.openai import ChatRequest, CompletionRequest
 from workers.limits import limits_with_hand_off, with_hand_off
 from workers.server.endpoint import GenerateEndpoint

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from core.net.config import raise_descriptor_limit
+from core.net.served.config import raise_descriptor_limit
 from core.net.sockets import bind
 from core.net.tls import TlsError
 from core.process import failpoints

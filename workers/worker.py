@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.leases.ids import new_id
-from core.net.config import internal_port, public_port
-from core.net.port import HttpPort
+from core.net.served.config import internal_port, public_port
+from core.net.served.port import HttpPort
 from core.net.sockets import base_url, port_of
 from core.net.tls import internal_tls
 from core.protocol.status import Progress as ProgressStatus

@@ -1,1 +1,7 @@
-"""HTTP for both sides: the ports that routers and workers listen on, and what strangers may do there."""
+"""HTTP for routers and workers alike.
+
+``served``   a port: its connections and their bounds, request bodies
+``access``   whom a port answers: names of hosts, pages of other sites
+``tls``      of ports and of connections between our processes
+``sockets``  that ports are served on
+"""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
-from core.net.connection import DROP
+from core.net.served.connection import DROP
 from router.dashboard.others import Others
 from router.dashboard.part import take_part
 from router.dashboard.snapshot import columns, merge

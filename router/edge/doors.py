@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.net.hosts import hosts_of
-from core.net.sites import is_from_other_site
+from core.net.access.hosts import hosts_of
+from core.net.access.sites import is_from_other_site
 from core.protocol.errors import PermissionDeniedError
 from router.edge.cors import Cors, is_preflight
 

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from core.net.body import WITHOUT_BODY, Body, BodyReader, no_body
-from core.net.config import internal_port
-from core.net.hosts import hosts_of
-from core.net.port import HttpPort
-from core.net.unguarded import check_local
+from core.net.access.hosts import hosts_of
+from core.net.access.unguarded import check_local
+from core.net.served.body import WITHOUT_BODY, Body, BodyReader, no_body
+from core.net.served.config import internal_port
+from core.net.served.port import HttpPort
 from core.protocol.errors import ApiError
 from core.protocol.excerpts import excerpt
 from core.protocol.hello import HELLO_PATH, NONCE, router_proof
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from core.net.body import BodyBudget
+    from core.net.served.body import BodyBudget
     from core.protocol.router import RouterRecord
     from router.settings import RouterSettings
 

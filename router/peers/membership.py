@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from core.net.body import BodyBudget
+    from core.net.served.body import BodyBudget
     from core.net.tls import InternalTls
     from core.protocol.router import RouterRecord
     from core.registry.announcer import Announcer

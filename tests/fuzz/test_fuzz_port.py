@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from net_kit import GET, Caller, Served, serving
 
-from core.net.config import HeadLimits, PortConfig
+from core.net.served.config import HeadLimits, PortConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.net.config import PortConfig
-from core.net.connection import HAS_DEADLINE
-from core.net.port import HttpPort
+from core.net.served.config import PortConfig
+from core.net.served.connection import HAS_DEADLINE
+from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
 
 if TYPE_CHECKING:

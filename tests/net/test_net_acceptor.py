@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from core.net.acceptor import Acceptor
-from core.net.config import PortConfig
-from core.net.connections import Connections
-from core.net.notices import CANNOT_ACCEPT, NOT_SERVED
+from core.net.served.acceptor import Acceptor
+from core.net.served.config import PortConfig
+from core.net.served.connections import Connections
+from core.net.served.notices import CANNOT_ACCEPT, NOT_SERVED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

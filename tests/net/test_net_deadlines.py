@@ -7,8 +7,8 @@ import logging
 import pytest
 from clock_kit import Clock
 
-from core.net.deadlines import Deadlines
-from core.net.notices import BAD_REQUEST, PERIOD_S, TURNED_AWAY, Notices
+from core.net.served.deadlines import Deadlines
+from core.net.served.notices import BAD_REQUEST, PERIOD_S, TURNED_AWAY, Notices
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from net_kit import GET, serving
 
-from core.net.config import PortConfig
-from core.net.connection import LINGER_BYTES
+from core.net.served.config import PortConfig
+from core.net.served.connection import LINGER_BYTES
 
 EARLY = b"POST /early HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = EARLY + b"transfer-encoding: chunked\r\n\r\n"

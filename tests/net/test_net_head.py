@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from net_kit import GET, HEAD, serving
 
-from core.net.config import HeadLimits, PortConfig
+from core.net.served.config import HeadLimits, PortConfig
 
 LIMITS = HeadLimits(max_bytes=4096, max_lines=20)
 SMALL = PortConfig(keep_alive_s=60, head=LIMITS)

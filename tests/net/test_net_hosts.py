@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.net.hosts import Hosts, hosts_of, name_in
-from core.net.sites import is_from_other_site
+from core.net.access.hosts import Hosts, hosts_of, name_in
+from core.net.access.sites import is_from_other_site
 from core.protocol.errors import PermissionDeniedError
 
 LOOPBACK = [

@@ -12,7 +12,7 @@ from patience import PATIENCE_S
 from router_cluster import Cluster, make_settings
 from worker_server_kit import front
 
-from core.net.body import BodyBudget
+from core.net.served.body import BodyBudget
 from core.net.sockets import listen, port_of
 from core.protocol.router import RouterRecord
 from router.peers.internal import CLOSE_S, InternalFront, InternalPort

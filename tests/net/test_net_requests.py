@@ -8,9 +8,9 @@ import logging
 import pytest
 from net_kit import GET, HEAD, serving
 
-from core.net.config import HeadLimits, PortConfig
-from core.net.connection import MAX_PIPELINED
-from core.net.notices import BAD_REQUEST
+from core.net.served.config import HeadLimits, PortConfig
+from core.net.served.connection import MAX_PIPELINED
+from core.net.served.notices import BAD_REQUEST
 
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from core.net.config import PortConfig
-from core.net.port import HttpPort
+from core.net.served.config import PortConfig
+from core.net.served.port import HttpPort
 from core.net.sockets import bind
 
 if TYPE_CHECKING:

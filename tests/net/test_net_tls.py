@@ -13,7 +13,7 @@ import uvloop
 from certificates import Authority, Certified
 from net_kit import GET, Served, serving
 
-from core.net.config import PortConfig
+from core.net.served.config import PortConfig
 from core.net.tls import Files, InternalTls, Latest, TlsError, internal_tls, own_certificate_context, server_context
 from core.process.settings import ProcessSettings
 
@@ -105,7 +105,7 @@ async def test_without_tls_nobody_is_answered(authority: Authority) -> None:
 
 
 async def test_a_handshake_that_does_not_end_is_ended(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.net.acceptor.HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("core.net.served.acceptor.HANDSHAKE_S", 0.05)
     async with serving(config(server_context(files(authority.of("p1.internal"))))) as served:
         caller = await served.connect()
         await caller.send(b"\x16\x03\x01")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from core.net.config import PortConfig
-from core.net.port import HttpPort
+from core.net.served.config import PortConfig
+from core.net.served.port import HttpPort
 from core.net.sockets import listen, port_of
 from workers.app import with_door
 from workers.settings import WorkerSettings

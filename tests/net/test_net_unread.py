@@ -9,14 +9,14 @@ import pytest
 from clock_kit import Clock
 from net_kit import GET, serving
 
-from core.net.config import PortConfig
-from core.net.notices import MADE_ROOM, TURNED_AWAY, UNREAD
-from core.net.unread import LOOK_S, Unread
+from core.net.served.config import PortConfig
+from core.net.served.notices import MADE_ROOM, TURNED_AWAY, UNREAD
+from core.net.served.unread import LOOK_S, Unread
 
 if TYPE_CHECKING:
     from net_kit import Caller, Served
 
-    from core.net.connection import Connection
+    from core.net.served.connection import Connection
 
 LONG = b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n"
 TIMED = b"GET /timed HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -44,7 +44,7 @@ async def test_an_answer_with_a_deadline_of_its_own_is_left_to_that() -> None:
 
 
 async def test_who_takes_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.net.unread.LOOK_S", 0.02)
+    monkeypatch.setattr("core.net.served.unread.LOOK_S", 0.02)
     async with serving(FEW) as served:
         for _ in range(4):
             await unread(served, LONG)

@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang, Refuse
 
-from core.net.connection import DROP
+from core.net.served.connection import DROP
 from core.protocol.worker import WorkerLoad
 from router.dashboard import schema
 from router.dashboard.history import STEP_S

@@ -12,7 +12,7 @@ import pytest
 from router_cluster import Cluster, chat, eventually, make_settings
 from router_stubs import Hang
 
-from core.net.body import Body, BodyBudget, BodyReader
+from core.net.served.body import Body, BodyBudget, BodyReader
 from core.protocol.errors import (
     BadRequestError,
     BodyTimeoutError,

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from router_cluster import eventually, make_settings
 
-from core.net.body import BodyBudget
+from core.net.served.body import BodyBudget
 from core.net.sockets import base_url, listen
 from core.protocol.router import RouterRecord
 from core.protocol.token_keys import hello_key

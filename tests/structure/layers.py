@@ -50,6 +50,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("process",),
         ("protocol",),
     ),
+    "core.net": (
+        ("access",),
+        ("served",),
+        ("sockets", "tls"),
+    ),
 }
 
 
@@ -57,7 +62,7 @@ def picture() -> str:
     """The rows as text."""
     drawn = []
     for package, rows in LAYERS.items():
-        drawn.append(f"{package}/" if package else "the project")
+        drawn.append(f"{package.replace('.', '/')}/" if package else "the project")
         drawn += [f"    {'   '.join(row)}" for row in rows]
         drawn.append("")
     return "\n".join(drawn).rstrip()

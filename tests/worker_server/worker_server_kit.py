@@ -17,8 +17,8 @@ import httpx
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from core.net.config import PortConfig
-from core.net.port import HttpPort
+from core.net.served.config import PortConfig
+from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
 from core.protocol.json_body import BodyLimits
 from core.protocol.worker import WorkerLoad

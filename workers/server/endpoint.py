@@ -7,8 +7,8 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Generic
 
-from core.net.body import Body, ClientGoneError
-from core.net.connection import HAS_DEADLINE
+from core.net.served.body import Body, ClientGoneError
+from core.net.served.connection import HAS_DEADLINE
 from core.protocol.errors import ApiError, InternalError
 from core.protocol.json_body import parse_body
 from core.protocol.openai import R
@@ -18,7 +18,7 @@ from workers.server.token_ids import ASKED, HEADER
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from core.net.body import BodyReader
+    from core.net.served.body import BodyReader
     from core.protocol.json_body import BodyLimits
     from workers.server.access import Access
     from workers.server.job import Jobs

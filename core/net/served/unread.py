@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from core.net.deadlines import Deadlines
+from core.net.served.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.net.deadlines import Timers
+    from core.net.served.deadlines import Timers
 
 #: Time between two looks at a connection, seconds: whoever takes nothing for that long makes room for others.
 LOOK_S = 5.0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from core.net.acceptor import Acceptor
-from core.net.connection import Connection
-from core.net.connections import Connections
+from core.net.served.acceptor import Acceptor
+from core.net.served.connection import Connection
+from core.net.served.connections import Connections
 
 if TYPE_CHECKING:
     import socket
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from core.net.config import PortConfig
+    from core.net.served.config import PortConfig
 
 
 logger = logging.getLogger("baton.net")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.net.sites import is_from_other_site
+from core.net.access.sites import is_from_other_site
 from core.protocol.errors import ApiError, PermissionDeniedError
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from core.net.hosts import Hosts
+    from core.net.access.hosts import Hosts
 
 
 class Unguarded:

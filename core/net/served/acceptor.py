@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from core.net.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
+from core.net.served.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
 from core.net.sockets import BACKLOG
 from core.net.tls import HANDSHAKE_S
 from core.protocol.errors import UnavailableError
@@ -20,7 +20,7 @@ from core.protocol.errors import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.net.connections import Connections
+    from core.net.served.connections import Connections
 
 logger = logging.getLogger("baton.net")
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from core.net.notices import BAD_REQUEST, LARGE_HEAD
+from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
 from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
-    from core.net.connections import Connections
+    from core.net.served.connections import Connections
 
 #: Where a request's ``scope["state"]`` has what closes its connection at once.
 DROP = "drop"

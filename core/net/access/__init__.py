@@ -1,0 +1,6 @@
+"""Whom a port answers.
+
+``hosts``      the names that a port may be called by where no token guards it
+``sites``      whether a browser sent a request for a page that somebody else made
+``unguarded``  a port without a token: both of these together
+"""
