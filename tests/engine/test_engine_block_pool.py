@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from workers.engine.block_hash import ROOT, content_hash
+from workers.engine.block_hash import NO_PARENT, hash_block
 from workers.engine.block_pool import BlockPool
 from workers.engine.errors import LedgerError, OutOfBlocksError
 
@@ -17,7 +17,7 @@ SIZE = 4
 
 
 def name(number: int) -> bytes:
-    return content_hash(ROOT, [number])
+    return hash_block(NO_PARENT, [number])
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -234,8 +234,8 @@ def test_check_tells_all_counts(pool: BlockPool) -> None:
 
 
 def test_content_names_depend_on_everything_before() -> None:
-    left, right = content_hash(ROOT, [1, 2]), content_hash(ROOT, [2, 1])
+    left, right = hash_block(NO_PARENT, [1, 2]), hash_block(NO_PARENT, [2, 1])
     assert left != right
-    assert content_hash(left, [3]) != content_hash(right, [3])
-    assert content_hash(left, [3]) == content_hash(content_hash(ROOT, [1, 2]), [3])
+    assert hash_block(left, [3]) != hash_block(right, [3])
+    assert hash_block(left, [3]) == hash_block(hash_block(NO_PARENT, [1, 2]), [3])
     assert len(left) == 16

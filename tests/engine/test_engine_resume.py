@@ -151,7 +151,7 @@ def test_what_this_engine_handed_over_is_taken_over(cut: int) -> None:
     bench.run()
     assert bench.tokens(seq) == ALL[cut + 1 :]
     assert bench.steps[0].rows[0].start == len(held)
-    assert bench.scheduler.counters.take_overs == 1
+    assert bench.scheduler.counters.local_handoffs == 1
 
 
 def test_a_lease_of_other_tokens_is_not_taken_over() -> None:
@@ -164,7 +164,7 @@ def test_a_lease_of_other_tokens_is_not_taken_over() -> None:
     seq = bench.add(request("d", PROMPT, MAX_TOKENS, output_token_ids=other, remote=remote))
     bench.run()
     assert bench.tokens(seq) == expected([*PROMPT, *other, ALL[3]], MAX_TOKENS - 4)
-    assert bench.scheduler.counters.take_overs == 0
+    assert bench.scheduler.counters.local_handoffs == 0
 
 
 def test_it_is_preempted_like_any_other() -> None:

@@ -648,7 +648,7 @@ def test_who_cannot_read_when_its_turn_comes_makes_way_with_nothing_taken() -> N
     bench.run()
     assert bench.tokens(third) == expected([2], 2)
     assert sorted(bench.rank.reads) == [read.read_id, read.read_id + 1]
-    assert bench.rank.reads[read.read_id + 1].local_block_ids == bench.scheduler.board.roster.by_id[first].blocks[:3]
+    assert bench.rank.reads[read.read_id + 1].local_block_ids == bench.scheduler.state.sequences.by_id[first].blocks[:3]
 
 
 def test_who_was_disconnected_can_fail_or_be_aborted() -> None:
@@ -735,7 +735,7 @@ def test_what_this_engine_handed_off_is_taken_over_not_read() -> None:
     assert bench.outputs[seq][0].num_cached_tokens == 0
     assert bench.scheduler.is_quiet
     counters = bench.scheduler.counters
-    assert (counters.take_overs, counters.leases_ended, counters.prefill_tokens) == (1, 1, len(PROMPT))
+    assert (counters.local_handoffs, counters.leases_ended, counters.prefill_tokens) == (1, 1, len(PROMPT))
 
 
 def test_leases_that_fill_the_cache_do_not_lock_out_their_own_readers() -> None:
@@ -815,7 +815,7 @@ def test_a_lease_of_another_prompt_is_not_taken_over() -> None:
     seq = bench.add_own("d", other, hand_off)
     bench.run()
     assert bench.tokens(seq) == expected(other, 4)[1:]
-    assert bench.scheduler.counters.take_overs == 0
+    assert bench.scheduler.counters.local_handoffs == 0
 
 
 # --- aborts ------------------------------------------------------------------------------------------------------
@@ -876,7 +876,7 @@ def test_who_is_asked_for_again_is_aborted_wherever_it_is(state: str) -> None:
     if state in ("running", "preempted"):
         bench.step()
     if state == "preempted":
-        while bench.scheduler.board.roster.by_id[first].state is not State.PREEMPTED:
+        while bench.scheduler.state.sequences.by_id[first].state is not State.PREEMPTED:
             assert bench.step()
     if state == "computing":
         bench.pump()
@@ -896,7 +896,7 @@ def test_who_is_asked_for_again_is_aborted_wherever_it_is(state: str) -> None:
 
 
 def test_a_read_of_the_older_that_does_not_end_holds_up_nothing_and_keeps_its_blocks() -> None:
-    """One seat, and the same blocks of the same P: the newer one reads them into blocks of its own."""
+    """One slot, and the same blocks of the same P: the newer one reads them into blocks of its own."""
     bench = Bench(max_num_seqs=1)
     first = bench.add_remote("a", PROMPT)
     (older,) = (command for command in bench.pump() if isinstance(command, Read))
@@ -976,7 +976,7 @@ def test_a_lease_outlives_that_its_request_is_asked_again() -> None:
     again = bench.add_own("a", PROMPT, hand_off)
     bench.run()
     assert (bench.outputs[first], bench.tokens(again)) == ([], expected(PROMPT, 4)[1:])
-    assert bench.scheduler.counters.take_overs == 1 and bench.scheduler.drain_read_leases() == [hand_off.lease_id]
+    assert bench.scheduler.counters.local_handoffs == 1 and bench.scheduler.drain_read_leases() == [hand_off.lease_id]
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_every_state_leads_to_an_end_and_can_be_aborted() -> None:
 
 def test_every_state_but_the_first_ones_is_reached_by_an_event() -> None:
     reached = {after for events in TABLE.values() for after in events.values()}
-    assert set(State) - reached == {State.PARKED}
+    assert set(State) - reached == {State.AWAITING_HANDOFF}
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=20))
@@ -107,10 +107,10 @@ def test_the_block_of_the_last_token_is_never_matched(num_tokens: int, matchable
 
 def test_contents_grow_with_the_tokens() -> None:
     seq = sequence(1, prompt=[1, 2, 3, 4])
-    (first,) = seq.contents(1)
+    (first,) = seq.block_hashes(1)
     seq.tokens += [5, 6, 7, 8]
-    assert seq.contents(2)[0] == first
-    assert seq.contents(2) == sequence(2, prompt=[1, 2, 3, 4, 5, 6, 7, 8]).contents(2)
+    assert seq.block_hashes(2)[0] == first
+    assert seq.block_hashes(2) == sequence(2, prompt=[1, 2, 3, 4, 5, 6, 7, 8]).block_hashes(2)
 
 
 @pytest.mark.parametrize(

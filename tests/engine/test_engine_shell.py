@@ -40,7 +40,7 @@ STEP_TIMEOUT_S = 77.0
 
 
 class HandRank:
-    """A ``RankLink``: what was sent is kept; ``finish`` and ``read`` answer. With ``auto`` steps end by themselves."""
+    """Implements ``Ranks`` and keeps what is sent; ``finish`` and ``read`` answer; ``auto`` steps end by themselves."""
 
     def __init__(self) -> None:
         self.auto = True
@@ -81,7 +81,7 @@ class HandConnector:
         self.waiting: deque[asyncio.Future[None]] = deque()
         #: What is answered between handshakes.
         self.connected = True
-        #: Handshakes work without a wait.
+        #: PendingHandshakes work without a wait.
         self.at_once = False
         self.num_asked = 0
 
@@ -533,7 +533,7 @@ async def test_the_seat_of_a_read_that_was_given_up_is_used_before_its_caller_he
 
 
 async def test_nobody_reads_from_where_a_read_was_given_up() -> None:
-    """They were connected long before it hung, and wait for the seat it gives up."""
+    """They were connected long before it hung, and wait for the slot it gives up."""
     world = World(max_num_seqs=1)
     hung = await world.reading()
     queued = [world.submit(remote_request(name, PROMPT)) for name in "bc"]
@@ -778,7 +778,7 @@ async def test_a_hand_off_is_known_by_its_request_before_the_caller_sees_it() ->
     stream = world.submit(request("a", PROMPT, 1, hand_off=True))
     async with asyncio.timeout(PATIENCE_S):
         while not world.engine.leases_of("a"):
-            assert world.engine._scheduler._roster.by_request, "neither a sequence nor a lease of the request"
+            assert world.engine._scheduler._sequences.by_request, "neither a sequence nor a lease of the request"
             await asyncio.sleep(0)
     assert not world.engine.abort("a"), "it is a lease now, not a sequence"
     (output,) = await collect(stream)
@@ -813,7 +813,7 @@ async def test_a_hand_off_to_ourselves_needs_no_handshake_and_no_read(keeper: bo
     assert not world.connector.waiting
     assert ears.of("peer_read") == ([hand_off.lease_id] if keeper else [])
     assert not world.engine.has_lease(hand_off.lease_id)
-    assert world.engine.stats().counters.take_overs == 1
+    assert world.engine.stats().counters.local_handoffs == 1
     assert world.engine.stats().counters.prefill_tokens == len(PROMPT)
     await world.engine.drain()
 

@@ -204,7 +204,10 @@ class Simulation(RuleBasedStateMachine):
     def submit(self, request: EngineRequest, given: list[int]) -> None:
         older = self.older(request)
         num_waiting = self.scheduler.load().waiting
-        if older is not None and self.scheduler.board.roster.by_id[older].state not in (State.RUNNING, State.READING):
+        if older is not None and self.scheduler.state.sequences.by_id[older].state not in (
+            State.RUNNING,
+            State.READING,
+        ):
             num_waiting -= 1
         needed = len(request.prompt_token_ids) + len(given) + 1
         if needed > self.config.max_total_tokens:
@@ -301,7 +304,7 @@ class Simulation(RuleBasedStateMachine):
     # --- what goes on -------------------------------------------------------------------------------------------
 
     def in_state(self, state: State) -> list[int]:
-        return [seq.id for seq in self.scheduler.board.roster.by_id.values() if seq.state is state]
+        return [seq.id for seq in self.scheduler.state.sequences.by_id.values() if seq.state is state]
 
     @precondition(lambda self: self.connecting)
     @rule(data=st.data(), ok=st.sampled_from([True, True, True, False]))
@@ -347,7 +350,7 @@ class Simulation(RuleBasedStateMachine):
         for seq_id, remote in self.scheduler.drain_disconnected():
             assert seq_id not in self.connecting
             assert not self.peers.is_connected(remote.remote_engine_id) and remote.remote_engine_id in "pq"
-            assert self.scheduler.board.roster.by_id[seq_id].blocks == []
+            assert self.scheduler.state.sequences.by_id[seq_id].blocks == []
             self.connecting.add(seq_id)
         assert self.scheduler.drain_disconnected() == []
 
@@ -405,7 +408,7 @@ class Simulation(RuleBasedStateMachine):
         self.end_part(rank, read_id, outcome, None if stale is None else sorted(stale))
 
     def end_part(self, rank: int, read_id: int, outcome: str, stale: list[int] | None = None) -> None:
-        seq = self.scheduler.board.roster.read_of(read_id)
+        seq = self.scheduler.state.sequences.read_of(read_id)
         assert seq is not None
         part = self.group.ranks[rank].finish_read(read_id, outcome, seq.request.prompt_token_ids, stale)
         self.said.append((rank, TransferReport([], [part])))
@@ -420,8 +423,8 @@ class Simulation(RuleBasedStateMachine):
         assert self.ended_reads == ended
 
     def reads_in_time(self) -> list[int]:
-        roster = self.scheduler.board.roster
-        return sorted({*roster.reads, *roster.closing_reads} - self.timed_out)
+        sequences = self.scheduler.state.sequences
+        return sorted({*sequences.reads, *sequences.closing_reads} - self.timed_out)
 
     @precondition(lambda self: self.reads_in_time())
     @rule(data=st.data())
@@ -431,7 +434,7 @@ class Simulation(RuleBasedStateMachine):
         self.timed_out.add(read_id)
         self.traffic.give_up_read(read_id)
         self.deliver(self.scheduler.time_out_read(read_id))
-        assert read_id not in self.scheduler.board.roster.reads
+        assert read_id not in self.scheduler.state.sequences.reads
 
     def hear(self, event: object) -> None:
         """What the ranks have said, as one."""
@@ -516,17 +519,19 @@ class Simulation(RuleBasedStateMachine):
     def an_overdue_read_is_neither_work_nor_movement(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        roster = self.scheduler.board.roster
+        sequences = self.scheduler.state.sequences
         others = [
-            seq for seq in roster.by_id.values() if seq.read_id not in self.timed_out & roster.closing_reads.keys()
+            seq
+            for seq in sequences.by_id.values()
+            if seq.read_id not in self.timed_out & sequences.closing_reads.keys()
         ]
         leases = self.scheduler.load().leases
         assert self.scheduler.is_quiet == (not others and not leases)
-        if self.scheduler._step is None and len(roster.queue) == len(others) > 0:
+        if self.scheduler._step is None and len(sequences.queue) == len(others) > 0:
             assert self.scheduler.is_starved == bool(leases)
 
     @invariant()
-    def load_tells_who_has_a_seat(self) -> None:
+    def load_counts_the_slots_taken(self) -> None:
         """What the router takes for room is room."""
         if hasattr(self, "scheduler"):
             load = self.scheduler.load()
@@ -536,17 +541,17 @@ class Simulation(RuleBasedStateMachine):
 
     @rule()
     def room_is_used(self) -> None:
-        """After planning, who is next in the queue waits for a seat, for blocks, or for the step to end."""
+        """After planning, who is next in the queue waits for a slot, for blocks, or for the step to end."""
         self.pump()
-        board, load = self.scheduler.board, self.scheduler.load()
-        head = board.roster.queue.peek()
-        has_seat = load.running + load.reading < self.config.max_num_seqs
-        assert not (has_seat and board.roster.parked), "a parked sequence needs nothing but a seat"
+        state, load = self.scheduler.state, self.scheduler.load()
+        head = state.sequences.queue.peek()
+        has_slot = load.running + load.reading < self.config.max_num_seqs
+        assert not (has_slot and state.sequences.awaiting_handoff), "such a sequence needs nothing but a slot"
         if head is None or load.running + load.reading == self.config.max_num_seqs:
             return
         if self.scheduler._step is None or head.state is State.CONNECTED:
             spare = self.config.num_spare_blocks
-            assert head.num_blocks_needed + spare > board.pool.num_available, "somebody waits beside a free seat"
+            assert head.num_blocks_needed + spare > state.pool.num_available, "somebody waits beside a free slot"
 
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
@@ -554,7 +559,7 @@ class Simulation(RuleBasedStateMachine):
         for _ in range(10_000):
             if not self.move_on():
                 break
-        assert not self.scheduler.board.roster.by_id, "somebody waits for ever"
+        assert not self.scheduler.state.sequences.by_id, "somebody waits for ever"
         for promise in self.promises:
             self.read_as_peer(promise)
             if promise.held:

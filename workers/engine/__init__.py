@@ -1,13 +1,13 @@
-"""The engine: sequences, block pool and scheduler; what runs when, and which block belongs to whom.
+"""The engine: sequences, block pool and scheduler; what runs when, and who owns which block.
 
-``engine``           the asyncio shell: no polling; ``api`` is what HTTP asks of it, ``ports`` what it asks of others
-``scheduler``        what runs when, without I/O; ``scheduler_state`` has the moves of a sequence with its blocks
+``engine``           the asyncio shell; ``api`` is what the HTTP server calls, ``ports`` what the engine calls
+``scheduler``        what runs when, without I/O; ``scheduler_state`` is what its parts share
 ``step_plan``        fills a step; ``step_outcome`` applies what the ranks computed
 ``sequence``         one sequence; ``sequence_state`` its states, ``sequence_index`` finds it, ``wait_queue`` orders it
-``block_pool``       who owns which block; ``block_hash`` names contents, ``block_audit`` counts again from the blocks
-``block_reads``      D's reads; ``local_handoff`` is a hand-off to oneself; ``handshakes`` waits until P is known
-``lease_index``      leases by id and by request; ``tombstones`` are requests of which nothing is taken for a while
+``block_pool``       who owns which block; ``block_hash`` identifies content, ``block_audit`` checks the counts
+``block_reads``      D's reads; ``local_handoff`` when P and D are one; ``pending_handshakes`` waits until P is known
+``lease_index``      leases by id and by request; ``tombstones`` refuses late requests of a router that is gone
 ``validation``       whether a request can run here at all; ``config``, ``counters``, ``errors``
-``token_stream``     the tokens of one sequence on their way to whoever asked
-``timeouts``         one timer for all that ranks were asked
+``token_stream``     the tokens of one sequence on their way to the HTTP server
+``timeouts``         a timer for every step and read that the ranks have not answered
 """

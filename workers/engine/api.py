@@ -1,15 +1,16 @@
-"""What the HTTP front asks of an engine, and what comes back: one process, one asyncio loop, no torch.
+"""The engine's interface for the HTTP server: one process, one asyncio loop, no torch.
 
 EngineError                  the sequence cannot go on; its blocks are given back
-├── RefusedError             never started: the request can not run here, now or ever
+├── RefusedError             the sequence was never started
 │   ├── InvalidRequestError      token ids out of range, no prompt
 │   ├── PromptTooLongError       longer than the model or the whole cache takes
 │   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
-│   ├── QueueFullError           too many wait here already; another time, or another engine
+│   ├── QueueFullError           too many sequences wait here already; retry later or elsewhere
 │   └── DrainingError            this engine takes nothing new
-├── AbortedError             somebody stopped it, or asked for it again
+├── AbortedError             it was aborted, or replaced by a newer one of the same request id
 ├── ReadFailedError          P could not be reached or read
 └── EngineDeadError          a rank is gone, or hangs
+    └── EngineGoneError          it was so before the request came
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FinishReason(StrEnum):
-    """Why a sequence ended. ``STOP``: end-of-sequence or stop token; stop *strings* are found by the front."""
+    """Why a sequence ended. ``STOP``: end-of-sequence or stop token; stop *strings* are found by the server."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -49,9 +50,9 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     priority: int = 0
     #: P: after the first token pin the blocks under a lease and report a ``HandOff``.
     hand_off: bool = False
-    #: D: read the blocks of prompt and ``output_token_ids`` from there and go on after ``params.first_token``.
+    #: D: read the blocks of prompt and ``output_token_ids`` from there, and continue after ``remote.first_token``.
     remote: KVTransferParams | None = None
-    #: Sampled elsewhere before: the sequence goes on after them as if it had been preempted here.
+    #: Output sampled on another worker (migration): the sequence continues after it as if it had been preempted here.
     output_token_ids: list[int] = []
 
 
@@ -111,7 +112,7 @@ class InvalidHandOffError(RefusedError):
 
 
 class QueueFullError(RefusedError):
-    """As many wait as may; what runs has to get on first."""
+    """``max_waiting`` sequences wait already."""
 
     code = "queue_full"
 
@@ -141,7 +142,7 @@ class EngineDeadError(EngineError):
 
 
 class EngineGoneError(EngineDeadError):
-    """The engine was dead when the request came, so the request had no part in that: it was never taken."""
+    """The engine was dead before the request came, so the request never started and is not the cause."""
 
     code = "engine_gone"
 
@@ -149,12 +150,12 @@ class EngineGoneError(EngineDeadError):
 class TokenStream(Protocol):
     """The tokens of one sequence, for one consumer; use it with ``contextlib.aclosing``.
 
-    Cancelling ``anext`` loses no token and does not end the sequence; ``aclose`` does, in one go and in any state.
+    Cancelling ``anext`` loses no token and does not end the sequence; ``aclose`` ends it at once, in any state.
     """
 
     @property
     def is_refused(self) -> bool:
-        """The sequence never started, and has taken nobody's place; the first token raises why. It stays as it is."""
+        """The sequence never started and has replaced no older one; the iterator raises why. Never changes."""
 
     def __aiter__(self) -> AsyncIterator[TokenOutput]:
         """Itself."""
@@ -172,8 +173,9 @@ class Engine(Protocol):
     def submit(self, request: EngineRequest) -> TokenStream:
         """Queue a sequence at once; iterate its tokens. Closing the stream early aborts the sequence.
 
-        It takes the place of an older sequence of the same request id, which is aborted as by ``abort``: whoever asks
-        again has left that answer, maybe before anybody here could notice. If it is refused the older one goes on.
+        It replaces an older sequence of the same request id, which is aborted as by ``abort``: a router that sends a
+        request again has left the first answer, even if this worker has not noticed yet. If the new one is refused,
+        the older one continues.
         Raises EngineError from the iterator, never after a token that carried ``finish``.
         """
 
@@ -183,12 +185,12 @@ class Engine(Protocol):
     def abort_all(self, suffix: str) -> int:
         """The same for all sequences whose request id ends with ``suffix``; how many there were.
 
-        Their sender is gone: a request of such an id that comes in the next moments was on its way, and is answered
-        AbortedError (``core.protocol.router.REFUSE_GONE_S``).
+        Their router is gone. Requests with such an id that were still on their way are refused with AbortedError for
+        ``core.protocol.router.REFUSE_GONE_S``.
         """
 
     def end_lease(self, lease_id: str) -> bool:
-        """Unpin a hand-off's blocks (they stay cached by content); False if there is none."""
+        """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease."""
 
     def has_lease(self, lease_id: str) -> bool:
         """The lease holds blocks here."""
@@ -196,7 +198,7 @@ class Engine(Protocol):
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that have not ended: one, or several if it was prefilled here again.
 
-        A sequence that was handed off is found here from the turn on in which ``abort`` no longer finds it.
+        A sequence that is handed off appears here in the same turn of the loop in which ``abort`` stops finding it.
         """
 
     def leases_with(self, suffix: str) -> list[str]:

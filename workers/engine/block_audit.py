@@ -31,12 +31,12 @@ def audit(
     stats: PoolStats,
     users: Sequence[int],
     holds: Sequence[int],
-    contents: Sequence[bytes | None],
-    by_content: Mapping[bytes, int],
+    block_hashes: Sequence[bytes | None],
+    by_hash: Mapping[bytes, int],
     free: Collection[int],
     cached: Collection[int],
 ) -> list[str]:
-    """What does not add up, in words; empty when all is well. O(total)."""
+    """What does not add up, in words; empty if everything does. O(total)."""
     problems = []
     if stats.free + stats.cached + stats.pinned + stats.leased != stats.total:
         problems.append("the states do not add up to the total")
@@ -48,10 +48,10 @@ def audit(
         problems.append("pinned is not the number of used blocks")
     idle = {block for block in range(stats.total) if users[block] == 0 and holds[block] == 0}
     if len(free) + len(cached) != len(idle) or idle != {*free, *cached}:
-        problems.append("free and cached are not the blocks nobody holds")
-    if any(contents[block] is not None for block in free) or any(contents[block] is None for block in cached):
-        problems.append("a free block with content, or a cached one without")
-    named = {content: block for block, content in enumerate(contents) if content is not None}
-    if named != dict(by_content):
-        problems.append("the index of contents is wrong")
+        problems.append("free and cached are not the blocks without users and leases")
+    if any(block_hashes[block] is not None for block in free) or any(block_hashes[block] is None for block in cached):
+        problems.append("a free block with a hash, or a cached one without")
+    hashed = {block_hash: block for block, block_hash in enumerate(block_hashes) if block_hash is not None}
+    if hashed != dict(by_hash):
+        problems.append("the index of block hashes is wrong")
     return problems

@@ -2,13 +2,13 @@
 
 Each block is in exactly one state, derived from its users and leases:
 
-    leased   a lease holds it (and perhaps sequences too)
-    pinned   no lease, but one sequence or more uses it, or a read may write it
-    cached   nobody's, but its content is known; reused by content, evicted least recently used first
-    free     nobody's
+    leased   at least one lease holds it; sequences may use it too
+    pinned   no lease holds it, but at least one sequence uses it, or a read may write it
+    cached   unused, and its hash is known, so that a prompt can reuse it; evicted least recently used first
+    free     unused, and without a known hash
 
-and free + cached + pinned + leased = total, always. A block's version changes when it is allocated, that is when it is
-about to be overwritten, not when it is given back: what an ended lease held stays good until then.
+and free + cached + pinned + leased = total, always. A block's version changes when the block is allocated, because then
+it is about to be overwritten. It does not change when the block is freed: what an ended lease held is valid until then.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class BlockPool:
         self._users = [0] * num_blocks
         self._holds = [0] * num_blocks
         self._versions = [0] * num_blocks
-        self._contents: list[bytes | None] = [None] * num_blocks
-        self._by_content: dict[bytes, int] = {}
-        # First in, first out: given-back blocks keep their data as long as possible for readers whose lease ended.
+        self._block_hashes: list[bytes | None] = [None] * num_blocks
+        self._by_hash: dict[bytes, int] = {}
+        # First in, first out: freed blocks keep their data as long as possible, for readers whose lease has ended.
         self._free = deque(range(num_blocks))
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._leases: dict[str, list[int]] = {}
@@ -61,27 +61,27 @@ class BlockPool:
         """The block's version, unsigned 64 bits."""
         return self._versions[block]
 
-    # --- taking -------------------------------------------------------------------------------------------------
+    # --- allocating ---------------------------------------------------------------------------------------------
 
-    def lookup(self, contents: Sequence[bytes]) -> list[int]:
-        """Blocks holding the longest known prefix of ``contents``. Changes nothing; ``share`` them to keep them."""
+    def lookup(self, block_hashes: Sequence[bytes]) -> list[int]:
+        """Blocks of the longest known prefix of ``block_hashes``. Changes nothing; ``share`` them to keep them."""
         found: list[int] = []
-        for content in contents:
-            block = self._by_content.get(content)
+        for block_hash in block_hashes:
+            block = self._by_hash.get(block_hash)
             if block is None:
                 break
             found.append(block)
         return found
 
     def num_idle(self, blocks: Sequence[int]) -> int:
-        """How many of the blocks nobody holds: sharing them takes as many from ``num_available``."""
+        """How many of the blocks are cached: sharing them takes as many from ``num_available``."""
         cached = self._cached
         return sum(block in cached for block in blocks)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Become one more user of blocks with known content. They must never be written."""
-        if any(self._contents[block] is None for block in blocks):
-            raise LedgerError(f"block without known content shared: {blocks}")
+        """Add a user to blocks with known hashes. They must not be written."""
+        if any(self._block_hashes[block] is None for block in blocks):
+            raise LedgerError(f"block without a known hash shared: {blocks}")
         for block in blocks:
             if self._users[block] == 0 and self._holds[block] == 0:
                 del self._cached[block]
@@ -89,7 +89,7 @@ class BlockPool:
             self._users[block] += 1
 
     def allocate(self, num_blocks: int) -> list[int]:
-        """Blocks with one user, unknown content and new versions: free ones first, then the longest unused cached.
+        """Blocks with one user, no hash and new versions: free ones first, then the least recently used cached ones.
 
         Raises OutOfBlocksError, and takes nothing, if there are fewer.
         """
@@ -102,34 +102,34 @@ class BlockPool:
             block = self._free.popleft()
         else:
             block, _ = self._cached.popitem(last=False)
-            self._forget_content(block)
+            self._forget_hash(block)
         self._versions[block] = self._next_version & _VERSION_MASK
         self._next_version += 1
         self._users[block] = 1
         self._num_pinned += 1
         return block
 
-    def register(self, block: int, content: bytes) -> None:
-        """The block is full and computed, and will not be written again. A second block of one content stays unnamed.
+    def register(self, block: int, block_hash: bytes) -> None:
+        """The block is full and computed, and will not be written again. A second block with that hash stays without.
 
-        Raises LedgerError if the block is nobody's or has another content.
+        Raises LedgerError if the block has no user or another hash.
         """
-        if self._users[block] == 0 or self._contents[block] not in (None, content):
-            raise LedgerError(f"content registered for block {block}, which is not its owner's to name")
-        if content not in self._by_content:
-            self._by_content[content] = block
-            self._contents[block] = content
+        if self._users[block] == 0 or self._block_hashes[block] not in (None, block_hash):
+            raise LedgerError(f"hash registered for block {block}, which is unused or has another one")
+        if block_hash not in self._by_hash:
+            self._by_hash[block_hash] = block
+            self._block_hashes[block] = block_hash
 
-    def _forget_content(self, block: int) -> None:
-        content = self._contents[block]
-        if content is not None:
-            del self._by_content[content]
-            self._contents[block] = None
+    def _forget_hash(self, block: int) -> None:
+        block_hash = self._block_hashes[block]
+        if block_hash is not None:
+            del self._by_hash[block_hash]
+            self._block_hashes[block] = None
 
-    # --- giving back --------------------------------------------------------------------------------------------
+    # --- freeing ------------------------------------------------------------------------------------------------
 
     def free(self, blocks: Sequence[int]) -> None:
-        """One user less for each. The last block is evicted first: without its predecessors it is worth nothing.
+        """Remove one user of each block. The last one will be evicted first: it is useless without those before it.
 
         Raises LedgerError, and frees nothing, if one of them has no user.
         """
@@ -142,10 +142,10 @@ class BlockPool:
 
     def _require_users(self, blocks: Sequence[int]) -> None:
         if len(set(blocks)) != len(blocks) or any(self._users[block] == 0 for block in blocks):
-            raise LedgerError(f"blocks given back that are not in use, or twice: {blocks}")
+            raise LedgerError(f"blocks freed that are not in use, or freed twice: {blocks}")
 
     def _retire(self, block: int) -> None:
-        if self._contents[block] is None:
+        if self._block_hashes[block] is None:
             self._free.append(block)
         else:
             self._cached[block] = None
@@ -170,7 +170,7 @@ class BlockPool:
         return [self._versions[block] for block in blocks]
 
     def end_lease(self, lease_id: str) -> bool:
-        """Let go of the lease's blocks, which stay cached by content; False if there is none."""
+        """Release the lease's blocks, which stay cached if they have a hash; False if there is no such lease."""
         blocks = self._leases.pop(lease_id, None)
         if blocks is None:
             return False
@@ -178,17 +178,17 @@ class BlockPool:
             self._holds[block] -= 1
             if self._holds[block] == 0:
                 self._num_leased -= 1
-                self._let_go(block)
+                self._release(block)
         return True
 
-    def _let_go(self, block: int) -> None:
+    def _release(self, block: int) -> None:
         if self._users[block] > 0:
             self._num_pinned += 1
         else:
             self._retire(block)
 
     def take_over(self, lease_id: str) -> list[int]:
-        """The opposite of ``lease``: turn each hold of the lease into one use, and end it; its blocks, in order.
+        """The opposite of ``lease``: turn each hold of the lease into a use, and end the lease; its blocks, in order.
 
         Raises LedgerError if there is no such lease.
         """
@@ -221,16 +221,16 @@ class BlockPool:
         )
 
     def is_writable(self, block: int) -> bool:
-        """Exactly one user, no lease, and no content that somebody may come to share."""
-        return self._users[block] == 1 and self._holds[block] == 0 and self._contents[block] is None
+        """Whether it has exactly one user, no lease, and no hash by which others could share it."""
+        return self._users[block] == 1 and self._holds[block] == 0 and self._block_hashes[block] is None
 
     def check(self, users: Mapping[int, int] | None = None) -> None:
-        """Count everything again, O(total). ``users``: how many users each block should have (missing: none).
+        """Count everything again, O(total). ``users``: how many users each block should have; 0 where it is missing.
 
         Raises LedgerError with all counts.
         """
         problems = audit(
-            self.stats(), self._users, self._holds, self._contents, self._by_content, self._free, self._cached
+            self.stats(), self._users, self._holds, self._block_hashes, self._by_hash, self._free, self._cached
         )
         held = [block for blocks in self._leases.values() for block in blocks]
         if sum(self._holds) != len(held) or any(self._holds[block] == 0 for block in held):

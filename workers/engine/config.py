@@ -11,15 +11,15 @@ class EngineConfig:
 
     ``num_blocks``: blocks in the cache (the least of all ranks). ``block_size``: tokens per block.
     ``max_model_len``: tokens of prompt and output together. ``vocab_size``: token ids are below it.
-    ``max_num_seqs``: sequences that run or read at once; more wait, ``max_waiting`` of them at most.
-    Reads that were cancelled or given up and have not ended take no seat.
+    ``max_num_seqs``: slots for sequences that run or read at once; more wait, ``max_waiting`` of them at most.
+    Reads that were cancelled or given up and have not ended take no slot.
     ``max_num_batched_tokens``: tokens computed per step at most, decode rows first; what is left goes to prefill
     chunks, so it bounds how long a prefill may hold up running streams. Never below ``max_num_seqs``.
     ``prefix_cache``: reuse blocks by content. ``read_timeout_s``: seconds after which a read of P's blocks is given up:
-    its caller hears at once, its blocks stay until it has ended. None or 0: never.
-    ``step_timeout_s``: seconds after which ranks that have not answered a step are taken for hung, and the engine for
-    dead. None or 0: never.
-    ``engine_id``: ours, to know hand-offs whose P is this engine; empty if there can be none.
+    its request fails at once, its blocks stay out of use until the read has ended. None or 0: never.
+    ``step_timeout_s``: seconds after which ranks that have not answered a step count as hung, and the engine as dead.
+    None or 0: never.
+    ``engine_id``: our own id, to recognize hand-offs whose P is this engine; empty if there can be none.
     """
 
     num_blocks: int

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counters:
-    """``prefill_tokens`` were computed (again, after a preemption); ``prefix_hit_tokens`` were found instead, out of
-    ``prefix_query_tokens`` looked for. ``reads`` counts ends by outcome (done, stale, failed, cancelled): one per read,
-    however many ranks had a part in it, with the bytes and descriptors of all parts.
+    """``prefill_tokens`` were computed, including those computed again after a preemption. ``prefix_hit_tokens`` of
+    ``prefix_query_tokens`` were found in the prefix cache. ``reads`` counts reads by outcome (done, stale, failed,
+    cancelled), each once for all ranks; bytes and descriptors are sums over the ranks.
     """
 
     steps: int = 0
@@ -26,9 +26,9 @@ class Counters:
     prefix_hit_tokens: int = 0
     read_bytes: int = 0
     read_seconds: float = 0.0
-    #: Contiguous pieces that were moved.
+    #: Contiguous pieces of memory that were read.
     read_descriptors: int = 0
-    #: Reads that had not ended after ``read_timeout_s``, whether or not somebody still waited for them.
+    #: Reads that had not ended after ``read_timeout_s``, including those that had been cancelled.
     reads_timed_out: int = 0
     #: Reads that the fence refused: P had reused a block.
     fence_rejections: int = 0
@@ -37,11 +37,11 @@ class Counters:
     #: Prompt tokens of refused reads that came before the first bad block, and so were not computed again.
     stale_kept_tokens: int = 0
     hand_offs: int = 0
-    #: Hand-offs whose D was this engine too: nothing was read.
-    take_overs: int = 0
+    #: Hand-offs whose D was this engine too, so that no read was needed.
+    local_handoffs: int = 0
     leases_ended: int = 0
     reads: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("done", "stale", "failed", "cancelled"), 0))
-    #: Ends of sequences by state (finished, handed_off, aborted, failed).
+    #: Sequences that have ended, by state (finished, handed_off, aborted, failed).
     ended: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("finished", "handed_off", "aborted", "failed"), 0)
     )
@@ -49,7 +49,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """One look at an engine. ``counters`` is a copy."""
+    """A snapshot of an engine. ``counters`` is a copy."""
 
     counters: Counters
     pool: PoolStats

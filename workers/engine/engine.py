@@ -1,7 +1,7 @@
-"""The asyncio shell around the scheduler: no polling, no task of its own for stepping.
+"""The asyncio shell around the scheduler. It does not poll, and has no task for stepping.
 
-Whatever happens (a request, an answer of the ranks, a lease that ends) changes the scheduler and then *pumps* it: what
-the scheduler wants sent is sent. Requests of one turn of the loop are pumped together.
+Every event (a request, an answer of the ranks, the end of a lease) changes the scheduler and then calls the *pump*,
+which sends the messages that the scheduler returns. Requests of one turn of the loop share one call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workers.engine.api import (
 )
 from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
-from workers.engine.handshakes import Handshakes
+from workers.engine.pending_handshakes import PendingHandshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 from workers.engine.scheduler import Scheduler
 from workers.engine.timeouts import Timeouts
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from core.protocol.worker import WorkerLoad
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
-    from workers.engine.ports import Connector, EngineEvent, RankLink
+    from workers.engine.ports import Connector, EngineEvent, Ranks
     from workers.engine.scheduler import Command
     from workers.engine.step_outcome import Output
     from workers.engine.timeouts import CallLater
@@ -46,17 +46,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class AsyncEngine:
-    """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; nothing is sent before a request.
+    """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; it sends nothing before a request.
 
-    ``version_base``: random per start unless given (63 bits), see ``BlockPool``. ``call_later``: the loop's unless
-    given; it measures ``step_timeout_s`` for every step and ``read_timeout_s`` for every read until they have ended.
-    ``clock``: the loop's unless given, seconds.
+    ``version_base``: see ``BlockPool``; by default random, 63 bits. ``call_later``: for ``step_timeout_s`` and
+    ``read_timeout_s``; the loop's by default. ``clock``: seconds; the loop's by default.
     """
 
     def __init__(
         self,
         config: EngineConfig,
-        link: RankLink,
+        ranks: Ranks,
         connector: Connector,
         hooks: EngineHooks | None = None,
         *,
@@ -66,20 +65,20 @@ class AsyncEngine:
     ) -> None:
         first_version = secrets.randbits(63) if version_base is None else version_base
         self._scheduler = Scheduler(config, first_version, is_connected=connector.is_connected)
-        self._link = link
-        self._handshakes = Handshakes(connector, self._on_handshake_end)
+        self._ranks = ranks
+        self._handshakes = PendingHandshakes(connector, self._on_handshake_end)
         self._hooks = hooks or EngineHooks()
         self._loop = asyncio.get_running_loop()
         call_later = call_later or self._loop.call_later
         self._step_timers = Timeouts(config.step_timeout_s, call_later, self._on_step_timeout)
         self._read_timers = Timeouts(config.read_timeout_s, call_later, self._on_read_timeout)
-        self._gone = Tombstones(clock or self._loop.time)
+        self._tombstones = Tombstones(clock or self._loop.time)
         self._streams: dict[int, QueuedTokens] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False
         self._quiet = asyncio.Event()
         self._error: str | None = None
-        #: ``leases_ended`` when ``on_pressure`` was last told; -1: nobody needs to know now.
+        #: ``leases_ended`` when ``on_pressure`` was last called; -1: not starved since.
         self._pressure_told_at = -1
 
     def __repr__(self) -> str:
@@ -91,7 +90,7 @@ class AsyncEngine:
     def submit(self, request: EngineRequest) -> QueuedTokens:
         """Queue a sequence at once; see ``api.Engine``. A refusal is raised by the stream.
 
-        Whatever of the same request id has not ended is aborted: its stream raises AbortedError.
+        A sequence of the same request id that has not ended is aborted: its stream raises AbortedError.
         """
         try:
             seq_id = self._accept(request)
@@ -109,7 +108,7 @@ class AsyncEngine:
             raise EngineGoneError(self._error)
         if self._draining:
             raise DrainingError("this worker is draining and takes no new requests")
-        if self._gone.covers(request.request_id):
+        if self._tombstones.covers(request.request_id):
             raise _aborted(request.request_id)
         older = self._scheduler.current(request.request_id)
         seq_id = self._scheduler.add(request)
@@ -118,20 +117,20 @@ class AsyncEngine:
         return seq_id
 
     def _abandon(self, seq_id: int, request_id: str) -> None:
-        """The stream was closed early. If it was replaced before, its request id is a later request's."""
+        """The stream was closed early. If its sequence was replaced before, the request id belongs to the newer one."""
         if seq_id in self._streams:
             self.abort(request_id)
 
     def abort(self, request_id: str) -> bool:
-        """End the sequence wherever it is. Its stream raises AbortedError; blocks nobody writes are free at once."""
+        """End the sequence in any state; its stream raises AbortedError. False if there is none."""
         if not self._abort(request_id):
             return False
         self._pump()
         return True
 
     def abort_all(self, suffix: str) -> int:
-        """End the sequences of all requests whose id ends with ``suffix``, late ones too; see ``api.Engine``."""
-        self._gone.note(suffix)
+        """End the sequences of all requests whose id ends with ``suffix``, and refuse late ones; see ``api.Engine``."""
+        self._tombstones.note(suffix)
         num_ended = sum(self._abort(request_id) for request_id in self._scheduler.requests_with(suffix))
         if num_ended:
             self._pump()
@@ -145,19 +144,19 @@ class AsyncEngine:
         return True
 
     def _end_aborted(self, seq_id: int, request_id: str) -> None:
-        """The scheduler has aborted it: nobody meets its P for it any more, and its caller hears."""
+        """The scheduler has aborted the sequence: stop its handshake and end its stream."""
         self._handshakes.cancel(seq_id)
         self._put(seq_id, _aborted(request_id))
 
     def end_lease(self, lease_id: str) -> bool:
-        """Unpin a hand-off's blocks (they stay cached by content); False if there is none."""
+        """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease."""
         if not self._scheduler.end_lease(lease_id):
             return False
         self._pump_soon()
         return True
 
     def has_lease(self, lease_id: str) -> bool:
-        """The lease holds blocks here."""
+        """Whether the lease holds blocks here."""
         return self._scheduler.has_lease(lease_id)
 
     def leases_of(self, request_id: str) -> list[str]:
@@ -169,33 +168,33 @@ class AsyncEngine:
         return self._scheduler.leases_with(suffix)
 
     def load(self) -> WorkerLoad:
-        """How busy it is now."""
+        """The load now."""
         return self._scheduler.load(draining=self._draining)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
     def begin_drain(self) -> None:
-        """Take nothing new. What runs goes on."""
+        """Refuse new requests. Those that were taken continue."""
         self._draining = True
         self._look_quiet()
 
     def end_drain(self) -> None:
-        """Take work again. Not while somebody waits in ``drain``: it would wait for the end of the next draining."""
+        """Take requests again. Must not be called during ``drain``, which would wait until the next drain ends."""
         self._draining = False
         if self._error is None:
             self._quiet.clear()
 
     async def drain(self) -> None:
-        """Take nothing new, and return when no sequence runs and no lease is held, or the engine is dead.
+        """Refuse new requests, and return when no sequence and no lease is left, or the engine is dead.
 
-        Reads that nobody waits for are waited for as long as ``read_timeout_s`` lets them take, and no longer.
-        Cancelling it only stops the waiting; the engine keeps draining.
+        Reads that were cancelled or given up are waited for until ``read_timeout_s`` has passed, and no longer.
+        Cancelling the call only stops the waiting; the engine keeps refusing requests.
         """
         self.begin_drain()
         await self._quiet.wait()
 
     def dead(self, error: str) -> None:
-        """A rank is gone or hangs: every caller gets EngineDeadError, now and later. Safe to call again."""
+        """A rank is gone or hangs: all streams, and all later requests, raise EngineDeadError. Idempotent."""
         if self._error is not None:
             return
         _LOG.error("engine is dead: %s; %r", error, self._scheduler)
@@ -220,23 +219,23 @@ class AsyncEngine:
         await self._handshakes.close()
 
     def stats(self) -> EngineStats:
-        """One look at everything, for metrics."""
+        """A snapshot for metrics."""
         return EngineStats(deepcopy(self._scheduler.counters), self._scheduler.pool.stats(), self.load())
 
     def check(self) -> None:
-        """The block ledger balances. O(total blocks). Raises LedgerError."""
+        """Check the block ledger. O(total blocks). Raises LedgerError."""
         self._scheduler.check()
 
     # --- answers of the ranks -----------------------------------------------------------------------------------
 
     def on_rank_event(self, event: EngineEvent) -> None:
-        """What the ranks, taken as one, answered. Ignored once the engine is dead."""
+        """Handle a merged answer of the ranks. Ignored once the engine is dead."""
         if self._error is not None:
             return
         if isinstance(event, StepResult | ReadResult):
             self._take_result(event)
         elif isinstance(event, ReadFailing):
-            self._go_on_without(self._scheduler.fail_read(event.read_id, event.error))
+            self._end_failed(self._scheduler.fail_read(event.read_id, event.error))
         elif isinstance(event, PeerRead):
             self._tell_read(event.lease_id)
         elif isinstance(event, RankFailed):
@@ -246,7 +245,7 @@ class AsyncEngine:
         (self._hooks.on_peer_read or self.end_lease)(lease_id)
 
     def _take_result(self, event: StepResult | ReadResult) -> None:
-        """Apply and pump before anybody is told: the ranks get their next step first."""
+        """Apply the result and pump before streams and hooks run, so that the ranks get their next step first."""
         if isinstance(event, ReadResult):
             self._read_timers.stop(event.read_id)
         else:
@@ -262,7 +261,7 @@ class AsyncEngine:
 
     @contextmanager
     def _faults_are_fatal(self) -> Iterator[None]:
-        """Nobody is left waiting for an engine that cannot go on, whatever went wrong in it."""
+        """End the engine on any exception, so that no stream waits for an engine that cannot continue."""
         try:
             yield
         except EngineFault as error:
@@ -278,7 +277,7 @@ class AsyncEngine:
         return [] if failure is None else [failure]
 
     def _observe(self, event: StepResult | ReadResult, num_steps_before: int) -> None:
-        """Tell the hooks; a step without rows took no time worth a histogram."""
+        """Call the hooks, but not for a step without rows: its time would distort the histogram."""
         if isinstance(event, ReadResult):
             if self._hooks.on_read is not None:
                 self._hooks.on_read(event)
@@ -286,19 +285,19 @@ class AsyncEngine:
             self._hooks.on_step(event)
 
     def _on_step_timeout(self, step_id: int) -> None:
-        """It is the one under way, and without its end nothing computes: better a new engine than one that hangs."""
+        """The step under way has not ended, and nothing can be computed before it does: the engine is dead."""
         after = f"after {self._scheduler.config.step_timeout_s:g} s (step_timeout_s)"
-        silent = _ranks(self._link.silent_ranks(step_id))
+        silent = _in_words(self._ranks.silent_ranks(step_id))
         self.dead(f"step {step_id} has not ended {after}: no answer from {silent}")
 
     def _on_read_timeout(self, read_id: int) -> None:
-        """Also of a read that was cancelled or fails already: as long as it lasts, that P is not to be read from."""
+        """Called for cancelled and failing reads too: until the read has ended, nothing may be read from that P."""
         _LOG.warning("read %d has not ended after %g s", read_id, self._scheduler.config.read_timeout_s)
-        self._link.give_up_read(read_id)
-        self._go_on_without(self._scheduler.time_out_read(read_id))
+        self._ranks.give_up_read(read_id)
+        self._end_failed(self._scheduler.time_out_read(read_id))
 
-    def _go_on_without(self, failure: Output | None) -> None:
-        """The seat is free at once, the blocks only when the read has ended. Maybe nobody has waited for it."""
+    def _end_failed(self, failure: Output | None) -> None:
+        """A read failed, whose sequence may have been aborted before. Its slot is free now, its blocks later."""
         self._pump()
         if failure is not None:
             self._put(*failure)
@@ -331,7 +330,7 @@ class AsyncEngine:
             self._pump_handle = self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Send what the scheduler wants sent, and meet again whose engine could not be read from."""
+        """Send what the scheduler returns, and start handshakes for sequences whose P could not be read from."""
         if self._pump_handle is not None:
             self._pump_handle.cancel()
             self._pump_handle = None
@@ -353,7 +352,7 @@ class AsyncEngine:
             self._step_timers.start(command.step_id)
         elif isinstance(command, Read):
             self._read_timers.start(command.read_id)
-        self._link.send(command)
+        self._ranks.send(command)
 
     def _look_starved(self) -> None:
         if not self._scheduler.is_starved:
@@ -374,7 +373,7 @@ def _aborted(request_id: str) -> AbortedError:
     return AbortedError(f"request {request_id} was aborted")
 
 
-def _ranks(numbers: list[int]) -> str:
+def _in_words(numbers: list[int]) -> str:
     *others, last = map(str, numbers)
     return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 

@@ -1,17 +1,17 @@
-"""Faults inside the engine. None of them is the caller's doing; any of them ends the engine (see ``engine.dead``).
+"""Bugs of the engine or of a rank; no request can cause one. Each of them ends the engine (``AsyncEngine.dead``).
 
 EngineFault
 ├── LedgerError            blocks do not add up, or were given back twice
 ├── OutOfBlocksError       more was allocated than ``num_available`` said
 ├── IllegalTransitionError the event does not exist in the sequence's state
-└── RankProtocolError      a rank answered something it was not asked
+└── RankProtocolError      a rank sent an answer that nothing asked for
 """
 
 from __future__ import annotations
 
 
 class EngineFault(Exception):
-    """A bug of ours or of a rank. The operation that raised it changed nothing."""
+    """The operation that raised it changed nothing."""
 
 
 class LedgerError(EngineFault):
@@ -19,7 +19,7 @@ class LedgerError(EngineFault):
 
 
 class OutOfBlocksError(EngineFault):
-    """Ask ``num_available`` first."""
+    """More blocks were allocated than ``num_available`` said."""
 
 
 class IllegalTransitionError(EngineFault):
@@ -27,4 +27,4 @@ class IllegalTransitionError(EngineFault):
 
 
 class RankProtocolError(EngineFault):
-    """A rank answered something it was not asked."""
+    """A rank sent an answer that nothing asked for, or the ranks disagree."""

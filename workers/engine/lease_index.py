@@ -9,14 +9,14 @@ from workers.engine.errors import LedgerError
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a lease was granted for. ``token_ids`` are what its blocks hold."""
+    """What a lease was granted for. ``token_ids``: the tokens in its blocks."""
 
     request_id: str
     token_ids: list[int]
 
 
 class LeaseIndex:
-    """Every request looks for its own, so that takes no longer when there are many."""
+    """Every request looks for its own leases, so that lookup is O(1)."""
 
     def __init__(self) -> None:
         self._by_lease: dict[str, Grant] = {}
@@ -27,12 +27,12 @@ class LeaseIndex:
         return lease_id in self._by_lease
 
     def add(self, lease_id: str, grant: Grant) -> None:
-        """The lease holds blocks now."""
+        """List a lease that holds blocks."""
         self._by_lease[lease_id] = grant
         self._by_request.setdefault(grant.request_id, {})[lease_id] = None
 
     def remove(self, lease_id: str) -> None:
-        """It holds none any more; nothing happens if it held none."""
+        """Forget a lease that has ended; does nothing if it is not listed."""
         grant = self._by_lease.pop(lease_id, None)
         if grant is None:
             return
@@ -59,9 +59,9 @@ class LeaseIndex:
         ]
 
     def check(self) -> None:
-        """Both ways to find a lease agree. O(leases). Raises LedgerError."""
+        """Check that both indexes agree. O(leases). Raises LedgerError."""
         found = {lease_id: request_id for request_id, ids in self._by_request.items() for lease_id in ids}
         if found != {lease_id: grant.request_id for lease_id, grant in self._by_lease.items()}:
             raise LedgerError("a lease is listed under another request than it was granted for")
         if not all(self._by_request.values()):
-            raise LedgerError("a request without leases is listed with some")
+            raise LedgerError("a request without leases is listed")

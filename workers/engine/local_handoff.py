@@ -1,7 +1,7 @@
-"""D on P's own engine: the blocks are here already, so a lease becomes a running sequence and nothing is read.
+"""Hand-offs whose P and D are the same engine: the sequence takes over the lease's blocks, and nothing is read.
 
-It needs a seat and not one block, and gets it before anybody in the queue: who waits there may wait for exactly the
-blocks that these leases hold. Reading them into blocks of their own could take more than the cache has left.
+Such a sequence needs a slot but no blocks, and is admitted before the queue: sequences in the queue may be waiting for
+just the blocks that these leases hold. Reading into blocks of its own could need more blocks than the cache has.
 """
 
 from __future__ import annotations
@@ -16,67 +16,67 @@ if TYPE_CHECKING:
 
 
 class LocalHandoff:
-    """Seats the parked sequences of one engine."""
+    """Admits the sequences of one engine that are AWAITING_HANDOFF."""
 
-    def __init__(self, board: SchedulerState) -> None:
-        self._board = board
+    def __init__(self, scheduler_state: SchedulerState) -> None:
+        self._scheduler_state = scheduler_state
         self._read: list[str] = []
 
-    def seat(self) -> bool:
-        """Let parked sequences run, most urgent first, while there are seats; True if one does now.
+    def admit(self) -> bool:
+        """Run the waiting sequences, most urgent first, while there are slots; True if at least one runs now.
 
-        One whose lease has ended, or holds something else than its parameters say, computes its prompt as if there had
-        been no P; the prefix cache may still have most of it. Such a lease has nothing left to be kept for.
+        If its lease has ended, or holds something else than its parameters say, a sequence is queued to compute its
+        prompt, most of which may still be in the prefix cache; the lease, which has no other reader, ends.
         """
-        roster = self._board.roster
-        seated = False
-        while (seq := roster.parked.peek()) is not None:
+        sequences = self._scheduler_state.sequences
+        admitted = False
+        while (seq := sequences.awaiting_handoff.peek()) is not None:
             if not self._fits(seq):
                 self._compute_instead(seq)
-            elif roster.num_seats_taken < self._board.config.max_num_seqs:
+            elif sequences.num_slots_taken < self._scheduler_state.config.max_num_seqs:
                 self._run(seq)
-                seated = True
+                admitted = True
             else:
                 break
-        return seated
+        return admitted
 
     def drain(self) -> list[str]:
-        """Leases that ended here since the last call, as read: their keeper has to know."""
+        """Leases that ended here since the last call because they were read; the lease keeper must be told."""
         leases, self._read = self._read, []
         return leases
 
     def _fits(self, seq: Sequence) -> bool:
-        """The lease holds what the parameters promise, and there is nothing left to compute of that."""
+        """Whether the lease holds what the parameters say, and P has sampled the first token."""
         remote = seq.request.remote
-        assert remote is not None  # only such sequences are parked
-        grant = self._board.grants.get(remote.lease_id)
+        assert remote is not None  # only such sequences are AWAITING_HANDOFF
+        grant = self._scheduler_state.leases.get(remote.lease_id)
         if grant is None or remote.first_token < 0:
             return False
         blocks = remote.remote_block_ids[0]
         return (
             grant.token_ids == seq.tokens[: seq.num_prefilled]
-            and blocks == self._board.pool.blocks_of(remote.lease_id)
-            and remote.block_versions == [self._board.pool.version_of(block) for block in blocks]
+            and blocks == self._scheduler_state.pool.blocks_of(remote.lease_id)
+            and remote.block_versions == [self._scheduler_state.pool.version_of(block) for block in blocks]
         )
 
     def _run(self, seq: Sequence) -> None:
-        board = self._board
-        board.roster.parked.pop()
+        scheduler_state = self._scheduler_state
+        scheduler_state.sequences.awaiting_handoff.pop()
         seq.advance(Event.TAKE_OVER)
-        seq.blocks = board.take_over(self._note_read(seq))
+        seq.blocks = scheduler_state.take_over(self._note_read(seq))
         seq.num_computed = seq.num_prefilled
         seq.num_cached = 0
-        board.name_computed(seq)
-        board.roster.add_running(seq)
+        scheduler_state.register_computed(seq)
+        scheduler_state.sequences.add_running(seq)
 
     def _compute_instead(self, seq: Sequence) -> None:
-        board = self._board
-        board.roster.parked.pop()
+        scheduler_state = self._scheduler_state
+        scheduler_state.sequences.awaiting_handoff.pop()
         seq.advance(Event.LOSE)
-        if board.end_lease(self._lease_of(seq)):
+        if scheduler_state.end_lease(self._lease_of(seq)):
             self._note_read(seq)
-        board.counters.local_prefills += 1
-        board.roster.queue.push(seq)
+        scheduler_state.counters.local_prefills += 1
+        scheduler_state.sequences.queue.push(seq)
 
     def _note_read(self, seq: Sequence) -> str:
         lease_id = self._lease_of(seq)

@@ -1,6 +1,6 @@
-"""The moves of a sequence, together with its blocks: placed, grown, preempted, handed off, gone.
+"""What the parts of the scheduler share, and the operations that change a sequence together with its blocks.
 
-Every end passes through ``leave``; no other line frees a sequence's blocks except ``preempt``.
+A sequence's blocks are freed in ``end_sequence`` and in ``preempt`` only; every sequence ends through ``end_sequence``.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 class SchedulerState:
-    """What the parts of the scheduler share: sizes, blocks, sequences, counters."""
+    """Sizes, blocks, sequences, leases and counters of one scheduler."""
 
     def __init__(self, config: EngineConfig, pool: BlockPool) -> None:
         self.config = config
         self.pool = pool
-        self.roster = SequenceIndex()
+        self.sequences = SequenceIndex()
         self.counters = Counters()
-        self.grants = LeaseIndex()
-        #: Sequences the ranks still know and may forget.
-        self.forgotten: list[int] = []
+        self.leases = LeaseIndex()
+        #: Ids of sequences that have ended and that the ranks still know; the next step tells them.
+        self.to_drop: list[int] = []
 
-    def place(self, seq: Sequence) -> list[int] | None:
-        """Give a queued sequence all blocks for its tokens; those that are fresh, or None for want of room."""
-        contents = seq.contents(seq.num_matchable) if self.config.prefix_cache else []
-        matched = self.pool.lookup(contents)
+    def allocate(self, seq: Sequence) -> list[int] | None:
+        """Give a queued sequence blocks for all its tokens; the newly allocated ones, or None if there are too few."""
+        block_hashes = seq.block_hashes(seq.num_matchable) if self.config.prefix_cache else []
+        matched = self.pool.lookup(block_hashes)
         num_fresh = seq.num_blocks_needed - len(matched)
-        spare = self.config.num_spare_blocks if self.roster.num_seats_taken else 0
+        spare = self.config.num_spare_blocks if self.sequences.num_slots_taken else 0
         if self.pool.num_available - self.pool.num_idle(matched) < num_fresh + spare:
             return None
         self.pool.share(matched)
         fresh = self.pool.allocate(num_fresh)
         seq.blocks = matched + fresh
-        seq.num_named = len(matched)
+        seq.num_registered = len(matched)
         seq.num_computed = len(matched) * self.config.block_size
-        self._count_hits(seq, len(contents) * self.config.block_size)
+        self._count_hits(seq, len(block_hashes) * self.config.block_size)
         return fresh
 
     def _count_hits(self, seq: Sequence, num_looked_for: int) -> None:
@@ -54,10 +54,13 @@ class SchedulerState:
         if seq.num_cached < 0:
             seq.num_cached = min(seq.num_computed, seq.num_prompt)
 
-    def grow(self, seq: Sequence) -> int | None:
-        """One more block for a running sequence, taken from the least urgent one if need be; None: it was itself."""
+    def append_block(self, seq: Sequence) -> int | None:
+        """Allocate one more block for a running sequence, and preempt the least urgent ones while there is none.
+
+        None if ``seq`` itself was preempted.
+        """
         while self.pool.num_available == 0:
-            victim = self.roster.running[-1]
+            victim = self.sequences.running[-1]
             self.preempt(victim)
             if victim is seq:
                 return None
@@ -66,63 +69,63 @@ class SchedulerState:
         return block
 
     def preempt(self, seq: Sequence) -> None:
-        """Take a running sequence's blocks; it will compute all its tokens again. No step may be under way."""
+        """Free a running sequence's blocks and queue it; it computes all its tokens again. No step may be under way."""
         seq.advance(Event.PREEMPT)
         self.counters.preemptions += 1
-        self.roster.remove_running(seq)
+        self.sequences.remove_running(seq)
         self.pool.free(seq.blocks)
         seq.blocks = []
-        seq.num_computed = seq.num_named = 0
-        self.roster.queue.push(seq)
+        seq.num_computed = seq.num_registered = 0
+        self.sequences.queue.push(seq)
 
-    def name_computed(self, seq: Sequence) -> None:
-        """Tell the pool the content of blocks that have become full and computed."""
+    def register_computed(self, seq: Sequence) -> None:
+        """Register the hashes of blocks that have become full and computed."""
         num_full = seq.num_computed // self.config.block_size
-        if num_full <= seq.num_named or not self.config.prefix_cache:
+        if num_full <= seq.num_registered or not self.config.prefix_cache:
             return
-        contents = seq.contents(num_full)
-        for index in range(seq.num_named, num_full):
-            self.pool.register(seq.blocks[index], contents[index])
-        seq.num_named = num_full
+        block_hashes = seq.block_hashes(num_full)
+        for index in range(seq.num_registered, num_full):
+            self.pool.register(seq.blocks[index], block_hashes[index])
+        seq.num_registered = num_full
 
     def hand_off(self, seq: Sequence, lease_id: str) -> HandOff:
-        """End a sequence with its blocks held by a lease."""
+        """End a sequence, and keep its blocks under a lease."""
         blocks, seq.blocks = seq.blocks, []
         versions = self.pool.lease(lease_id, blocks)
-        self.grants.add(lease_id, Grant(seq.request.request_id, seq.tokens[: seq.num_prefilled]))
+        self.leases.add(lease_id, Grant(seq.request.request_id, seq.tokens[: seq.num_prefilled]))
         self.counters.hand_offs += 1
-        self.leave(seq, Event.HAND_OFF)
+        self.end_sequence(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)
 
     def end_lease(self, lease_id: str) -> bool:
-        """Let go of a hand-off's blocks; False if there is no such lease."""
+        """Release the blocks of a hand-off; False if there is no such lease."""
         ended = self.pool.end_lease(lease_id)
         self._note_end(lease_id, ended=ended)
         return ended
 
     def take_over(self, lease_id: str) -> list[int]:
-        """End a lease and become a user of its blocks."""
+        """End a lease for a sequence of this engine, which becomes the user of its blocks."""
         blocks = self.pool.take_over(lease_id)
         self._note_end(lease_id, ended=True)
-        self.counters.take_overs += 1
+        self.counters.local_handoffs += 1
         return blocks
 
     def _note_end(self, lease_id: str, *, ended: bool) -> None:
-        self.grants.remove(lease_id)
+        self.leases.remove(lease_id)
         self.counters.leases_ended += ended
 
-    def leave(self, seq: Sequence, event: Event) -> None:
-        """The one exit: the sequence ends and its blocks go back. Nobody may still write them."""
+    def end_sequence(self, seq: Sequence, event: Event) -> None:
+        """End a sequence by ``event`` and free its blocks. No step and no read may still write them."""
         seq.advance(event)
         self.pool.free(seq.blocks)
         seq.blocks = []
         if seq.on_rank:
-            self.forgotten.append(seq.id)
-        self.roster.remove(seq)
+            self.to_drop.append(seq.id)
+        self.sequences.remove(seq)
         self.counters.ended[seq.state] += 1
 
     def check(self) -> None:
-        """Sequences and blocks agree, and the ledger balances. O(total blocks). Raises LedgerError."""
-        self.roster.check()
-        self.grants.check()
-        self.pool.check(Counter(block for seq in self.roster.by_id.values() for block in seq.blocks))
+        """Check that sequences and blocks agree and that the ledger balances. O(total blocks). Raises LedgerError."""
+        self.sequences.check()
+        self.leases.check()
+        self.pool.check(Counter(block for seq in self.sequences.by_id.values() for block in seq.blocks))

@@ -1,10 +1,10 @@
-"""One sequence: its tokens, its blocks, how far it is computed."""
+"""One sequence: its tokens, its block table, and how many of its tokens are computed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.block_hash import ROOT, content_hash
+from workers.engine.block_hash import NO_PARENT, hash_block
 from workers.engine.sequence_state import Event, State, next_state
 
 if TYPE_CHECKING:
@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
 
 class Sequence:
-    """Made from a request that was found valid. Only ``advance`` changes ``state``.
+    """Made from a request that has passed validation. Only ``advance`` changes ``state``.
 
-    ``tokens`` are prompt and outputs; the keys and values of the first ``num_computed`` of them are in ``blocks``.
+    ``tokens`` are prompt and outputs; ``blocks`` is the block table, which holds the keys and values of the first
+    ``num_computed`` tokens.
     """
 
     __slots__ = (
+        "_block_hashes",
         "_block_size",
-        "_contents",
         "blocks",
         "id",
         "is_given_up",
@@ -29,7 +30,7 @@ class Sequence:
         "num_cached",
         "num_computed",
         "num_given",
-        "num_named",
+        "num_registered",
         "on_rank",
         "read_id",
         "request",
@@ -47,30 +48,30 @@ class Sequence:
         self.key = (request.priority, seq_id)
         self.state = State.WAITING
         if remote is not None:
-            self.state = State.PARKED if remote.remote_engine_id == own_engine_id else State.CONNECTING
+            self.state = State.AWAITING_HANDOFF if remote.remote_engine_id == own_engine_id else State.CONNECTING
         self.tokens = [*request.prompt_token_ids, *request.output_token_ids]
         if remote is not None and remote.first_token >= 0:
             self.tokens.append(remote.first_token)
-        #: Tokens that the caller knew before the first of ours.
+        #: Tokens that the request came with; the first one sampled here comes after them.
         self.num_given = len(self.tokens)
-        #: With so many tokens it is full: what was asked for, the model or the cache bounds it. The one token of a
-        #: hand-off ends it anyway.
+        #: The sequence ends with this many tokens: ``max_tokens``, the model or the cache is the bound. A hand-off ends
+        #: after its one token anyway.
         asked_for = max_total_tokens if request.hand_off else self.num_prompt + request.max_tokens
         self.max_num_tokens = min(asked_for, max_total_tokens)
         self.blocks: list[int] = []
         self.num_computed = 0
-        #: Leading blocks whose content the pool has been told.
-        self.num_named = 0
+        #: Leading blocks whose hash the pool knows.
+        self.num_registered = 0
         #: Prompt tokens found in the prefix cache when it was first admitted; -1 before.
         self.num_cached = -1
         self.on_rank = False
         self.read_id = -1
-        #: Its read was given up, and its caller told so; it closes.
+        #: It is CLOSING because its read was given up, and its caller got an error.
         self.is_given_up = False
-        #: It closes, and its read has not ended after ``read_timeout_s``: nobody knows when, or whether, it will.
+        #: It is CLOSING, and its read has not ended after ``read_timeout_s`` and may never end.
         self.is_overdue = False
         self._block_size = block_size
-        self._contents: list[bytes] = []
+        self._block_hashes: list[bytes] = []
 
     def __repr__(self) -> str:
         return (
@@ -85,35 +86,36 @@ class Sequence:
 
     @property
     def num_outputs(self) -> int:
-        """Tokens sampled so far, those from elsewhere included."""
+        """Output tokens so far, including those sampled on other workers."""
         return len(self.tokens) - len(self.request.prompt_token_ids)
 
     @property
     def num_prefilled(self) -> int:
-        """Tokens that a P has in its blocks when it hands over: the prompt and the outputs that it was given."""
+        """Tokens that P's blocks hold at a hand-off: the prompt, and the outputs that the request came with."""
         return len(self.request.prompt_token_ids) + len(self.request.output_token_ids)
 
     @property
     def num_blocks_needed(self) -> int:
-        """Blocks that hold all tokens it has."""
+        """Blocks that all its tokens need."""
         return -(-len(self.tokens) // self._block_size)
 
     @property
     def num_matchable(self) -> int:
         """Leading blocks that may come from the prefix cache.
 
-        Never the block of the last token: computing that gives the logits, and would write a block others share.
+        The block of the last token is excluded: that token must be computed for its logits, and computing it writes
+        into its block, which must not be a shared one.
         """
         return (len(self.tokens) - 1) // self._block_size
 
-    def contents(self, num_blocks: int) -> list[bytes]:
-        """Content names of the first ``num_blocks`` blocks, all of them full. Computed once."""
+    def block_hashes(self, num_blocks: int) -> list[bytes]:
+        """Hashes of the first ``num_blocks`` blocks, all of which must be full. Each is computed once."""
         size = self._block_size
-        for index in range(len(self._contents), num_blocks):
-            parent = self._contents[-1] if self._contents else ROOT
-            self._contents.append(content_hash(parent, self.tokens[index * size : (index + 1) * size]))
-        return self._contents[:num_blocks]
+        for index in range(len(self._block_hashes), num_blocks):
+            parent = self._block_hashes[-1] if self._block_hashes else NO_PARENT
+            self._block_hashes.append(hash_block(parent, self.tokens[index * size : (index + 1) * size]))
+        return self._block_hashes[:num_blocks]
 
     def advance(self, event: Event) -> None:
-        """Follow the table. Raises IllegalTransitionError and changes nothing."""
+        """Change ``state`` as the table says. Raises IllegalTransitionError, and then changes nothing."""
         self.state = next_state(self.state, event)

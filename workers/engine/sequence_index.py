@@ -1,4 +1,4 @@
-"""Every sequence that has not ended, found by id, by request id, by urgency. The state is the sequence's own."""
+"""Every sequence that has not ended, by id, by request id and by urgency. Its state is in the sequence itself."""
 
 from __future__ import annotations
 
@@ -17,83 +17,83 @@ _KEY = attrgetter("key")
 
 
 class SequenceIndex:
-    """``running`` is sorted by ``Sequence.key``: its last is preempted first. ``queue`` and ``parked`` wait for a seat.
-    ``reads`` and ``closing_reads`` are by read id: those that somebody waits for, and those that were cancelled or
-    given up and have not ended. Of all these a sequence that closes is in the last one at most, and unknown by its
-    request id.
+    """``running`` is sorted by ``Sequence.key``; its last one is preempted first. Sequences in ``queue`` and in
+    ``awaiting_handoff`` wait for a slot. ``reads`` and ``closing_reads`` are by read id: ``closing_reads`` were
+    cancelled or given up and have not ended. A CLOSING sequence is in none of these but perhaps ``closing_reads``, and
+    not found by its request id.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[int, Sequence] = {}
         self.by_request: dict[str, Sequence] = {}
         self.queue = WaitQueue()
-        self.parked = WaitQueue()
+        self.awaiting_handoff = WaitQueue()
         self.running: list[Sequence] = []
         self.reads: dict[int, Sequence] = {}
         self.closing_reads: dict[int, Sequence] = {}
 
     def add(self, seq: Sequence) -> None:
-        """A new sequence; it waits in a queue unless it connects first."""
+        """List a new sequence, in the queue that its state says."""
         self.by_id[seq.id] = seq
         self.by_request[seq.request.request_id] = seq
         if seq.state in QUEUED:
             self.queue.push(seq)
-        elif seq.state is State.PARKED:
-            self.parked.push(seq)
+        elif seq.state is State.AWAITING_HANDOFF:
+            self.awaiting_handoff.push(seq)
 
     def add_running(self, seq: Sequence) -> None:
-        """It is RUNNING now."""
+        """List a sequence that has become RUNNING."""
         insort(self.running, seq, key=_KEY)
 
     def remove_running(self, seq: Sequence) -> None:
-        """It is RUNNING no more; nothing happens if it was not."""
+        """Undo ``add_running``; does nothing if the sequence is not listed there."""
         index = bisect_left(self.running, seq.key, key=_KEY)
         if index < len(self.running) and self.running[index] is seq:
             del self.running[index]
 
     def hide(self, seq: Sequence) -> None:
-        """It runs, waits and answers to its request id no more."""
+        """Remove a sequence from ``running``, from the queues and from its request id."""
         self.remove_running(seq)
         self.queue.discard(seq)
-        self.parked.discard(seq)
+        self.awaiting_handoff.discard(seq)
         if self.by_request.get(seq.request.request_id) is seq:
             del self.by_request[seq.request.request_id]
 
     def remove(self, seq: Sequence) -> None:
-        """It has ended."""
+        """Forget a sequence that has ended."""
         self.hide(seq)
         self.reads.pop(seq.read_id, None)
         self.closing_reads.pop(seq.read_id, None)
         del self.by_id[seq.id]
 
     def close_read(self, seq: Sequence) -> None:
-        """Nobody waits for its read any more: it is hidden, gives up its seat, and keeps its blocks."""
+        """Its read was cancelled or given up: hide the sequence and free its slot. It keeps its blocks."""
         self.hide(seq)
         self.closing_reads[seq.read_id] = self.reads.pop(seq.read_id)
 
     def read_of(self, read_id: int) -> Sequence | None:
-        """The sequence whose read has not ended, wanted or not."""
+        """The sequence of a read that has not ended, CLOSING or not."""
         return self.reads.get(read_id) or self.closing_reads.get(read_id)
 
     @property
     def has_closing_read_in_time(self) -> bool:
-        """A read that nobody waits for may be expected to end soon."""
+        """Whether a read that was cancelled or given up can be expected to end soon."""
         return any(not seq.is_overdue for seq in self.closing_reads.values())
 
     @property
-    def num_seats_taken(self) -> int:
+    def num_slots_taken(self) -> int:
         """Sequences that run or read.
 
-        One whose read closes takes none, however long that lasts: what it holds are its blocks, and they count by
-        themselves. Otherwise reads from a P that hangs would fill an engine that everybody takes for idle.
+        A CLOSING sequence takes no slot, however long its read lasts; its blocks are counted as pinned. Otherwise
+        reads from a P that hangs would take all slots of an engine whose reported load is idle.
         """
         return len(self.running) + len(self.reads)
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait for a seat, for blocks or for a handshake, O(sequences)."""
+        """Sequences that wait for a slot, for blocks or for a handshake. O(sequences)."""
         num_connecting = sum(seq.state is State.CONNECTING for seq in self.by_id.values())
-        return len(self.queue) + len(self.parked) + num_connecting
+        return len(self.queue) + len(self.awaiting_handoff) + num_connecting
 
     def check(self) -> None:
         """The indexes agree with the sequences' states. Raises LedgerError."""
@@ -104,14 +104,14 @@ class SequenceIndex:
             listed = index < len(self.running) and self.running[index] is seq
             if listed != (seq.state is State.RUNNING) or (seq in self.queue) != (seq.state in QUEUED):
                 raise LedgerError(f"{seq} is listed elsewhere than its state says")
-            if (seq in self.parked) != (seq.state is State.PARKED):
+            if (seq in self.awaiting_handoff) != (seq.state is State.AWAITING_HANDOFF):
                 raise LedgerError(f"{seq} is listed elsewhere than its state says")
             if (self.reads.get(seq.read_id) is seq) != (seq.state is State.READING):
-                raise LedgerError(f"{seq} has a read that its state does not know of, or none")
+                raise LedgerError(f"{seq} is READING without a read, or has a read without being READING")
             if seq.read_id in self.closing_reads and seq.state is not State.CLOSING:
-                raise LedgerError(f"{seq} still has a read that closes")
+                raise LedgerError(f"{seq} is listed with a read that was cancelled or given up")
             if seq.is_overdue and seq.read_id not in self.closing_reads:
-                raise LedgerError(f"{seq} is overdue, and its read does not close")
-        listed_in = (self.running, self.queue, self.parked, self.reads, self.closing_reads)
+                raise LedgerError(f"{seq} is overdue, but its read was not cancelled or given up")
+        listed_in = (self.running, self.queue, self.awaiting_handoff, self.reads, self.closing_reads)
         if sum(len(part) for part in listed_in) > len(self.by_id):
-            raise LedgerError("somebody is listed who has ended")
+            raise LedgerError("a sequence that has ended is listed")

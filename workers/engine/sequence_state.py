@@ -2,15 +2,15 @@
 
 Rules
 - A sequence waits without blocks, and gets all blocks for the tokens it has at once when it is admitted.
-- RUNNING and READING sequences take a seat each (``max_num_seqs``); CLOSING ones only keep their blocks.
-- A CONNECTED one whose P can no longer be read from when its turn comes leaves the queue and is CONNECTING again; it
-  keeps its place among the others, and holds up nobody meanwhile.
-- A PARKED one waits without blocks of its own: the lease holds those that it will take over.
-- A read that the fence refused leaves the sequence its blocks: it computes into them what it could not keep.
+- RUNNING and READING sequences take a slot each (``max_num_seqs``); CLOSING ones only keep their blocks.
+- If P can no longer be read from when the turn of a CONNECTED sequence comes, the sequence leaves the queue and is
+  CONNECTING again. It keeps its position (priority and age), and does not block the sequences behind it.
+- A sequence that is AWAITING_HANDOFF has no blocks of its own: the lease holds those that it will take over.
+- When the fence refuses a read, the sequence keeps its blocks, and computes into them what it could not read.
 - A preempted sequence gives up its blocks and computes prompt and outputs again.
-- Somebody may still write the blocks of a sequence that is aborted while a step computes it or a read fills it, or
-  whose read is given up. It is CLOSING until that has ended; only then do its blocks go back. One that was given up has
-  FAILED then: its caller got an error.
+- A step or a read may still write the blocks of a sequence that was aborted, or whose read was given up. The sequence
+  is CLOSING until that step or read has ended; only then are its blocks freed. It then ends as ABORTED, or as FAILED
+  if its read was given up, because its caller got an error.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from workers.engine.errors import IllegalTransitionError
 
 
 class State(StrEnum):
-    """Where a sequence is."""
+    """The state of a sequence."""
 
     WAITING = "waiting"
     #: D: the handshake with P is under way.
     CONNECTING = "connecting"
-    #: D: P was met; waits for room to read into.
+    #: D: the handshake is done; waits for a slot and for blocks to read into.
     CONNECTED = "connected"
-    #: D, and this engine was its P too: the blocks are here, under a lease. Waits for a seat.
-    PARKED = "parked"
+    #: D, and this engine was its P too: the blocks are here, under a lease. Waits for a slot.
+    AWAITING_HANDOFF = "awaiting_handoff"
     READING = "reading"
     RUNNING = "running"
     PREEMPTED = "preempted"
@@ -45,7 +45,7 @@ class Event(StrEnum):
     """What happens to a sequence."""
 
     CONNECT = "connect"
-    #: Its P is stuck, lost or forgotten since: it has to be met again.
+    #: A read from its P is stuck, or P was lost or forgotten: a new handshake is needed.
     DISCONNECT = "disconnect"
     ADMIT = "admit"
     POST_READ = "post_read"
@@ -53,7 +53,7 @@ class Event(StrEnum):
     READ_STALE = "read_stale"
     #: The lease's blocks are the sequence's now.
     TAKE_OVER = "take_over"
-    #: There is no such lease any more.
+    #: The lease has ended, or holds something else than the hand-off says.
     LOSE = "lose"
     PREEMPT = "preempt"
     FINISH = "finish"
@@ -80,7 +80,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.DISCONNECT: State.CONNECTING,
         Event.ABORT: State.ABORTED,
     },
-    State.PARKED: {
+    State.AWAITING_HANDOFF: {
         Event.TAKE_OVER: State.RUNNING,
         Event.LOSE: State.WAITING,
         Event.ABORT: State.ABORTED,
@@ -107,15 +107,15 @@ TABLE: dict[State, dict[Event, State]] = {
     State.FAILED: {},
 }
 
-#: In the queue, without blocks.
+#: States of the sequences in the queue; they have no blocks.
 QUEUED = frozenset({State.WAITING, State.CONNECTED, State.PREEMPTED})
-#: For a seat, for blocks or for a handshake; without blocks as well.
-WAITING = QUEUED | {State.CONNECTING, State.PARKED}
+#: States of the sequences that wait for a slot, for blocks or for a handshake; they have no blocks.
+WAITING = QUEUED | {State.CONNECTING, State.AWAITING_HANDOFF}
 ENDED = frozenset(state for state, events in TABLE.items() if not events)
 
 
 def next_state(state: State, event: Event) -> State:
-    """Where ``event`` leads from ``state``. Raises IllegalTransitionError."""
+    """The state after ``event``. Raises IllegalTransitionError."""
     try:
         return TABLE[state][event]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Applies what a rank computed: tokens appended, full blocks named, ends decided."""
+"""Applies the result of a step: appends tokens, registers full blocks, ends sequences."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ if TYPE_CHECKING:
     from workers.engine.scheduler_state import SchedulerState
     from workers.engine.sequence import Sequence
 
-#: Sequence id, and what its caller gets.
+#: Sequence id, and what its stream yields or raises.
 Output = tuple[int, TokenOutput | EngineError]
 
 
 def apply_rows(
-    board: SchedulerState, entries: list[tuple[Sequence, Row]], result: StepResult, new_lease_id: Callable[[], str]
+    scheduler_state: SchedulerState,
+    entries: list[tuple[Sequence, Row]],
+    result: StepResult,
+    new_lease_id: Callable[[], str],
 ) -> list[Output]:
-    """The callers' tokens, in the order of the rows. Raises RankProtocolError, and changes nothing, if rows and
-    samples do not match.
+    """The new tokens, in the order of the rows. Raises RankProtocolError, and changes nothing, if rows and samples do
+    not match.
     """
-    samples = _match(entries, result, board.config.vocab_size)
+    samples = _match(entries, result, scheduler_state.config.vocab_size)
     outputs: list[Output] = []
     for seq, row in entries:
         seq.num_computed = row.start + row.num_tokens
-        board.name_computed(seq)
+        scheduler_state.register_computed(seq)
         if seq.state is State.CLOSING:
-            board.leave(seq, Event.SETTLE)
+            scheduler_state.end_sequence(seq, Event.SETTLE)
         elif row.sample:
-            outputs.append((seq.id, _append(board, seq, samples[seq.id], new_lease_id)))
+            outputs.append((seq.id, _append(scheduler_state, seq, samples[seq.id], new_lease_id)))
     return outputs
 
 
@@ -47,22 +50,24 @@ def _match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: 
     return samples
 
 
-def _append(board: SchedulerState, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]) -> TokenOutput:
+def _append(
+    scheduler_state: SchedulerState, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]
+) -> TokenOutput:
     seq.tokens.append(sample.token)
     is_first = len(seq.tokens) == seq.num_given + 1
     finish = _finish_reason(seq, sample.token)
     hand_off = None
     if finish is None and seq.request.hand_off:
         finish = FinishReason.LENGTH
-        hand_off = board.hand_off(seq, new_lease_id())
+        hand_off = scheduler_state.hand_off(seq, new_lease_id())
     elif finish is not None:
-        board.leave(seq, Event.FINISH)
+        scheduler_state.end_sequence(seq, Event.FINISH)
     num_cached = seq.num_cached if is_first else 0
     return TokenOutput(sample.token, sample.logprob, sample.top, finish, hand_off, num_cached)
 
 
 def _finish_reason(seq: Sequence, token: int) -> FinishReason | None:
-    """Why the sequence ends by itself."""
+    """Why the sequence ends with this token, if it does."""
     if token in seq.request.stop_token_ids:
         return FinishReason.STOP
     if len(seq.tokens) >= seq.max_num_tokens:

@@ -1,4 +1,4 @@
-"""Fills a step: one token for every decoding sequence, then chunks of prompts, within the step's token budget."""
+"""Fills a step: one token for every decoding sequence, then prompt chunks, within the step's token budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StepPlan:
-    """A step in the making. ``entries`` pairs each row with its sequence, in the order of the rows."""
+    """A step that is being built. ``entries`` pairs each row with its sequence, in the order of the rows."""
 
     __slots__ = ("_fresh", "_started", "budget", "entries", "num_decode_rows")
 
@@ -25,11 +25,11 @@ class StepPlan:
         self._fresh: dict[int, int] = {}
 
     def add_fresh(self, block: int, version: int) -> None:
-        """The step overwrites the block. The last version counts if it was given out twice while planning."""
+        """The step overwrites the block. If it was allocated twice during planning, its last version counts."""
         self._fresh[block] = version
 
     def add_row(self, seq: Sequence, new_blocks: list[int]) -> None:
-        """Compute as much of ``seq`` as the budget allows (at least one token is left)."""
+        """Compute as many tokens of ``seq`` as the budget allows. At least one must be left to compute."""
         remaining = len(seq.tokens) - seq.num_computed
         num_tokens = min(remaining, self.budget)
         self.budget -= num_tokens
@@ -41,7 +41,7 @@ class StepPlan:
         self.entries.append((seq, row))
 
     def to_step(self, step_id: int, dropped: list[int], *, even_empty: bool = False) -> Step | None:
-        """The message, or None if there is nothing to tell; ``even_empty`` asks for an answer all the same."""
+        """The message, or None if it would be empty, unless ``even_empty`` asks for an empty one."""
         if not (self.entries or dropped or self._fresh or even_empty):
             return None
         rows = [row for _, row in self.entries]
@@ -54,37 +54,37 @@ def _introduce(seq: Sequence) -> NewSequence:
     return NewSequence(seq.id, request.prompt_token_ids, outputs, request.sampling, list(seq.blocks))
 
 
-def continue_running(board: SchedulerState, plan: StepPlan) -> bool:
-    """Rows for the running sequences, most urgent first: those that decode, then those still in their prompts.
+def continue_running(scheduler_state: SchedulerState, plan: StepPlan) -> bool:
+    """Add rows for the running sequences, most urgent first: those that decode, then those still in prefill.
 
-    True if somebody was preempted; then nobody should be admitted into the room just made.
+    True if a sequence was preempted; then no sequence should be admitted into the blocks that this freed.
     """
-    preemptions_before = board.counters.preemptions
+    preemptions_before = scheduler_state.counters.preemptions
     prefilling: list[Sequence] = []
-    running = board.roster.running
+    running = scheduler_state.sequences.running
     index = 0
     # Preemption takes from the end of ``running``, never in front of ``index``.
     while index < len(running):
         seq = running[index]
         index += 1
         if len(seq.tokens) - seq.num_computed == 1:
-            _decode(board, plan, seq)
+            _decode(scheduler_state, plan, seq)
         else:
             prefilling.append(seq)
     plan.num_decode_rows = len(plan.entries)
     for seq in prefilling:
-        # All blocks of a prompt were given when it was admitted.
+        # All blocks of a prompt were allocated on admission.
         if seq.state is State.RUNNING and plan.budget > 0:
             plan.add_row(seq, [])
-    return board.counters.preemptions > preemptions_before
+    return scheduler_state.counters.preemptions > preemptions_before
 
 
-def _decode(board: SchedulerState, plan: StepPlan, seq: Sequence) -> None:
+def _decode(scheduler_state: SchedulerState, plan: StepPlan, seq: Sequence) -> None:
     new_blocks: list[int] = []
-    if len(seq.tokens) > len(seq.blocks) * board.config.block_size:
-        block = board.grow(seq)
+    if len(seq.tokens) > len(seq.blocks) * scheduler_state.config.block_size:
+        block = scheduler_state.append_block(seq)
         if block is None:
             return
-        plan.add_fresh(block, board.pool.version_of(block))
+        plan.add_fresh(block, scheduler_state.pool.version_of(block))
         new_blocks = [block]
     plan.add_row(seq, new_blocks)

@@ -1,4 +1,4 @@
-"""One timer for everything the ranks were asked and have not answered: told once, when that takes too long."""
+"""A timer for each step, or each read, that the ranks have not answered."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """What ``asyncio.TimerHandle`` is."""
+    """The part of ``asyncio.TimerHandle`` that is used."""
 
     def cancel(self) -> None:
-        """It does not fire any more."""
+        """Never fire."""
 
 
 class CallLater(Protocol):
-    """What ``loop.call_later`` is."""
+    """The signature of ``loop.call_later``."""
 
     def __call__(self, delay_s: float, callback: Callable[[int], None], number: int, /) -> Timer:
         """Call ``callback(number)`` after ``delay_s`` seconds."""
 
 
 class Timeouts:
-    """For the steps, or for the reads, of one engine, by their ids.
+    """Timers by the ids of steps, or of reads.
 
-    ``on_timeout(number)`` is called at most once for each ``start``. Without ``timeout_s`` (None, 0) never.
+    ``on_timeout(number)`` is called at most once for each ``start``, ``timeout_s`` later; never if that is None or 0.
     """
 
     def __init__(self, timeout_s: float | None, call_later: CallLater, on_timeout: Callable[[int], None]) -> None:
@@ -38,7 +38,7 @@ class Timeouts:
         return len(self._timers)
 
     def start(self, number: int) -> None:
-        """It was sent to the ranks."""
+        """The step or read was sent to the ranks."""
         if self._timeout_s:
             self._timers[number] = self._call_later(self._timeout_s, self._fire, number)
 
@@ -47,13 +47,13 @@ class Timeouts:
         self._on_timeout(number)
 
     def stop(self, number: int) -> None:
-        """It has ended; nothing happens if its timer has fired."""
+        """The step or read has ended; does nothing if its timer has fired."""
         timer = self._timers.pop(number, None)
         if timer is not None:
             timer.cancel()
 
     def stop_all(self) -> None:
-        """Nobody wants to know any more."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,4 +1,4 @@
-"""The tokens of one sequence on their way to one consumer."""
+"""The tokens of one sequence, queued for one consumer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class QueuedTokens:
-    """An ``api.TokenStream``. Bounded by the sequence's ``max_tokens``.
+    """Implements ``api.TokenStream``. Its length is bounded by the sequence's ``max_tokens``.
 
     ``on_close`` is called once, if the consumer closes the stream before its end.
     """
@@ -22,7 +22,7 @@ class QueuedTokens:
         self._on_close = on_close
         self._items: deque[TokenOutput | EngineError] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        #: Nothing will be put any more.
+        #: No item is accepted any more.
         self._complete = False
         self.is_refused = False
 
@@ -35,7 +35,7 @@ class QueuedTokens:
         return stream
 
     def put(self, item: TokenOutput | EngineError) -> None:
-        """The engine's side. An error, or a token with ``finish``, is the last item; later ones are dropped."""
+        """Called by the engine. An error, or a token with ``finish``, is the last item; later ones are dropped."""
         if self._complete:
             return
         self._items.append(item)
@@ -66,7 +66,7 @@ class QueuedTokens:
         return item
 
     async def aclose(self) -> None:
-        """Abort the sequence unless it has ended; what was not consumed is dropped. Has no point of cancellation."""
+        """Abort the sequence unless it has ended; what was not consumed is dropped. Never suspends."""
         self._items.clear()
         if self._complete:
             return

@@ -1,4 +1,4 @@
-"""Suffixes of request ids of which nothing is taken for a while: what was under way when their sender was given up."""
+"""Ends of request ids that are refused for a while: those of a router that is gone, whose requests may still arrive."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from core.protocol.router import REFUSE_GONE_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: So many at once; the oldest is forgotten first.
+#: At most this many are remembered; the oldest is forgotten first.
 MAX_SUFFIXES = 256
 
 
 class Tombstones:
-    """``clock`` gives seconds and never goes back."""
+    """``clock`` returns seconds and is monotonic."""
 
     def __init__(self, clock: Callable[[], float], keep_s: float = REFUSE_GONE_S) -> None:
         self._clock = clock
@@ -25,22 +25,22 @@ class Tombstones:
         return len(self._until)
 
     def note(self, suffix: str) -> None:
-        """Its sender is gone as of now."""
+        """Refuse request ids with this suffix for ``keep_s`` from now."""
         self._until.pop(suffix, None)
-        self._forget()
+        self._forget_expired()
         if len(self._until) >= MAX_SUFFIXES:
             del self._until[next(iter(self._until))]
         self._until[suffix] = self._clock() + self._keep_s
 
     def covers(self, request_id: str) -> bool:
-        """A request of that id comes too late."""
+        """Whether a request of that id is refused."""
         if not self._until:
             return False
-        self._forget()
+        self._forget_expired()
         return any(request_id.endswith(suffix) for suffix in self._until)
 
-    def _forget(self) -> None:
-        """Those whose time is over; they are in order."""
+    def _forget_expired(self) -> None:
+        # All are kept equally long, so they expire in the order of insertion.
         now_s = self._clock()
         while self._until and next(iter(self._until.values())) <= now_s:
             del self._until[next(iter(self._until))]

@@ -1,4 +1,4 @@
-"""Whether a request can run here at all. Whatever is wrong with it is a typed error before it takes anything."""
+"""Checks whether a request can run here at all, before it takes any resource."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from workers.engine.config import EngineConfig
 
 _VERSION_LIMIT = 2**64
-#: Block ids index the remote cache tensor; NIXL descriptors are made for as many at the handshake.
+#: Block ids index the remote cache tensor.
 _BLOCK_ID_LIMIT = 2**31
-#: Ours are 32 hex digits, vLLM's ids carry a request id and more.
+#: Our ids are 32 hex digits; those of vLLM contain a request id and more.
 _MAX_ID_CHARS = 512
 
 
@@ -30,14 +30,14 @@ def check_request(request: EngineRequest, config: EngineConfig) -> None:
     _check_outputs(request, config)
     if len(prompt) + len(request.output_token_ids) + 1 > config.max_total_tokens:
         raise PromptTooLongError(
-            f"{_what_it_has(request)}; with one token of output at most {config.max_total_tokens} fit here"
+            f"{_token_counts(request)}; with one token of output at most {config.max_total_tokens} fit here"
         )
     if request.remote is not None:
         _check_remote(request, request.remote, config)
 
 
 def _check_outputs(request: EngineRequest, config: EngineConfig) -> None:
-    """The tokens that were sampled elsewhere."""
+    """Check the tokens that were sampled on another worker."""
     outputs = request.output_token_ids
     if not outputs:
         return
@@ -47,7 +47,7 @@ def _check_outputs(request: EngineRequest, config: EngineConfig) -> None:
         raise InvalidRequestError("the request was finished by the output tokens that it comes with")
 
 
-def _what_it_has(request: EngineRequest) -> str:
+def _token_counts(request: EngineRequest) -> str:
     num_prompt, num_outputs = len(request.prompt_token_ids), len(request.output_token_ids)
     outputs = f" and {num_outputs} of output" if num_outputs else ""
     return f"the prompt has {num_prompt} tokens{outputs}"
@@ -63,7 +63,7 @@ def _check_remote(request: EngineRequest, remote: KVTransferParams, config: Engi
             raise InvalidHandOffError(f"{name} has {len(getattr(remote, name))} characters")
     num_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
     if remote.remote_num_tokens != num_tokens:
-        raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}; {_what_it_has(request)}")
+        raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}; {_token_counts(request)}")
     if remote.prompt_token_ids and remote.prompt_token_ids != request.prompt_token_ids:
         raise InvalidHandOffError("prompt_token_ids differ from the request's prompt")
     if remote.output_token_ids != request.output_token_ids:
@@ -93,7 +93,7 @@ def _check_first_token(request: EngineRequest, remote: KVTransferParams, config:
         return
     if token >= config.vocab_size:
         raise InvalidHandOffError(f"first_token is not in 0..{config.vocab_size - 1}")
-    # Such a request was over on P; there is nothing to sample here.
+    # Such a request ended on P, so there is nothing to sample here.
     if token in request.stop_token_ids or request.max_tokens < len(request.output_token_ids) + 2:
         raise InvalidHandOffError("the request was finished by its first token")
     if remote.remote_num_tokens + 2 > config.max_total_tokens:

@@ -13,10 +13,10 @@ _KEY = attrgetter("key")
 
 
 class WaitQueue:
-    """Sorted by ``Sequence.key``, which is unique. Who leaves is forgotten at once, prompt and all.
+    """Sorted by ``Sequence.key``, which is unique. Keeps no reference to a sequence that was taken out.
 
-    Moving the entries behind one costs less than anything else that happens to a request: there are at most
-    ``EngineConfig.max_waiting`` and some preempted ones.
+    Insertion and removal move up to ``EngineConfig.max_waiting`` and the preempted entries of a list, which costs less
+    than anything else that a request needs.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class WaitQueue:
         return self._seqs[0] if self._seqs else None
 
     def pop(self) -> Sequence:
-        """Take out what ``peek`` shows; there must be one."""
+        """Take out the most urgent one. The queue must not be empty."""
         return self._seqs.pop(0)
 
     def discard(self, seq: Sequence) -> None:
-        """Take it out, wherever it is; nothing happens if it is not queued."""
+        """Take out a sequence; does nothing if it is not queued."""
         index = self._index(seq)
         if index is not None:
             del self._seqs[index]

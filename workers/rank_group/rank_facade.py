@@ -47,7 +47,7 @@ class Peers(Protocol):
 
 
 class RankFacade:
-    """The engine's ``RankLink`` for ``num_ranks`` ranks, numbered from 0. All calls come from the engine's loop."""
+    """The engine's ``Ranks`` for ``num_ranks`` ranks, numbered from 0. All calls come from the engine's loop."""
 
     def __init__(self, link: Link, peers: Peers, num_ranks: int = 1) -> None:
         self._link = link

@@ -173,7 +173,7 @@ def _counters(stats: EngineStats) -> Iterable[Metric]:
         ("local_prefills", "Prompts computed here although P had computed them.", counters.local_prefills),
         ("stale_kept_tokens", "Prompt tokens of refused reads that were kept.", counters.stale_kept_tokens),
         ("hand_offs", "Prefills whose blocks were put under a lease.", counters.hand_offs),
-        ("take_overs", "Hand-offs that this worker itself decoded, without a read.", counters.take_overs),
+        ("take_overs", "Hand-offs that this worker itself decoded, without a read.", counters.local_handoffs),
     ):
         yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)
     yield _by("reads", "Block reads ended, by outcome.", "outcome", counters.reads)

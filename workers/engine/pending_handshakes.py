@@ -1,4 +1,4 @@
-"""One task per sequence that waits for its P to be known."""
+"""One task for each sequence that waits for the handshake with its P."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from workers.engine.ports import Connector
 
 
-class Handshakes:
+class PendingHandshakes:
     """``on_end(seq_id, error)`` is called once for each ``start``, on the loop; ``error`` is None when P is known.
 
-    Whatever the connector raises is such an error, also its own cancellation and ours.
+    An exception of the connector, or a cancellation by either side, is such an error.
     """
 
     def __init__(self, connector: Connector, on_end: Callable[[int, BaseException | None], None]) -> None:
@@ -40,13 +40,13 @@ class Handshakes:
         self._on_end(seq_id, asyncio.CancelledError() if task.cancelled() else task.exception())
 
     def cancel(self, seq_id: int) -> None:
-        """Stop waiting for it; nothing happens if it has ended."""
+        """Stop waiting for it; does nothing if it has ended."""
         task = self._tasks.get(seq_id)
         if task is not None:
             task.cancel()
 
     def cancel_all(self) -> None:
-        """Stop waiting for any."""
+        """Stop waiting for all of them."""
         for task in self._tasks.values():
             task.cancel()
 
