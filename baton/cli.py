@@ -257,8 +257,8 @@ def _torture(
     """
     import secrets
 
-    from baton.torture.cluster import Shape
     from baton.torture.command import torture
+    from baton.torture.shape import Shape
     from baton.torture.storm import Plan
 
     minutes = minutes if minutes or kills else 2.0

@@ -1,7 +1,7 @@
 """``baton torture``: a whole Baton under load while its processes die, and what came of it.
 
 ``command``     from the command line to the exit code; ``storm`` is one run, made of the parts below
-``cluster``     the processes, each of which may be killed, stopped and started again
+``shape``       how many processes of each kind it has, and how they are started
 ``traffic``     the clients; ``client`` is one of them, ``asks`` the questions, ``reference`` the right answers
 ``nemesis``     hurts the processes; ``deck`` says in which order
 ``validate``    compares what a client saw with what it should have seen; ``one_stream`` and ``router_log`` help

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
+import httpx
 
 from baton.demo import MODEL_NAME
 from baton.torture.one_stream import OneStream
@@ -38,7 +38,16 @@ class _LeftError(Exception):
     """The client has seen enough."""
 
 
-async def ask_once(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
+def make_client() -> httpx.AsyncClient:
+    """Any number of connections, one for each request: a kept one could have been left behind by a dead router.
+
+    Reads from a connection only when the reader asks, so that the router soon notices a reader that stalls.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
+
+
+async def ask_once(http: httpx.AsyncClient, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
     """Ask and read to the end, whatever it is; ``attempt`` is filled in. Raises nothing but cancellation."""
     leaves_s = None if manner.stream else manner.leaves_after
     try:
@@ -48,54 +57,64 @@ async def ask_once(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Mann
         attempt.ending = Ending.LEFT
     except TimeoutError:
         attempt.ending = Ending.LEFT if leaving.expired() else Ending.HUNG
-    except (AnswerError, ValueError) as error:  # ValueError: what aiohttp raises for a line over its limit
+    except AnswerError as error:
         attempt.ending, attempt.error = Ending.ERROR, str(error)
-    except (aiohttp.ClientError, OSError):
+    except (httpx.HTTPError, OSError):
         attempt.ending = Ending.BROKEN
     attempt.ended_s = time.monotonic()
 
 
-async def _ask(http: aiohttp.ClientSession, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
+async def _ask(http: httpx.AsyncClient, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
     body = {"model": MODEL_NAME, **ask.body, "stream": manner.stream}
     if manner.stream:
         body["stream_options"] = {"include_usage": True}
-    async with http.post(f"{url}{ask.path}", json=body) as response:
-        attempt.status = response.status
+    async with http.stream("POST", f"{url}{ask.path}", json=body) as response:
+        attempt.status = response.status_code
         attempt.request_id = response.headers.get("x-request-id", "")
-        if response.status == 200 and manner.stream:
+        if attempt.status == httpx.codes.OK and manner.stream:
             await _read_stream(response, OneStream(chat=ask.chat), manner, attempt)
             return
-        whole = _parse(await response.read())
-        if response.status == 200:
+        whole = _parse(await response.aread())
+        if attempt.status == httpx.codes.OK:
             take(attempt.answer, whole)
             attempt.ending = Ending.DONE
         else:
             attempt.ending, attempt.error = Ending.ERROR, whole.get("error", whole)
 
 
-async def _read_stream(response: aiohttp.ClientResponse, stream: OneStream, manner: Manner, attempt: Attempt) -> None:
-    num_events = 0
-    async for line in response.content:
-        data = line.strip().removeprefix(b"data:").strip()
-        if not data:
-            continue
-        if attempt.ending is Ending.DONE or (attempt.error is not None and data != b"[DONE]"):
-            raise AnswerError(f"after the end of the stream came {data[:80]!r}")
-        if data == b"[DONE]":
-            if attempt.error is None:
-                stream.end()
-                attempt.ending = Ending.DONE
-            continue
-        event = _parse(data)
-        if "error" in event:
-            attempt.ending, attempt.error = Ending.ERROR, event["error"]
-            continue
-        stream.take(event)
-        take(attempt.answer, event)
-        num_events += 1
-        await _behave(manner, num_events)
+async def _read_stream(response: httpx.Response, stream: OneStream, manner: Manner, attempt: Attempt) -> None:
+    """Splits at newlines only: httpx's ``aiter_lines`` also splits at what Unicode takes for the end of a line."""
+    num_events, rest = 0, b""
+    async for data in response.aiter_raw():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if _take_line(line, stream, attempt):
+                num_events += 1
+                await _behave(manner, num_events)
+    _take_line(rest, stream, attempt)
     if attempt.ending is Ending.HUNG:
         attempt.ending = Ending.BROKEN  # closed in order, and yet without an end
+
+
+def _take_line(line: bytes, stream: OneStream, attempt: Attempt) -> bool:
+    """Whether the line is an event of the answer. Raises AnswerError."""
+    data = line.strip().removeprefix(b"data:").strip()
+    if not data:
+        return False
+    if attempt.ending is Ending.DONE or (attempt.error is not None and data != b"[DONE]"):
+        raise AnswerError(f"after the end of the stream came {data[:80]!r}")
+    if data == b"[DONE]":
+        if attempt.error is None:
+            stream.end()
+            attempt.ending = Ending.DONE
+        return False
+    event = _parse(data)
+    if "error" in event:
+        attempt.ending, attempt.error = Ending.ERROR, event["error"]
+        return False
+    stream.take(event)
+    take(attempt.answer, event)
+    return True
 
 
 async def _behave(manner: Manner, num_events: int) -> None:

@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from baton.cluster.cluster import Cluster
 from baton.processes.child import ChildDiedError
 from baton.processes.embedded_redis import EmbeddedRedisError
 from baton.processes.output import say
-from baton.torture.cluster import Cluster
 from baton.torture.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
 from baton.torture.storm import Outcome, Plan, StormError, storm
@@ -52,7 +52,7 @@ def _torture(outcome: Outcome, copy: TextIO | None) -> int:
     """The logs stay where somebody may want to read them."""
     folder = Path(tempfile.mkdtemp(prefix="baton-torture-"))
     try:
-        asyncio.run(_until_interrupted(outcome, Cluster(folder, outcome.plan.shape)))
+        asyncio.run(_until_interrupted(outcome, Cluster(folder, outcome.plan.shape.specs)))
     except (ChildDiedError, EmbeddedRedisError, NoReferenceError, StormError) as error:
         if outcome.interrupted is None:
             _say_why(f"baton: {error} (logs in {folder})", copy)

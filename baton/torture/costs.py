@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import aiohttp
+import httpx
 
-from baton.torture.client import Manner, ask_once
+from baton.torture.client import Manner, ask_once, make_client
 from baton.torture.records import Ask, Attempt
 from baton.torture.settle import SETTLE_S, what_is_held
 from core.registry.task_end import end_task
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Sequence
 
-    from baton.torture.cluster import Cluster
+    from baton.cluster.cluster import Cluster
     from baton.torture.nemesis import Nemesis
 
     #: Milliseconds that one of these took.
@@ -41,7 +41,7 @@ async def measure(
 ) -> dict[str, list[float]]:
     """Milliseconds by cause, of so many rounds on a cluster where nothing else happens. Raises CostError."""
     found: dict[str, list[float]] = {}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as http:
+    async with make_client() as http:
         for cause, way in _possible(cluster).items():
             for _ in range(rounds):
                 crowd = _Crowd(cluster, http, rng, tokens)
@@ -68,9 +68,7 @@ def _possible(cluster: Cluster) -> dict[str, Way]:
 class _Crowd:
     """Streams that run at the same time."""
 
-    def __init__(
-        self, cluster: Cluster, http: aiohttp.ClientSession, rng: random.Random, tokens: Sequence[int]
-    ) -> None:
+    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, rng: random.Random, tokens: Sequence[int]) -> None:
         self.attempts: list[Attempt] = []
         self.tasks: list[asyncio.Task[None]] = []
         self._cluster, self._http, self._rng, self._tokens = cluster, http, rng, tokens
@@ -174,7 +172,7 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
     try:
         async with asyncio.timeout(SETTLE_S):
             while True:
-                with suppress(aiohttp.ClientError, TimeoutError):
+                with suppress(httpx.HTTPError):
                     if await check():
                         return
                 await asyncio.sleep(LOOK_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton.torture.cluster import REDIS
+from baton.cluster.cluster import REDIS
 
 if TYPE_CHECKING:
     import random

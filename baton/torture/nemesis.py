@@ -14,8 +14,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from baton.cluster.cluster import REDIS
+from baton.cluster.process import START_TIMEOUT_S, send
 from baton.processes.child import ChildDiedError
-from baton.torture.cluster import REDIS, START_TIMEOUT_S, send
 from baton.torture.deck import Deck
 from baton.torture.records import Fault
 from core.process.failpoints import FAILPOINTS
@@ -23,7 +24,7 @@ from core.process.failpoints import FAILPOINTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from baton.torture.cluster import Cluster
+    from baton.cluster.cluster import Cluster
 
 #: Seconds that something stands still. A router of which nothing is heard for about 3.5 s is given up by the others.
 STOP_S = (0.3, 5.0)

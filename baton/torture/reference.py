@@ -6,16 +6,16 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-import aiohttp
-
-from baton.demo import MODEL_DIR, MODEL_NAME
-from baton.torture.client import Manner, ask_once
-from baton.torture.cluster import STOP_TIMEOUT_S, Flags, in_time, start_spec
+from baton.cluster.cluster import DEMO_WORKER
+from baton.cluster.process import ProcessSpec, in_time, make_child
+from baton.torture.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Ending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    import httpx
 
     from baton.torture.records import Answer, Ask
 
@@ -55,29 +55,21 @@ def agreed(asks: Sequence[Ask], rounds: Sequence[Sequence[Answer]]) -> dict[int,
 
 
 async def _answer_twice(folder: Path, asks: Sequence[Ask], tp: int) -> tuple[Sequence[Answer], Sequence[Answer]]:
-    flags: Flags = {
-        "role": "both",
-        "model": MODEL_DIR,
-        "served-model-name": MODEL_NAME,
-        "dtype": "float32",
-        "redis-url": "",
-    }
-    flags |= {"tp": tp, "torch-threads": 1, "num-blocks": 2048}
-    child = start_spec(f"reference-tp{tp}", "worker", flags, folder)
+    spec = ProcessSpec("both", {**DEMO_WORKER, "dtype": "float32", "tp": tp, "num-blocks": 2048})
+    child = make_child(f"reference-tp{tp}", spec, folder)
     await child.start()
     try:
         url = (await in_time(child.name, child.ready())).url
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
+        async with make_client() as http:
             alone = [await _answer(http, url, ask) for ask in asks]
             gate = asyncio.Semaphore(NUM_TOGETHER)
             together = await asyncio.gather(*(_answer(http, url, ask, gate) for ask in asks))
     finally:
-        child.kill()
-        await child.stop(STOP_TIMEOUT_S)
+        await child.stop(0)
     return alone, together
 
 
-async def _answer(http: aiohttp.ClientSession, url: str, ask: Ask, gate: asyncio.Semaphore | None = None) -> Answer:
+async def _answer(http: httpx.AsyncClient, url: str, ask: Ask, gate: asyncio.Semaphore | None = None) -> Answer:
     attempt = Attempt(ask.number, "", False, time.monotonic())
     async with gate or asyncio.Semaphore():
         await ask_once(http, url, ask, Manner(stream=False), attempt)

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from baton.torture.cluster import REDIS
+from baton.cluster.cluster import REDIS
 from baton.torture.nemesis import by_kind
 from baton.torture.storm import Plan
 from baton.torture.validate import Verdict, during
@@ -147,7 +147,7 @@ def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list
 def suspects(outcome: Outcome) -> list[str]:
     """The processes that ended by themselves, hold something or have grown; a rank's worker for the rank."""
     told = "\n".join([*outcome.surprises, *outcome.held, *outcome.grown])
-    return [name for name in (*outcome.plan.shape.kinds, REDIS) if re.search(rf"\b{name}\b", told)]
+    return [name for name in (*outcome.plan.shape.specs, REDIS) if re.search(rf"\b{name}\b", told)]
 
 
 def story(outcome: Outcome, name: str, folder: Path) -> list[str]:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
+import httpx
 import redis
 
-from baton.torture.cluster import POLL_S
+from baton.cluster.cluster import POLL_S
 from core.leases.redis_store import leases_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from baton.torture.cluster import Cluster
+    from baton.cluster.cluster import Cluster
 
 #: Longest time until nothing is held any more: a lease of 6 s that nobody renews, and what a busy machine adds.
 SETTLE_S = 30.0
@@ -62,7 +62,7 @@ async def _ask(cluster: Cluster, name: str) -> str:
     try:
         state = await cluster.state(name)
         return what_a_router_holds(state) if cluster.kinds[name] == "router" else what_is_held(state)
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except httpx.HTTPError as error:
         return f"does not answer: {error!r}"
 
 
@@ -119,7 +119,7 @@ async def resources(cluster: Cluster) -> dict[str, Resources]:
 
 
 async def _num_tasks(cluster: Cluster, name: str) -> int:
-    with suppress(aiohttp.ClientError, TimeoutError):
+    with suppress(httpx.HTTPError):
         return int((await cluster.state(name))["tasks"])
     return 0  # one that does not answer is told elsewhere
 

@@ -11,14 +11,15 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from baton.cluster.cluster import REDIS, Cluster
 from baton.demo import MODEL_DIR
 from baton.torture import costs
 from baton.torture.asks import make_asks, ordinary_tokens
-from baton.torture.cluster import REDIS, Cluster, Shape
 from baton.torture.nemesis import Nemesis
 from baton.torture.reference import answer_all
 from baton.torture.router_log import note_deaths
 from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
+from baton.torture.shape import Shape
 from baton.torture.traffic import Traffic
 from baton.torture.validate import Judgement, Verdict, judge
 
@@ -116,7 +117,7 @@ async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None])
     answers = await answer_all(cluster.folder, asks, plan.shape.tps)
     asks = [ask for ask in asks if ask.number in answers]
     outcome.num_unclear = plan.num_asks - len(asks)
-    tell(f"starting {', '.join(plan.shape.kinds)}")
+    tell(f"starting {', '.join(cluster.specs)}")
     async with cluster, aclosing(Nemesis(cluster, plan.seed)) as nemesis:
         if nemesis.spared:
             tell(f"never hurt, as the only one of its kind: {', '.join(nemesis.spared)}")

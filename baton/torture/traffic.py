@@ -7,22 +7,18 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-import aiohttp
-
-from baton.torture.client import Manner, ask_once
+from baton.torture.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Ending
 from core.registry.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from baton.torture.cluster import Cluster
+    from baton.cluster.cluster import Cluster
     from baton.torture.records import Ask
 
 #: Pause of a client that finds no router, seconds.
 NO_ROUTER_S = 0.05
-#: Small, so that a client that stops reading is soon felt by the router.
-READ_BUFFER_BYTES = 2**12
 
 
 def draw_manner(rng: random.Random) -> Manner:
@@ -54,19 +50,14 @@ class Traffic:
         self._finishing = False
 
     async def __aenter__(self) -> Traffic:
-        # A connection for each request: one that a dead router left behind would be the client's own doing.
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=None),
-            read_bufsize=READ_BUFFER_BYTES,
-        )
+        self._http = make_client()
         self._tasks = [asyncio.create_task(self._client(number)) for number in range(self._num_clients)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             await end_task(task)
-        await self._http.close()
+        await self._http.aclose()
 
     async def finish(self) -> None:
         """Ask nothing new; wait until everything that was asked has ended."""

@@ -17,12 +17,13 @@ import redis
 from rich.console import Console
 
 from baton.cli import main
-from baton.torture.cluster import Cluster, Shape
+from baton.cluster.cluster import Cluster
 from baton.torture.command import torture
 from baton.torture.records import Answer, Ask, Attempt, Fault
 from baton.torture.reference import NoReferenceError, agreed
 from baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
 from baton.torture.settle import what_stays
+from baton.torture.shape import Shape
 from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Judgement, Verdict
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from baton.processes.child import COMMAND, Child, ChildSpec
+from baton.cluster.cluster import POLL_S, Cluster
 from baton.torture.asks import make_asks
-from baton.torture.cluster import POLL_S, Cluster, Flags, Shape
 from baton.torture.records import Ending
 from baton.torture.reference import answer_all
 from baton.torture.report import timeline
@@ -21,13 +20,13 @@ from baton.torture.settle import settle
 from baton.torture.storm import Outcome, Plan
 from baton.torture.traffic import Traffic
 from baton.torture.validate import judge
-from core.process.failpoints import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from baton.torture.records import Answer, Ask, Attempt, Fault
+    from baton.torture.shape import Shape
 
 #: Set by CI: what cannot be tested here is a failure.
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -89,33 +88,6 @@ class Told:
         return f"{lasted}; {verdicts}"
 
 
-class TailoredCluster(Cluster):
-    """Its processes may be started by another command, with variables of their own."""
-
-    def command(self, _name: str) -> tuple[str, ...]:
-        """What is put before the command of a process."""
-        return ()
-
-    def environ(self, _name: str) -> dict[str, str]:
-        """More variables."""
-        return {}
-
-    def flags(self, name: str) -> Flags:
-        """All of them but the URL of Redis."""
-        kind = self.kinds[name]
-        return self._router_flags() if kind == "router" else self._worker_flags(kind)
-
-    def child(self, name: str, failpoints: str) -> Child:
-        verb = "router" if self.kinds[name] == "router" else "worker"
-        argv = [*self.command(name), *COMMAND, verb]
-        for flag, value in {"redis-url": self.redis.url, **self.flags(name)}.items():
-            argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-        # Other tests' UCX_NET_DEVICES would be taken for the user's: no process would leave its namespace.
-        environ = {key: value for key, value in os.environ.items() if not key.startswith(("BATON_", "UCX_", "NIXL_"))}
-        environ |= self.environ(name) | ({VARIABLE: failpoints} if failpoints else {})
-        return Child(ChildSpec(name, tuple(argv), environ), self.folder / f"{name}.log", lambda *_: None)
-
-
 @asynccontextmanager
 async def running(
     folder: Path, shape: Shape, num_asks: int = 16, cluster: Cluster | None = None, seed: int = SEED
@@ -123,7 +95,7 @@ async def running(
     """The answers of a quiet worker, then the processes."""
     asks = make_asks(seed, num_asks)
     answers = await answer_all(folder, asks)
-    async with cluster or Cluster(folder, shape) as started:
+    async with cluster or Cluster(folder, shape.specs) as started:
         yield Baton(started, [ask for ask in asks if ask.number in answers], answers)
 
 

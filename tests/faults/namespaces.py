@@ -19,16 +19,18 @@ import struct
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from faults_kit import TailoredCluster
-
+from baton.cluster.cluster import REDIS, Cluster
+from baton.cluster.process import ROUTER, ProcessSpec
 from baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
-from baton.torture.cluster import REDIS, Flags, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from baton.torture.shape import Shape
 
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # <linux/if_tun.h>
 #: IPv4 only: where the source is in a packet, and the destination.
@@ -190,27 +192,25 @@ class RedisThere(EmbeddedRedis):
         return super()._config(directory).replace("bind 127.0.0.1", f"bind {self._address}")
 
 
-class SpreadCluster(TailoredCluster):
+class SpreadCluster(Cluster):
     """Every process in a namespace of its own name. They are told their addresses and a token, and nothing else."""
 
     def __init__(self, folder: Path, shape: Shape, network: Network) -> None:
-        super().__init__(folder, shape)
+        super().__init__(folder, {name: _there(name, spec, network) for name, spec in shape.specs.items()})
         self.network = network
         self.redis = RedisThere(network, folder)
+        self.http.headers["authorization"] = f"Bearer {TOKEN}"
 
-    def command(self, name: str) -> tuple[str, ...]:
-        return self.network.command(name)
 
-    def environ(self, _name: str) -> dict[str, str]:
-        # Shared memory would go past the network: the processes are on one machine after all.
-        return {"BATON_INTERNAL_TOKEN": TOKEN, "UCX_TLS": "tcp"}
-
-    def flags(self, name: str) -> Flags:
-        router = {"allow-anonymous": True, "admin-token": TOKEN} if self.kinds[name] == "router" else {}
-        return {**super().flags(name), **router, "host": self.network.addresses[name]}
-
-    async def _get(self, url: str) -> dict[str, Any]:
-        async with self.http.get(url, headers={"authorization": f"Bearer {TOKEN}"}) as answer:
-            body = await answer.json()
-            assert isinstance(body, dict)
-            return body
+def _there(name: str, spec: ProcessSpec, network: Network) -> ProcessSpec:
+    """Shared memory would go past the network: the processes are on one machine after all. Other tests'
+    UCX_NET_DEVICES would be taken for the user's: no process would leave its namespace.
+    """
+    router = {"allow-anonymous": True, "admin-token": TOKEN} if spec.kind == ROUTER else {}
+    return replace(
+        spec,
+        flags={**spec.flags, **router, "host": network.addresses[name]},
+        environ={"BATON_INTERNAL_TOKEN": TOKEN, "UCX_TLS": "tcp"},
+        prefix=network.command(name),
+        not_inherited=("BATON_", "UCX_", "NIXL_"),
+    )

@@ -19,9 +19,10 @@ import pytest_asyncio
 from faults_kit import Baton, check, running
 from prometheus_client.parser import text_string_to_metric_families
 
+from baton.cluster.cluster import POLL_S
 from baton.torture.client import Manner
-from baton.torture.cluster import POLL_S, Shape
 from baton.torture.nemesis import Nemesis
+from baton.torture.shape import Shape
 from baton.torture.storm import Outcome, Plan
 from baton.torture.traffic import Traffic
 from core.process.failpoints import FAILPOINTS
@@ -29,7 +30,7 @@ from core.process.failpoints import FAILPOINTS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from baton.torture.cluster import Cluster
+    from baton.cluster.cluster import Cluster
     from baton.torture.records import Ask
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
@@ -97,8 +98,8 @@ async def counted(cluster: Cluster, kind: str) -> Counter[str]:
     """What the workers of a kind that serve have counted since their starts."""
     found: Counter[str] = Counter()
     for name in cluster.up(kind):
-        async with cluster.http.get(f"{cluster.processes[name].url}/metrics") as answer:
-            families = text_string_to_metric_families(await answer.text())
+        answer = await cluster.http.get(f"{cluster.processes[name].url}/metrics")
+        families = text_string_to_metric_families(answer.text)
         for sample in (sample for family in families for sample in family.samples):
             found[sample.name.removeprefix("baton_worker_").removesuffix("_total")] += int(sample.value)
     return found

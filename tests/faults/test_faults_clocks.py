@@ -10,16 +10,18 @@ import shutil
 import struct
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from faults_kit import WORKER_FLAGS, TailoredCluster, running, skip, under_load
+from faults_kit import WORKER_FLAGS, running, skip, under_load
 
+from baton.cluster.cluster import REDIS, Cluster
 from baton.demo import MODEL_NAME
 from baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
-from baton.torture.cluster import REDIS, Shape
+from baton.torture.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,21 +123,22 @@ def test_redis_is_told_durations_only() -> None:
                 assert node.attr not in ABSOLUTE, path
 
 
-class ShiftedCluster(TailoredCluster):
+class ShiftedCluster(Cluster):
     """Every process, Redis too, has a clock of the day of its own."""
 
     def __init__(self, folder: Path, shape: Shape, library: Path) -> None:
-        super().__init__(folder, shape)
-        self._library = library
+        self.folder, self._library = folder, library
+        specs = {name: replace(spec, environ=self._environ(name)) for name, spec in shape.specs.items()}
+        super().__init__(folder, specs)
         for name in [*self.kinds, REDIS]:
             self.shift(name, 0)
         binary = folder / "redis-shifted"
-        variables = " ".join(f"{key}={value}" for key, value in self.environ(REDIS).items())
+        variables = " ".join(f"{key}={value}" for key, value in self._environ(REDIS).items())
         binary.write_text(f'#!/bin/sh\nexec env {variables} {find_redis_server()} "$@"\n')
         binary.chmod(0o700)
         self.redis = EmbeddedRedis(log_path=folder / "redis.log", binary=binary)
 
-    def environ(self, name: str) -> dict[str, str]:
+    def _environ(self, name: str) -> dict[str, str]:
         return {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT": str(self._file(name))}
 
     def shift(self, name: str, hours: float) -> None:
@@ -159,8 +162,8 @@ def build(folder: Path) -> Path:
 async def hours_fast(cluster: ShiftedCluster, name: str) -> int:
     """By how much a worker's clock is fast: it says when it answered."""
     body = {"model": MODEL_NAME, "prompt": "The baton", "max_tokens": 1}
-    async with cluster.http.post(f"{cluster.processes[name].url}/v1/completions", json=body) as answer:
-        return round(((await answer.json())["created"] - time.time()) / HOUR_S)
+    answer = await cluster.http.post(f"{cluster.processes[name].url}/v1/completions", json=body)
+    return round((answer.json()["created"] - time.time()) / HOUR_S)
 
 
 @pytest.mark.faults

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import faults_kit
 import pytest
 
-from baton.torture.cluster import Shape
+from baton.cluster.cluster import Cluster
+from baton.torture.shape import Shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.faults
 async def test_who_dies_is_not_up_any_more_wherever_it_ran(tmp_path: Path) -> None:
-    cluster = faults_kit.TailoredCluster(tmp_path, Shape(prefill=0, decode=1, routers=0))
+    cluster = Cluster(tmp_path, Shape(prefill=0, decode=1, routers=0).specs)
     ends: asyncio.Queue[str] = asyncio.Queue()
     cluster.on_end = lambda name, _: ends.put_nowait(name)
     async with cluster:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from baton.cluster.cluster import POLL_S, REDIS, Cluster
+from baton.cluster.process import Process, rank_of
 from baton.processes.child import Child, ChildDiedError, ChildSpec
 from baton.torture import nemesis as nemesis_module
-from baton.torture.cluster import POLL_S, REDIS, Cluster, Process, Shape, rank_of
 from baton.torture.deck import CARDS, HAND, Deck
 from baton.torture.nemesis import Nemesis
+from baton.torture.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,7 +53,7 @@ class ScriptedCluster(Cluster):
     """What each start of a process does, by name. All others serve."""
 
     def __init__(self, folder: Path, **scripts: list[str]) -> None:
-        super().__init__(folder, SHAPE)
+        super().__init__(folder, SHAPE.specs)
         self._scripts = {name.replace("_", "-"): script for name, script in scripts.items()}
 
     def child(self, name: str, failpoints: str) -> Child:
@@ -153,7 +155,7 @@ async def test_a_storm_ends_when_nobody_can_be_hurt_any_more(tmp_path: Path, mon
 
 
 async def test_one_that_never_serves_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.torture.cluster.START_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("baton.cluster.process.START_TIMEOUT_S", 0.3)
     with pytest.raises(ChildDiedError, match="does not serve after"):
         async with ScriptedCluster(tmp_path, decode_0=["import time; time.sleep(600)"]):
             pass

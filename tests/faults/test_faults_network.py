@@ -11,7 +11,8 @@ import pytest_asyncio
 from faults_kit import LONG, WORKER_FLAGS, Baton, running, skip, under_load
 from namespaces import Network, SpreadCluster, why_not
 
-from baton.torture.cluster import REDIS, Shape
+from baton.cluster.cluster import REDIS
+from baton.torture.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

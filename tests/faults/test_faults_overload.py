@@ -8,19 +8,17 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import aiohttp
 import pytest
 from faults_kit import LONG, running
 
-from baton.torture.client import Manner, ask_once
-from baton.torture.cluster import Cluster, Shape
+from baton.torture.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt
 from baton.torture.settle import settle
+from baton.torture.shape import Shape
 from baton.torture.validate import Verdict, error_shape, judge
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
+    import httpx
     from faults_kit import Baton
 
     from baton.torture.records import Ask
@@ -63,19 +61,16 @@ class Crowd:
         self.told_to_wait: list[str | None] = []
 
     async def ask_for(self, seconds: float, num_clients: int) -> None:
-        tracing = aiohttp.TraceConfig()
-        tracing.on_request_end.append(self._note)
-        connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, trace_configs=[tracing]) as http:
+        async with make_client() as http:
+            http.event_hooks["response"].append(self._note)
             end_s = time.monotonic() + seconds
             await asyncio.gather(*(self._client(http, number, end_s) for number in range(num_clients)))
 
-    async def _note(self, _: aiohttp.ClientSession, __: SimpleNamespace, ended: aiohttp.TraceRequestEndParams) -> None:
-        if ended.response.status == 429:
-            self.told_to_wait.append(ended.response.headers.get("retry-after"))
+    async def _note(self, response: httpx.Response) -> None:
+        if response.status_code == 429:
+            self.told_to_wait.append(response.headers.get("retry-after"))
 
-    async def _client(self, http: aiohttp.ClientSession, number: int, end_s: float) -> None:
+    async def _client(self, http: httpx.AsyncClient, number: int, end_s: float) -> None:
         while time.monotonic() < end_s:
             ask: Ask = self._baton.asks[number % len(self._baton.asks)]
             number += 1
@@ -93,7 +88,7 @@ async def watch_rss(pid: int, seen: list[int]) -> None:
 
 
 async def test_ten_times_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, SHAPE, cluster=Cluster(tmp_path, SHAPE)) as baton:
+    async with running(tmp_path, SHAPE) as baton:
         pid = baton.cluster.processes["router-0"].pid
         await Crowd(baton).ask_for(1.0, NUM_SEQS)
         before, seen = rss_bytes(pid), list[int]()

@@ -13,7 +13,8 @@ import redis
 from faults_kit import LONG, WORKER_FLAGS, Baton, running, under_load
 from redis_proxy import ProxiedRedis, RedisProxy
 
-from baton.torture.cluster import REDIS, Cluster, Shape
+from baton.cluster.cluster import REDIS, Cluster
+from baton.torture.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -172,7 +173,7 @@ async def test_gone_for_longer_than_the_grace_then_for_good(tmp_path: Path, caps
 async def test_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each command takes 200 ms more: a grant is just not waited for, a renewal comes in time."""
     door = tmp_path / "door.sock"
-    cluster = Cluster(tmp_path, SHAPE)
+    cluster = Cluster(tmp_path, SHAPE.specs)
     cluster.redis = behind = ProxiedRedis(door, tmp_path / "redis.log")
     async with (
         RedisProxy(door, lambda: behind.direct_path) as proxy,

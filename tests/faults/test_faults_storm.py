@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from baton.torture.cluster import Cluster, Shape
+from baton.cluster.cluster import Cluster
 from baton.torture.report import print_report
+from baton.torture.shape import Shape
 from baton.torture.storm import Outcome, Plan, storm
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def told(outcome: Outcome, folder: Path) -> str:
 
 async def test_everybody_gets_what_is_theirs_whoever_dies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = Outcome(PLAN)
-    await storm(outcome, Cluster(tmp_path, PLAN.shape), lambda _: None)
+    await storm(outcome, Cluster(tmp_path, PLAN.shape.specs), lambda _: None)
     report = told(outcome, tmp_path)
     with capsys.disabled():
         print(f"\nFAULTS_STORM_SEED={SEED}\n{report}")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from baton.torture.asks import make_asks
-from baton.torture.client import Manner, ask_once, take
+from baton.torture.client import Manner, ask_once, make_client, take
 from baton.torture.one_stream import SAME, OneStream
 from baton.torture.records import Answer, AnswerError, Ask, Attempt, Ending, Fault, TokenLogprob
 from baton.torture.report import rows, timeline
@@ -352,7 +352,7 @@ async def test_a_stream_has_one_end_mark_and_nothing_after_it(tail: list[bytes],
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", stream)
-    async with TestServer(app) as server, ClientSession() as http:
+    async with TestServer(app) as server, make_client() as http:
         seen = Attempt(0, "router-0", True, 0.0)
         await ask_once(http, str(server.make_url("")).rstrip("/"), Ask(0, True, {}), Manner(), seen)
     assert seen.ending is ending

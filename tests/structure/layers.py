@@ -17,7 +17,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__main__",),
         ("cli",),
         ("torture",),
-        ("operator", "up"),
+        ("cluster", "operator", "up"),
         ("config", "demo", "processes", "safe_path", "settings"),
     ),
     "router": (

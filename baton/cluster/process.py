@@ -1,0 +1,120 @@
+"""One process of a cluster: how it is started, and what is known of it while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
+from core.process.failpoints import VARIABLE as FAILPOINTS
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Awaitable
+
+#: A process that does not serve after this many seconds never will, however busy the machine.
+START_TIMEOUT_S = 300.0
+ROUTER = "router"
+#: Flags of ``baton worker`` or ``baton router`` without the leading dashes. True is a bare flag.
+Flags = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """How a process is started. ``kind`` is ``router``, or a worker's role."""
+
+    kind: str
+    flags: Flags = field(default_factory=dict)
+    #: Variables besides those that are inherited.
+    environ: Mapping[str, str] = field(default_factory=dict)
+    #: A command that runs the process, with its arguments: ``("ip", "netns", "exec", "far")``.
+    prefix: tuple[str, ...] = ()
+    #: Variables with these prefixes are not inherited. Settings come from ``flags`` and ``environ`` alone.
+    not_inherited: tuple[str, ...] = ("BATON_",)
+
+
+@dataclass
+class Process:
+    """One start of a process. It is ``up`` while clients may count on it."""
+
+    child: Child
+    url: str = ""
+    internal_url: str = ""
+    #: Empty for a router.
+    worker_id: str = ""
+    up: bool = False
+    failpoints: str = ""
+    #: Since when it has served, seconds of ``time.monotonic``.
+    served_s: float = 0.0
+    #: Bytes of the log from earlier starts under the same name.
+    log_from: int = 0
+    #: Why it has ended, once it has.
+    why: str = ""
+
+    @property
+    def pid(self) -> int:
+        assert self.child.pid is not None
+        return self.child.pid
+
+    def has_died_as_armed(self) -> bool:
+        """Whether its failpoint has killed it or one of its ranks: the line that a failpoint writes is in the log."""
+        if not self.failpoints or self.child.log_path is None:
+            return False
+        last_words = f"failpoint {self.failpoints.partition('=')[0]}: kill"
+        return last_words.encode() in self.child.log_path.read_bytes()[self.log_from :]
+
+
+def make_child(name: str, spec: ProcessSpec, folder: Path, redis_url: str = "", failpoints: str = "") -> Child:
+    """A child that is not started yet. Its log is in ``folder``."""
+    verb = "router" if spec.kind == ROUTER else "worker"
+    argv = [*spec.prefix, *COMMAND, verb]
+    given = {} if spec.kind == ROUTER else {"role": spec.kind}
+    for flag, value in {"redis-url": redis_url, **given, **spec.flags}.items():
+        argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(spec.not_inherited)}
+    environ |= {"PYTHONUNBUFFERED": "1", **spec.environ} | ({FAILPOINTS: failpoints} if failpoints else {})
+    return Child(ChildSpec(name, tuple(argv), environ), folder / f"{name}.log", lambda *_: None)
+
+
+async def in_time(name: str, serves: Awaitable[T]) -> T:
+    """Await what comes when a process serves. Raises ChildDiedError after ``START_TIMEOUT_S``."""
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            return await serves
+    except TimeoutError:
+        raise ChildDiedError(f"{name}: does not serve after {START_TIMEOUT_S:g} s") from None
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Send a signal to a process; False when there is none."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def ranks_of(pid: int) -> list[int]:
+    """The process ids of a worker's ranks, in order of rank; none when the worker has ended."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    found = {rank: int(child) for child in children if (rank := rank_of(int(child))) is not None}
+    return [found[rank] for rank in sorted(found)]
+
+
+def rank_of(pid: int) -> int | None:
+    """A rank's number, from the start parameters on its command line; None when there is no such process or no rank."""
+    try:
+        spec = json.loads(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2])
+    except (OSError, IndexError, ValueError):
+        return None
+    rank = spec.get("rank", 0) if isinstance(spec, dict) else None
+    return rank if isinstance(rank, int) else None
