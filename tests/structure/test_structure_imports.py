@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.structure.layers import LAYERS, picture
 
@@ -146,6 +148,21 @@ def test_heavy_libraries_are_imported_in_leaves_only() -> None:
         if heavy and not place.startswith(HEAVY_ALLOWED):
             wrong.append(f"{place} imports {', '.join(sorted(heavy))}")
     assert wrong == []
+
+
+def test_the_product_does_without_what_only_development_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    installed = {package_of(item) for item in [*project["dependencies"], *extras["worker"], *extras["otel"]]}
+    for_development = {package_of(item) for item in extras["dev"]} - installed
+    found = {name.partition(".")[0] for path in sources() for name in imported(path)}
+    assert "aiohttp" in for_development
+    assert found & for_development == set()
+
+
+def package_of(requirement: str) -> str:
+    """The package that a requirement brings, where it is imported under the name by which it is installed."""
+    return Requirement(requirement).name.replace("-", "_")
 
 
 @pytest.mark.parametrize("statement", LIGHT_STARTS)
