@@ -5,69 +5,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import sys
 import time
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import httpx
 import msgspec
 
-from baton.demo import MODEL_DIR
-from baton.processes.child import Child, ChildSpec
+from baton.cluster.cluster import DEMO_WORKER
+from baton.cluster.process import ProcessSpec, alone
 from core.protocol.handshake import Handshake
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
-    from types import TracebackType
+
+    from core.protocol.status import Ready
 
 HOST = "127.0.0.1"
-MODEL = "baton-demo"
-FLAGS = {
-    "model": str(MODEL_DIR),
-    "served-model-name": MODEL,
-    "role": "decode",
-    "redis-url": "",
-    "port": "0",
-    "internal-port": "0",
-    "torch-threads": "1",
-    "num-blocks": "1024",
-    "max-num-seqs": "64",
-}
+STOP_TIMEOUT_S = 5.0
+SPEC = ProcessSpec("decode", {**DEMO_WORKER, "num-blocks": 1024, "max-num-seqs": 64})
 
 
-class Decoder:
-    """A decode worker as a process of its own."""
+@asynccontextmanager
+async def decode_worker(folder: Path) -> AsyncIterator[Ready]:
+    """A decode worker as a process of its own, without Redis, and where it serves. Raises ChildDiedError."""
+    async with alone("decode", SPEC, folder, STOP_TIMEOUT_S) as ready:
+        yield ready
 
-    def __init__(self, folder: Path) -> None:
-        flags = [f"--{name}={value}" for name, value in FLAGS.items()]
-        argv = (sys.executable, "-m", "baton", "worker", *flags)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
-        self._child = Child(ChildSpec("decode", argv, environ), folder / "decode.log", lambda *_: None)
 
-    async def __aenter__(self) -> Decoder:
-        await self._child.start()
-        try:
-            ready = await self._child.ready()
-        except BaseException:
-            await self._child.stop(0.0)
-            raise
-        self.port = int(httpx.URL(ready.url).port or 0)
-        self.internal_url = ready.internal_url
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._child.stop(5.0)
-
-    async def handshake(self) -> Handshake:
-        """How it would be read from: what the engines have to be like."""
-        async with httpx.AsyncClient() as client:
-            answer = await client.get(f"{self.internal_url}/kv/handshake/0")
-        return msgspec.msgpack.decode(answer.content, type=Handshake)
+async def handshake_of(worker: Ready) -> Handshake:
+    """What the worker tells a reader of its blocks: engines that it can read from have to be like it."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.get(f"{worker.internal_url}/kv/handshake/0")
+    return msgspec.msgpack.decode(answer.content, type=Handshake)
 
 
 class Stream:
@@ -79,9 +51,9 @@ class Stream:
         self.token_times_s: list[float] = []
 
     @classmethod
-    async def open(cls, port: int, body: dict[str, object]) -> Stream:
+    async def open(cls, worker: Ready, body: dict[str, object]) -> Stream:
         """Connect; nothing is asked yet."""
-        return cls(*await asyncio.open_connection(HOST, port), json.dumps(body).encode())
+        return cls(*await asyncio.open_connection(HOST, httpx.URL(worker.url).port), json.dumps(body).encode())
 
     def post(self) -> None:
         """Ask."""
@@ -115,5 +87,5 @@ class Stream:
 
 
 def longest_gap_s(times_s: Sequence[float], begin_s: float, end_s: float) -> float:
-    """Of the pauses between two neighbouring times, among those that touch the span."""
+    """The longest pause between two neighbouring times, of the pauses that overlap with the span."""
     return max(b - a for a, b in pairwise(times_s) if b >= begin_s and a <= end_s)

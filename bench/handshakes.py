@@ -30,13 +30,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench.decode_worker import HOST, MODEL, Decoder, Stream, longest_gap_s
+from baton.demo import MODEL_NAME
+from bench.decode_worker import HOST, Stream, decode_worker, handshake_of, longest_gap_s
 from core.protocol.handoff import KVTransferParams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from core.protocol.handshake import Handshake
+    from core.protocol.status import Ready
 
 #: Engines that misbehave: one accepts and never answers, on the port of the other nobody listens.
 NUM_BAD = 2
@@ -59,7 +61,7 @@ class Peer:
 
 @dataclass
 class Result:
-    """Of one run, milliseconds."""
+    """What one run has measured, milliseconds."""
 
     first_token_ms: list[float] = field(default_factory=list)
     known_first_token_ms: list[float] = field(default_factory=list)
@@ -86,7 +88,7 @@ def request_for(peer: Peer, rng: random.Random) -> dict[str, object]:
         seed=1,
     )
     return {
-        "model": MODEL,
+        "model": MODEL_NAME,
         "prompt": prompt,
         "max_tokens": 3,
         "stream": True,
@@ -98,13 +100,13 @@ def request_for(peer: Peer, rng: random.Random) -> dict[str, object]:
 def background() -> dict[str, object]:
     """The completion during which everything happens."""
     prompt = list(range(10, 42))
-    return {"model": MODEL, "prompt": prompt, "max_tokens": 1500, "stream": True, "ignore_eos": True}
+    return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 1500, "stream": True, "ignore_eos": True}
 
 
 async def run_once(folder: Path, well: Sequence[Peer], bad: Sequence[Peer], rng: random.Random) -> Result:
     """One worker, from its first handshake to requests for engines that it knows."""
-    async with Decoder(folder) as decoder, AsyncExitStack() as stack:
-        stream = await Stream.open(decoder.port, background())
+    async with decode_worker(folder) as worker, AsyncExitStack() as stack:
+        stream = await Stream.open(worker, background())
         stack.callback(stream.close)
         stream.post()
         await stream.first_token_s()
@@ -112,11 +114,11 @@ async def run_once(folder: Path, well: Sequence[Peer], bad: Sequence[Peer], rng:
         stack.callback(watching.cancel)
         await asyncio.sleep(LEAD_S)
         result = Result()
-        firsts_s, begin_s, end_s = await post_all(decoder.port, well, bad, rng)
+        firsts_s, begin_s, end_s = await post_all(worker, well, bad, rng)
         result.first_token_ms = [first_s * 1e3 for first_s in firsts_s]
         await asyncio.sleep(LEAD_S)
         result.gap_ms = longest_gap_s(stream.token_times_s, begin_s, end_s) * 1e3
-        firsts_s, begin_s, end_s = await post_all(decoder.port, well, (), rng)
+        firsts_s, begin_s, end_s = await post_all(worker, well, (), rng)
         result.known_first_token_ms = [first_s * 1e3 for first_s in firsts_s]
         await asyncio.sleep(LEAD_S)
         if watching.done():
@@ -126,12 +128,12 @@ async def run_once(folder: Path, well: Sequence[Peer], bad: Sequence[Peer], rng:
 
 
 async def post_all(
-    port: int, well: Sequence[Peer], bad: Sequence[Peer], rng: random.Random
+    worker: Ready, well: Sequence[Peer], bad: Sequence[Peer], rng: random.Random
 ) -> tuple[list[float], float, float]:
     """One request for each engine, at once: seconds to the first token for those that are well; begin and end."""
     async with AsyncExitStack() as stack:
         # Those that misbehave come first: they are in the way if anything is.
-        streams = [await Stream.open(port, request_for(peer, rng)) for peer in (*bad, *well)]
+        streams = [await Stream.open(worker, request_for(peer, rng)) for peer in (*bad, *well)]
         for stream in streams:
             stack.callback(stream.close)
         for stream in streams:
@@ -182,8 +184,8 @@ async def main(num_engines: int, num_runs: int, seed: int) -> None:
     rng = random.Random(seed)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        async with Decoder(folder) as decoder:
-            like = await decoder.handshake()
+        async with decode_worker(folder) as worker:
+            like = await handshake_of(worker)
         well = await stack.enter_async_context(engines(like, num_engines))
         bad = await stack.enter_async_context(bad_engines())
         others = well[NUM_BAD:]

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from baton.demo import MODEL_NAME
 from baton.demo.questions import load_questions
-from bench.stack import MODEL, Stack
+from bench.cluster import client, counters, router, workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from baton.cluster.cluster import Cluster
 
 PAIRS = [
     ("round_robin", "round_robin"),
@@ -99,14 +102,15 @@ def conversations(seed: int, salt: str, seconds: float, rate: float) -> list[Con
         made.append(Conversation(now_s, system, tuple(turns)))
 
 
-async def run(stack: Stack, prefill: str, decode: str, workload: Sequence[Conversation]) -> Row:
+async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Conversation]) -> Row:
     """One policy, one router of its own, until the last conversation is over."""
-    async with stack.router(pick_prefill=prefill, pick_decode=decode, log_level="warning") as url:
-        before = {role: await stack.counters(role) for role in stack.urls}
+    policies = {"pick_prefill": prefill, "pick_decode": decode}
+    async with router(cluster, **policies, log_level="warning") as url, client() as http:
+        before = {role: await counters(cluster, role) for role in ("prefill", "decode")}
         tally, began_s = Tally(), time.perf_counter()
-        await asyncio.gather(*(_talk(stack.http, url, one, tally) for one in workload))
+        await asyncio.gather(*(_talk(http, url, one, tally) for one in workload))
         seconds = time.perf_counter() - began_s
-        after = {role: await stack.counters(role) for role in stack.urls}
+        after = {role: await counters(cluster, role) for role in ("prefill", "decode")}
     times = quantiles(tally.ttft_s, n=100, method="inclusive") if len(tally.ttft_s) > 1 else [float("nan")] * 99
     return Row(
         ttft_p50_ms=times[49] * 1e3,
@@ -134,7 +138,7 @@ async def _talk(http: httpx.AsyncClient, url: str, conversation: Conversation, t
 
 async def _ask(http: httpx.AsyncClient, url: str, messages: list[dict[str, str]], num_new: int, tally: Tally) -> str:
     """The answer. Raises HTTPError, and KeyError or ValueError for an event that is none."""
-    body = {"model": MODEL, "messages": messages, "max_tokens": num_new, "ignore_eos": True, "stream": True}
+    body = {"model": MODEL_NAME, "messages": messages, "max_tokens": num_new, "ignore_eos": True, "stream": True}
     sent_s, first_s, said = time.perf_counter(), None, ""
     async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
         answer.raise_for_status()
@@ -159,14 +163,13 @@ def _hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:
 async def measure(runs: int, seconds: float, rate: float, seed: int) -> dict[tuple[str, str], list[Row]]:
     """All policies in turn, ``runs`` times; the order is turned round each time, so that none is always first."""
     rows: dict[tuple[str, str], list[Row]] = {pair: [] for pair in PAIRS}
-    async with Stack(P_FLAGS, D_FLAGS) as stack:
-        await run(
-            stack, "least_loaded", "least_loaded", conversations(seed, "first", seconds / 4, rate)
-        )  # all peers meet
+    async with workers(P_FLAGS, D_FLAGS) as cluster:
+        # The first run is not counted: in it every D meets every P.
+        await run(cluster, "least_loaded", "least_loaded", conversations(seed, "first", seconds / 4, rate))
         for repetition in range(runs):
             for pair in PAIRS if repetition % 2 == 0 else PAIRS[::-1]:
                 workload = conversations(seed + repetition, f"{repetition}-{'-'.join(pair)}", seconds, rate)
-                rows[pair].append(await run(stack, *pair, workload))
+                rows[pair].append(await run(cluster, *pair, workload))
     return rows
 
 

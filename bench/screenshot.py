@@ -14,25 +14,26 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from baton.demo import MODEL_NAME
 from baton.demo.questions import load_questions
 from bench.browser import browse
+from bench.cluster import client, router, workers
 from bench.picture import png_of
-from bench.stack import MODEL, Stack
 
 PREFILL = [{"num-blocks": 1024, "max-num-seqs": 3}] * 2
 DECODE = [{"num-blocks": 512, "max-num-seqs": 3}] * 3
 USERS = ("search", "support", "batch", "mobile", "docs")
-#: What is on the picture at least.
+#: True once the page counts at least so many requests in a state.
 SHOWN = "%d <= Number(document.querySelector('#flow .%s strong')?.textContent)"
 
 
 async def ask(http: httpx.AsyncClient, url: str, rng: random.Random) -> None:
-    """One client: a stream after the other, for ever."""
+    """One client: it asks for one stream after another until it is cancelled."""
     facts = load_questions()
     while True:
         context = " ".join(rng.choice(facts).answer for _ in range(rng.randint(5, 60)))
         body = {
-            "model": MODEL,
+            "model": MODEL_NAME,
             "messages": [{"role": "user", "content": f"{context} {rng.choice(facts).ask[0]}"}],
             "max_tokens": rng.randint(60, 400),
             "ignore_eos": True,
@@ -47,23 +48,23 @@ async def ask(http: httpx.AsyncClient, url: str, rng: random.Random) -> None:
 
 
 async def take(given: argparse.Namespace) -> bytes:
-    """The page's pixels."""
+    """The pixels of the page under load: red, green, blue and 255 for each, row by row."""
     rng = random.Random(given.seed)
-    async with Stack(PREFILL, DECODE) as stack, stack.router() as url, browse() as page:
-        clients = [asyncio.create_task(ask(stack.http, url, rng)) for _ in range(given.clients)]
+    async with workers(PREFILL, DECODE) as cluster, router(cluster) as url, client() as http, browse() as page:
+        clients = [asyncio.create_task(ask(http, url, rng)) for _ in range(given.clients)]
         try:
             await page.open(f"{url}/dashboard")
             await asyncio.sleep(given.seconds)
             await page.until(f"{SHOWN % (1, 'held')} && {SHOWN % (4, 'decoding')}")
             return await page.pixels(await page.look(given.width, given.height, dark=given.dark))
         finally:
-            for client in clients:
-                client.cancel()
+            for one in clients:
+                one.cancel()
             await asyncio.gather(*clients, return_exceptions=True)
 
 
 def main() -> None:
-    """Take it."""
+    """Take the picture and write it."""
     parser = argparse.ArgumentParser(prog="bench.screenshot", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/dashboard.png"), help="default %(default)s")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load before it (default %(default)s)")

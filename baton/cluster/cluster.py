@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 import redis
+from prometheus_client.parser import text_string_to_metric_families
 
 from baton.cluster.process import ROUTER, Process, in_time, make_child, ranks_of, send
 from baton.demo import MODEL_DIR, MODEL_NAME
@@ -19,6 +20,8 @@ from baton.processes.embedded_redis import EmbeddedRedis
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from prometheus_client.samples import Sample
 
     from baton.cluster.process import Flags, ProcessSpec
     from baton.processes.child import Child
@@ -210,6 +213,11 @@ class Cluster:
         rows = (await self._get(f"{self.processes[name].url}/admin/requests"))["requests"]
         assert isinstance(rows, list)
         return rows
+
+    async def metrics(self, name: str) -> list[Sample]:
+        """Every sample of a process's ``/metrics``. Raises httpx.HTTPError."""
+        text = (await self.http.get(f"{self.processes[name].url}/metrics")).text
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     async def _get(self, url: str) -> dict[str, Any]:
         body = (await self.http.get(url)).json()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +16,9 @@ from core.process.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Awaitable
+    from collections.abc import AsyncIterator, Awaitable
+
+    from core.protocol.status import Ready
 
 #: A process that does not serve after this many seconds never will, however busy the machine.
 START_TIMEOUT_S = 300.0
@@ -80,6 +83,17 @@ def make_child(name: str, spec: ProcessSpec, folder: Path, redis_url: str = "", 
     environ = {key: value for key, value in os.environ.items() if not key.startswith(spec.not_inherited)}
     environ |= {"PYTHONUNBUFFERED": "1", **spec.environ} | ({FAILPOINTS: failpoints} if failpoints else {})
     return Child(ChildSpec(name, tuple(argv), environ), folder / f"{name}.log", lambda *_: None)
+
+
+@asynccontextmanager
+async def alone(name: str, spec: ProcessSpec, folder: Path, stop_timeout_s: float = 0.0) -> AsyncIterator[Ready]:
+    """A worker without Redis and routers, and where it serves; it is ended afterwards. Raises ChildDiedError."""
+    child = make_child(name, spec, folder)
+    await child.start()
+    try:
+        yield await in_time(name, child.ready())
+    finally:
+        await child.stop(stop_timeout_s)
 
 
 async def in_time(name: str, serves: Awaitable[T]) -> T:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import DEMO_WORKER
-from baton.cluster.process import ProcessSpec, in_time, make_child
+from baton.cluster.process import ProcessSpec, alone
 from baton.torture.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Ending
 
@@ -56,17 +56,11 @@ def agreed(asks: Sequence[Ask], rounds: Sequence[Sequence[Answer]]) -> dict[int,
 
 async def _answer_twice(folder: Path, asks: Sequence[Ask], tp: int) -> tuple[Sequence[Answer], Sequence[Answer]]:
     spec = ProcessSpec("both", {**DEMO_WORKER, "dtype": "float32", "tp": tp, "num-blocks": 2048})
-    child = make_child(f"reference-tp{tp}", spec, folder)
-    await child.start()
-    try:
-        url = (await in_time(child.name, child.ready())).url
-        async with make_client() as http:
-            alone = [await _answer(http, url, ask) for ask in asks]
-            gate = asyncio.Semaphore(NUM_TOGETHER)
-            together = await asyncio.gather(*(_answer(http, url, ask, gate) for ask in asks))
-    finally:
-        await child.stop(0)
-    return alone, together
+    async with alone(f"reference-tp{tp}", spec, folder) as worker, make_client() as http:
+        one_by_one = [await _answer(http, worker.url, ask) for ask in asks]
+        gate = asyncio.Semaphore(NUM_TOGETHER)
+        together = await asyncio.gather(*(_answer(http, worker.url, ask, gate) for ask in asks))
+    return one_by_one, together
 
 
 async def _answer(http: httpx.AsyncClient, url: str, ask: Ask, gate: asyncio.Semaphore | None = None) -> Answer:
