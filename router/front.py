@@ -34,6 +34,7 @@ from router.queue.priorities import HEADER
 from router.request.bodies import LegBodies
 from router.request.client_id import client_id
 from router.request.client_request import Ask
+from router.request.facts import facts_of
 from router.request.reply import Reply
 from router.steps.admission import check_queue, check_requests, make_room
 from router.steps.exit import ClientGone, settle
@@ -166,7 +167,8 @@ class Front:
                 return
             exchange = new_request(self._services, request_id, ask, LegBodies(body), reply, len(raw))
             if self._tracing is not None:
-                exchange.trace = self._tracing.begin(exchange, headers, came_s, self._scheme)
+                facts = facts_of(exchange, exchange.progress.started_s)
+                exchange.trace = self._tracing.begin(facts, headers, came_s, self._scheme)
             scope["state"][HAS_DEADLINE]()
             await self._run(exchange, receive, came_s + timeout_s)
 

@@ -42,7 +42,7 @@ class OwnIds(BaseModel):
 
 def own_ids(services: Services, beginning: str) -> OwnIds:
     """This router's."""
-    return OwnIds(ids=[request.request_id for request in services.active if request.request_id.startswith(beginning)])
+    return OwnIds(ids=[each for each in services.active.ids() if each.startswith(beginning)])
 
 
 async def one_request(services: Services, given: str) -> str:

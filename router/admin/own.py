@@ -13,7 +13,7 @@ from router.admin.request_view import RequestView, view_request
 from router.request.states import State
 
 if TYPE_CHECKING:
-    from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
     from router.services import Services
 
 
@@ -61,12 +61,12 @@ class AbortFilter(Body):
 
 def own_requests(services: Services) -> OwnRequests:
     """This router's."""
-    return OwnRequests(requests=[_view(services, request) for request in services.active])
+    return OwnRequests(requests=[_view(services, facts) for facts in _all_facts(services)])
 
 
 def own_keepers(services: Services) -> OwnKeepers:
     """This router's."""
-    return OwnKeepers(keepers={request.lease_id: request.request_id for request in services.active if request.lease_id})
+    return OwnKeepers(keepers=services.active.lease_keepers())
 
 
 def own_state(services: Services) -> OwnState:
@@ -85,19 +85,18 @@ def own_state(services: Services) -> OwnState:
 
 def abort_own(services: Services, request_id: str) -> bool:
     """End one request of this router now, in whatever state it is; False: there is none of that id."""
-    request = services.active.get(request_id)
-    return request is not None and request.stop(_cancelled())
+    return services.active.stop(request_id, _cancelled())
 
 
 def abort_own_matching(services: Services, wanted: AbortFilter) -> OwnAborted:
     """End every request of this router that matches."""
-    matching = [request for request in services.active if _matches(request, wanted)]
-    return OwnAborted(aborted=[request.request_id for request in matching if request.stop(_cancelled())])
+    matching = [facts.id for facts in _all_facts(services) if _matches(facts, wanted)]
+    return OwnAborted(aborted=[each for each in matching if services.active.stop(each, _cancelled())])
 
 
-def _view(services: Services, request: Exchange) -> RequestView:
+def _view(services: Services, facts: RequestFacts) -> RequestView:
     return view_request(
-        request, services.leases.remaining_ms(request.engine_id, request.lease_id) if request.lease_id else None
+        facts, services.leases.remaining_ms(facts.engine_id, facts.lease_id) if facts.lease_id else None
     )
 
 
@@ -105,12 +104,15 @@ def _cancelled() -> CancelledByAdminError:
     return CancelledByAdminError("The request was aborted by an administrator.")
 
 
-def _matches(request: Exchange, wanted: AbortFilter) -> bool:
-    workers = {worker.worker_id for worker in (request.prefill_worker, request.decode_worker) if worker is not None}
+def _matches(facts: RequestFacts, wanted: AbortFilter) -> bool:
     return (
-        (wanted.state is None or wanted.state is request.progress.state)
-        and (wanted.worker is None or wanted.worker in workers)
-        and (wanted.model is None or wanted.model == request.ask.model)
-        and (wanted.user is None or wanted.user == request.ask.user)
-        and (wanted.older_than_s is None or request.age_s() > wanted.older_than_s)
+        (wanted.state is None or wanted.state is facts.state)
+        and (wanted.worker is None or wanted.worker in {facts.prefill_worker, facts.decode_worker})
+        and (wanted.model is None or wanted.model == facts.model)
+        and (wanted.user is None or wanted.user == facts.user)
+        and (wanted.older_than_s is None or facts.age_s > wanted.older_than_s)
     )
+
+
+def _all_facts(services: Services) -> list[RequestFacts]:
+    return services.active.facts(asyncio.get_running_loop().time())

@@ -10,7 +10,7 @@ from core.protocol.router import owner_of
 from router.request.states import State
 
 if TYPE_CHECKING:
-    from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
 
 
 class RequestView(BaseModel):
@@ -38,23 +38,23 @@ class RequestView(BaseModel):
     phases_ms: dict[str, float] = Field(description="Time spent in the states that it has left.")
 
 
-def view_request(request: Exchange, remaining_ms: int | None) -> RequestView:
+def view_request(facts: RequestFacts, remaining_ms: int | None) -> RequestView:
     """One request for people."""
     return RequestView(
-        id=request.request_id,
-        client_id=request.reply.client_id or None,
-        router=owner_of(request.request_id),
-        state=request.progress.state,
-        age_ms=round(request.age_s() * 1e3, 1),
-        endpoint=request.ask.path,
-        model=request.ask.model,
-        user=request.ask.user,
-        stream=request.ask.stream,
-        priority=request.ask.priority,
-        prefill_worker=request.prefill_worker.worker_id if request.prefill_worker else None,
-        decode_worker=request.decode_worker.worker_id if request.decode_worker else None,
-        lease_id=request.lease_id or None,
+        id=facts.id,
+        client_id=facts.client_id,
+        router=owner_of(facts.id),
+        state=facts.state,
+        age_ms=round(facts.age_s * 1e3, 1),
+        endpoint=facts.endpoint,
+        model=facts.model,
+        user=facts.user,
+        stream=facts.stream,
+        priority=facts.priority,
+        prefill_worker=facts.prefill_worker,
+        decode_worker=facts.decode_worker,
+        lease_id=facts.lease_id or None,
         lease_remaining_ms=remaining_ms,
-        num_tokens=request.num_tokens,
-        phases_ms={str(state): round(seconds * 1e3, 2) for state, seconds in request.progress.spent_s.items()},
+        num_tokens=facts.num_tokens,
+        phases_ms={str(state): round(seconds * 1e3, 2) for state, seconds in facts.spent_s.items()},
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from router.dashboard.recorder import Recorder
     from router.pool import Worker
-    from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
     from router.services import Services
 
 T = TypeVar("T")
@@ -49,17 +49,16 @@ class Part(msgspec.Struct, frozen=True):
 def take_part(services: Services, recorder: Recorder, num_steps: int = 0) -> Part:
     """This router now, with its newest ``num_steps`` steps. All ages are of one moment, so that they can be ordered."""
     now_s = asyncio.get_running_loop().time()
-    exchanges = tuple(services.active)
-    shown, num_hidden = oldest_and_newest(exchanges)
+    shown, num_hidden = oldest_and_newest(services.active.ids())
     history = recorder.history
     return Part(
         counts={str(state): count for state, count in services.active.count().items()},
         queues=Queues(
-            prefill=Queue(len(services.prefill_queue), _oldest_ms(exchanges, State.QUEUED, now_s)),
-            held=Queue(len(services.held_queue), _oldest_ms(exchanges, State.HELD, now_s)),
+            prefill=Queue(len(services.prefill_queue), _longest_ms(services, State.QUEUED, now_s)),
+            held=Queue(len(services.held_queue), _longest_ms(services, State.HELD, now_s)),
         ),
         workers=[_worker(worker) for worker in services.pool],
-        requests=[_request(services, request, now_s) for request in shown],
+        requests=[_request(services, facts) for facts in services.active.facts(now_s, shown)],
         num_hidden=num_hidden,
         position=position(history.num_steps, history.age_s(recorder.now_s)),
         bounds_s=dict(history.bounds),
@@ -75,12 +74,9 @@ def oldest_and_newest(requests: Sequence[T]) -> tuple[Sequence[T], int]:
     return [*requests[: MAX_LISTED // 2], *requests[-MAX_LISTED // 2 :]], len(requests) - MAX_LISTED
 
 
-def _in_state_ms(request: Exchange, now_s: float) -> float:
-    return round((request.progress.age_s(now_s) - sum(request.progress.spent_s.values())) * 1e3, 1)
-
-
-def _oldest_ms(exchanges: Sequence[Exchange], state: State, now_s: float) -> float | None:
-    return max((_in_state_ms(request, now_s) for request in exchanges if request.progress.state is state), default=None)
+def _longest_ms(services: Services, state: State, now_s: float) -> float | None:
+    longest_s = services.active.longest_s(state, now_s)
+    return None if longest_s is None else round(longest_s * 1e3, 1)
 
 
 def _worker(worker: Worker) -> LiveWorker:
@@ -113,30 +109,28 @@ def _worker(worker: Worker) -> LiveWorker:
     )
 
 
-def _request(services: Services, request: Exchange, now_s: float) -> LiveRequest:
+def _request(services: Services, facts: RequestFacts) -> LiveRequest:
     return LiveRequest(
-        id=request.request_id,
-        state=str(request.progress.state),
-        model=request.ask.model[:MAX_TEXT_CHARS],
-        user=request.ask.user[:MAX_TEXT_CHARS],
-        stream=request.ask.stream,
-        age_ms=round(request.progress.age_s(now_s) * 1e3, 1),
-        in_state_ms=_in_state_ms(request, now_s),
-        phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in request.progress.spent_s.items()},
-        prefill_worker=request.prefill_worker.worker_id if request.prefill_worker else None,
-        decode_worker=request.decode_worker.worker_id if request.decode_worker else None,
-        lease_remaining_ms=services.leases.remaining_ms(request.engine_id, request.lease_id)
-        if request.lease_id
-        else None,
-        num_tokens=request.num_tokens,
+        id=facts.id,
+        state=str(facts.state),
+        model=facts.model[:MAX_TEXT_CHARS],
+        user=facts.user[:MAX_TEXT_CHARS],
+        stream=facts.stream,
+        age_ms=round(facts.age_s * 1e3, 1),
+        in_state_ms=round(facts.in_state_s * 1e3, 1),
+        phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in facts.spent_s.items()},
+        prefill_worker=facts.prefill_worker,
+        decode_worker=facts.decode_worker,
+        lease_remaining_ms=services.leases.remaining_ms(facts.engine_id, facts.lease_id) if facts.lease_id else None,
+        num_tokens=facts.num_tokens,
         router=services.router_id,
-        endpoint=request.ask.path,
-        priority=request.ask.priority,
-        lease_id=request.lease_id or None,
-        num_prefills=request.attempts.num_prefills,
-        num_retries=request.attempts.num_retries,
-        num_resumed=request.attempts.num_migrations,
-        dead_engines=list(request.attempts.dead_engines),
-        client_id=request.reply.client_id or None,
-        last_error=request.attempts.last_error.message[:MAX_ERROR_CHARS] if request.attempts.last_error else None,
+        endpoint=facts.endpoint,
+        priority=facts.priority,
+        lease_id=facts.lease_id or None,
+        num_prefills=facts.num_prefills,
+        num_retries=facts.num_retries,
+        num_resumed=facts.num_migrations,
+        dead_engines=list(facts.dead_engines),
+        client_id=facts.client_id,
+        last_error=facts.last_error.message[:MAX_ERROR_CHARS] if facts.last_error else None,
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from core.protocol.errors import ApiError
     from router.peers.cleanup import Cleanup
-    from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
 
 _ITL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)
@@ -90,27 +90,25 @@ class Metrics:
         self.num_chunks = 0
         self.relayed_errors = 0
 
-    def ended(self, request: Exchange, state: State, error: ApiError | None) -> None:
-        """A request is over; it was in ``state`` just before."""
-        self.num_chunks += request.num_chunks
-        over = request.progress.state
-        if request.attempts.is_migrating:
-            self.resumed["aborted" if over is State.ABORTED else "failed"] += 1
-        self.outcomes[str(over), _reason(error)] += 1
-        if over is State.ABORTED:
-            self.aborted_in[str(state)] += 1
-        if over is State.FAILED:
-            told = error or request.relayed_error
-            self.failed[told.status if told else 500] += 1
-        if over is State.DONE:
-            self._took(request)
+    def ended(self, facts: RequestFacts) -> None:
+        """Count a request that is over."""
+        self.num_chunks += facts.num_chunks
+        if facts.is_migrating:
+            self.resumed["aborted" if facts.state is State.ABORTED else "failed"] += 1
+        self.outcomes[str(facts.state), "" if facts.is_error_relayed else _reason(facts.error)] += 1
+        if facts.state is State.ABORTED:
+            self.aborted_in[str(facts.ended_in)] += 1
+        if facts.state is State.FAILED:
+            self.failed[facts.error.status if facts.error else 500] += 1
+        if facts.state is State.DONE:
+            self._note_times(facts)
 
-    def _took(self, request: Exchange) -> None:
+    def _note_times(self, facts: RequestFacts) -> None:
         """Unstreamed, the first content is also the last: the whole answer is neither a TTFT nor a read."""
-        if request.ask.stream and request.reply.first_content_s is not None:
-            self.ttft.observe(request.reply.first_content_s - request.progress.started_s)
-        for state, seconds in request.progress.spent_s.items():
-            if state in PHASES and (request.ask.stream or state is not State.READING):
+        if facts.ttft_s is not None:
+            self.ttft.observe(facts.ttft_s)
+        for state, seconds in facts.spent_s.items():
+            if state in PHASES and (facts.stream or state is not State.READING):
                 self.phases[PHASES[state]].observe(seconds)
 
 

@@ -1,17 +1,19 @@
-"""The requests that are not over, by id: what the admin REST lists and aborts."""
+"""The requests that are not over, by id. Those who list or abort them are given ids and facts, never the records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from core.leases.store import LeaseState
+from router.request.facts import facts_of
 from router.request.states import LIVE, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from core.protocol.errors import ApiError
     from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
 
 
 class ActiveRequests:
@@ -44,6 +46,26 @@ class ActiveRequests:
         """The live request of that id."""
         return self._by_id.get(request_id)
 
+    def ids(self) -> list[str]:
+        """Of all live requests, in order of arrival."""
+        return list(self._by_id)
+
+    def facts(self, now_s: float, ids: Iterable[str] | None = None) -> list[RequestFacts]:
+        """The facts of all live requests, or of those of ``ids`` that are live; ``now_s`` of the loop's clock."""
+        wanted = self._by_id.values() if ids is None else filter(None, map(self._by_id.get, ids))
+        return [facts_of(request, now_s) for request in wanted]
+
+    def lease_keepers(self) -> dict[str, str]:
+        """Ids of the live requests whose leases are kept, by lease id."""
+        return {request.lease_id: request.request_id for request in self._by_id.values() if request.lease_id}
+
+    def longest_s(self, state: State, now_s: float) -> float | None:
+        """How long the request that has been in ``state`` longest has been there; None: no request is."""
+        return max(
+            (one.progress.in_state_s(now_s) for one in self._by_id.values() if one.progress.state is state),
+            default=None,
+        )
+
     def count(self) -> dict[State, int]:
         """How many are in each live state."""
         counts = dict.fromkeys(LIVE, 0)
@@ -57,6 +79,11 @@ class ActiveRequests:
             for exchange in self:
                 if exchange.engine_id == engine_id:
                     exchange.lease_over(LeaseState.UNKNOWN)
+
+    def stop(self, request_id: str, error: ApiError) -> bool:
+        """End one request now, in whatever state it is; False: there is none of that id, or it is ending already."""
+        request = self._by_id.get(request_id)
+        return request is not None and request.stop(error)
 
     def stop_all(self, error: ApiError) -> int:
         """Abort everything; how many were told."""

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.protocol.router import owner_of
-from router.request.states import LIVE, State
+from router.request.states import State
 
 if TYPE_CHECKING:
-    from core.protocol.errors import ApiError
-    from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
 
 #: Requests kept of each outcome. What failed is looked for longest.
 ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}
@@ -65,41 +64,41 @@ class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
 
 
-def ended_request(request: Exchange, state: State, error: ApiError | None, ended_at: float) -> EndedRequest:
-    """What is kept of a request that is over; it was in ``state`` just before."""
-    first_s = request.reply.first_content_s if request.ask.stream else None
+def ended_request(facts: RequestFacts, ended_at: float) -> EndedRequest:
+    """What is kept of a request that is over. ``ended_at``: seconds since 1970."""
+    error = facts.error
     return EndedRequest(
-        id=request.request_id,
-        outcome=str(request.progress.state),
-        ended_in=_ended_in(request, state),
+        id=facts.id,
+        outcome=str(facts.state),
+        ended_in=_ended_in(facts),
         ended_at=round(ended_at, 3),
         status=error.status if error else None,
         code=(error.code or error.type)[:MAX_TEXT_CHARS] if error else None,
         error=error.message[:MAX_ERROR_CHARS] if error else None,
-        model=request.ask.model[:MAX_TEXT_CHARS],
-        user=request.ask.user[:MAX_TEXT_CHARS],
-        endpoint=request.ask.path,
-        stream=request.ask.stream,
-        prefill_worker=request.prefill_worker.worker_id if request.prefill_worker else None,
-        decode_worker=request.decode_worker.worker_id if request.decode_worker else None,
-        total_ms=round(request.age_s() * 1e3, 1),
-        ttft_ms=None if first_s is None else round((first_s - request.progress.started_s) * 1e3, 1),
-        phases_ms={str(phase): round(seconds * 1e3, 1) for phase, seconds in request.progress.spent_s.items()},
-        num_tokens=request.num_tokens if request.ask.stream else None,
-        num_retries=request.attempts.num_retries,
-        num_resumed=request.attempts.num_migrations,
-        dead_engines=list(request.attempts.dead_engines),
-        trace_id=request.trace.trace_id if request.trace else None,
-        router=owner_of(request.request_id),
-        client_id=request.reply.client_id or None,
+        model=facts.model[:MAX_TEXT_CHARS],
+        user=facts.user[:MAX_TEXT_CHARS],
+        endpoint=facts.endpoint,
+        stream=facts.stream,
+        prefill_worker=facts.prefill_worker,
+        decode_worker=facts.decode_worker,
+        total_ms=round(facts.age_s * 1e3, 1),
+        ttft_ms=None if facts.ttft_s is None else round(facts.ttft_s * 1e3, 1),
+        phases_ms={str(phase): round(seconds * 1e3, 1) for phase, seconds in facts.spent_s.items()},
+        num_tokens=facts.num_tokens if facts.stream else None,
+        num_retries=facts.num_retries,
+        num_resumed=facts.num_migrations,
+        dead_engines=list(facts.dead_engines),
+        trace_id=facts.trace_id,
+        router=owner_of(facts.id),
+        client_id=facts.client_id,
     )
 
 
-def _ended_in(request: Exchange, state: State) -> str | None:
-    if state in LIVE:
-        return str(state)
-    # An error that D put into its stream has been passed on, and noted, before the exit.
-    return None if request.progress.state is State.DONE else str(State.DECODING)
+def _ended_in(facts: RequestFacts) -> str | None:
+    if facts.ended_in is not None:
+        return str(facts.ended_in)
+    # An error inside D's stream is noted as soon as it has been passed on, so the request was over before its exit.
+    return None if facts.state is State.DONE else str(State.DECODING)
 
 
 class EndedRequests:

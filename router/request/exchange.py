@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from router.request.attempts import Attempts
     from router.request.bodies import LegBodies
     from router.request.client_request import Ask
+    from router.request.facts import RequestFacts
     from router.request.held import Held
     from router.request.reply import Reply
     from router.request.sent_tokens import SentTokens
@@ -40,11 +41,14 @@ class Trace(Protocol):
     def headers(self) -> tuple[tuple[str, str], ...]:
         """What tells a worker which span it works for."""
 
-    def left(self, request: Exchange, state: State, event: Event, now_s: float) -> None:
-        """The request has left a phase."""
+    def left(self, state: State, event: Event, now_s: float, worker_id: str, error: ApiError | None) -> None:
+        """The request has left ``state``, in which the worker had it (empty: none had).
 
-    def end(self, request: Exchange, error: ApiError | None) -> None:
-        """It is over. ``error``: why, if not as the client wished."""
+        ``error`` is that of the last attempt that failed.
+        """
+
+    def end(self, facts: RequestFacts) -> None:
+        """The request is over."""
 
 
 class Exchange:
@@ -176,7 +180,16 @@ class Exchange:
         if event in RETRIES:
             self.attempts.num_retries += 1
         if self.trace is not None:
-            self.trace.left(self, state, event, now_s)
+            self.trace.left(state, event, now_s, self._worker_in(state), self.attempts.last_error)
+
+    def _worker_in(self, state: State) -> str:
+        """Id of the worker that has the request in ``state``; empty where none has."""
+        worker: Worker | None = None
+        if state is State.PREFILLING:
+            worker = self.prefill_worker
+        elif state is State.READING or state is State.DECODING:
+            worker = self.decode_worker
+        return "" if worker is None else worker.worker_id
 
     def occupy(self, place: Place) -> None:
         """A place, already reserved in the pool, is this request's."""

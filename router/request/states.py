@@ -143,6 +143,10 @@ class Progress:
         """Seconds since the request came."""
         return now_s - self.started_s
 
+    def in_state_s(self, now_s: float) -> float:
+        """Seconds since the request came into its state."""
+        return self.age_s(now_s) - sum(self.spent_s.values())
+
     def __repr__(self) -> str:
         spent = " ".join(f"{state}={seconds * 1e3:.1f}ms" for state, seconds in self.spent_s.items())
         return f"<Progress {self.state} {spent}>"

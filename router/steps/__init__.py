@@ -8,5 +8,5 @@
 ``waiting``        for a worker with room, or for any worker; ``held_back`` counts waits that leases are the reason of
 ``retry``          notes that a leg failed and asks ``request.attempts`` what is next; it sends nothing itself
 ``failures``       how a leg failed: from an exception to a row of the table
-``exit``           the one end
+``exit``           the one end; ``end_log`` is its log line
 """

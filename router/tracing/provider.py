@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.util.types import AttributeValue
 
-    from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
 
 #: What is not exported by then is lost when the process ends, seconds.
 FLUSH_S = 3.0
@@ -58,19 +58,19 @@ class Tracing:
         self._closer = threading.Thread(target=self._close_when_told, name="tracing-close", daemon=True)
         self._closer.start()
 
-    def begin(self, request: Exchange, headers: Mapping[bytes, bytes], came_s: float, scheme: str) -> RequestTrace:
+    def begin(self, facts: RequestFacts, headers: Mapping[bytes, bytes], came_s: float, scheme: str) -> RequestTrace:
         """The trace of a request that came at ``came_s`` of the loop's clock, below the client's span if it has one."""
         names = ("traceparent", "tracestate")
         carrier = {name: headers[name.encode()].decode("latin-1") for name in names if name.encode() in headers}
         offset_ns = time.time_ns() - round(asyncio.get_running_loop().time() * 1e9)
         root = self._tracer.start_span(
-            f"POST {request.ask.path}",
+            f"POST {facts.endpoint}",
             context=_PROPAGATOR.extract(carrier),
             kind=SpanKind.SERVER,
-            attributes=_about(request, scheme),
+            attributes=_about(facts, scheme),
             start_time=offset_ns + round(came_s * 1e9),
         )
-        return RequestTrace(self._tracer, self._ids, root, offset_ns, request.progress.started_s)
+        return RequestTrace(self._tracer, self._ids, root, offset_ns, facts.started_s)
 
     def close(self) -> None:
         """Export what is left, for at most ``FLUSH_S``."""
@@ -82,21 +82,21 @@ class Tracing:
         self._provider.shutdown()
 
 
-def _about(request: Exchange, scheme: str) -> dict[str, AttributeValue]:
+def _about(facts: RequestFacts, scheme: str) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {
         "http.request.method": "POST",
-        "http.route": request.ask.path,
-        "url.path": request.ask.path,
+        "http.route": facts.endpoint,
+        "url.path": facts.endpoint,
         "url.scheme": scheme,
-        "gen_ai.operation.name": "chat" if request.ask.chat else "text_completion",
+        "gen_ai.operation.name": "chat" if facts.chat else "text_completion",
         "gen_ai.provider.name": "baton",
-        "gen_ai.request.model": request.ask.model,
-        "baton.request.id": request.request_id,
-        "baton.request.short_id": short(request.request_id),
-        "baton.stream": request.ask.stream,
+        "gen_ai.request.model": facts.model,
+        "baton.request.id": facts.id,
+        "baton.request.short_id": short(facts.id),
+        "baton.stream": facts.stream,
     }
-    if request.reply.client_id:
-        attributes["baton.client.request.id"] = request.reply.client_id
-    if request.ask.max_new_tokens is not None:
-        attributes["gen_ai.request.max_tokens"] = request.ask.max_new_tokens
+    if facts.client_id:
+        attributes["baton.client.request.id"] = facts.client_id
+    if facts.max_new_tokens is not None:
+        attributes["gen_ai.request.max_tokens"] = facts.max_new_tokens
     return attributes

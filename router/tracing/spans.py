@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from core.protocol.errors import ApiError
-    from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
 
 #: What begins a phase in which a worker is asked; the others are the router's own.
 _ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})
 _AGAIN = RETRIES | {Event.BROKE_OFF}
-_WITH_D = frozenset({State.READING, State.DECODING})
 
 
 class PlannedIds(RandomIdGenerator):
@@ -76,25 +75,18 @@ class RequestTrace:
         state = context.trace_state.to_header()
         return (parent, ("tracestate", state)) if state else (parent,)
 
-    def left(self, request: Exchange, state: State, event: Event, now_s: float) -> None:
-        """The request has left a phase."""
-        worker = (
-            request.prefill_worker if state is State.PREFILLING else request.decode_worker if state in _WITH_D else None
-        )
+    def left(self, state: State, event: Event, now_s: float, worker_id: str, error: ApiError | None) -> None:
+        """See ``router.request.exchange.Trace``."""
         self._phases.append(
             _Phase(
                 state,
                 self._since_s,
                 now_s,
                 self._span_id,
-                "" if worker is None else worker.worker_id,
+                worker_id,
                 self._asks,
                 # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
-                ""
-                if event not in _AGAIN
-                else "lease_lost"
-                if state is State.HELD
-                else _code(request.attempts.last_error),
+                "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(error),
                 event is Event.BROKE_OFF,
             )
         )
@@ -102,16 +94,16 @@ class RequestTrace:
         self._asks = event in _ASKING
         self._span_id = self._ids.generate_span_id()
 
-    def end(self, request: Exchange, error: ApiError | None) -> None:
-        """The request is over: make its spans. ``error``: why, if not as the client wished."""
-        root = self._root
+    def end(self, facts: RequestFacts) -> None:
+        """The request is over: make its spans."""
+        root, error = self._root, facts.error
         if root.is_recording():
             # As HTTP's conventions have it: what the client did, or did wrong, is no error of a server's span.
-            broken = request.progress.state is State.FAILED and request.reply.started
+            broken = facts.state is State.FAILED and facts.answer_begun
             failure = error if error is not None and (error.status >= 500 or broken) else None
             for phase in self._phases:
                 self._make(phase, failure if phase is self._phases[-1] else None)
-            root.set_attributes(_outcome(request, error))
+            root.set_attributes(_outcome(facts))
             if failure is not None:
                 root.set_attribute("error.type", _code(failure))
                 root.set_status(StatusCode.ERROR, failure.message)
@@ -144,20 +136,19 @@ class RequestTrace:
         return self._offset_ns + round(loop_s * 1e9)
 
 
-def _outcome(request: Exchange, error: ApiError | None) -> dict[str, AttributeValue]:
+def _outcome(facts: RequestFacts) -> dict[str, AttributeValue]:
+    error = facts.error
     found: dict[str, AttributeValue | None] = {
-        "http.response.status_code": 200 if error is None or request.reply.started else error.status,
-        "baton.outcome": str(request.progress.state),
+        "http.response.status_code": 200 if error is None or facts.answer_begun else error.status,
+        "baton.outcome": str(facts.state),
         "baton.reason": _code(error) or None,
-        "baton.retries": request.attempts.num_retries,
-        "baton.resumed": request.attempts.num_migrations,
-        "baton.prefill.worker.id": request.prefill_worker.worker_id if request.prefill_worker else None,
-        "baton.decode.worker.id": request.decode_worker.worker_id if request.decode_worker else None,
+        "baton.retries": facts.num_retries,
+        "baton.resumed": facts.num_migrations,
+        "baton.prefill.worker.id": facts.prefill_worker,
+        "baton.decode.worker.id": facts.decode_worker,
+        "baton.tokens": facts.num_tokens if facts.stream else None,
+        "baton.ttft_ms": None if facts.ttft_s is None else round(facts.ttft_s * 1e3, 3),
     }
-    if request.ask.stream:
-        found["baton.tokens"] = request.num_tokens
-        if request.reply.first_content_s is not None:
-            found["baton.ttft_ms"] = round((request.reply.first_content_s - request.progress.started_s) * 1e3, 3)
     return {name: value for name, value in found.items() if value is not None}
 
 
