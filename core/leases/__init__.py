@@ -1,9 +1,11 @@
-"""How long P keeps blocks for a request. The port, its two stores, and the pure state of both sides.
+"""How long P keeps the blocks of a request: the lease store, and the lease state of both sides without I/O.
 
-``store``         the port: grant, renew, release, reap; ``ids`` and durations that it takes
-``model``         what a store does, as a table without I/O; ``memory_store`` is that table
-``redis_store``   the same in Redis, by the scripts beside it; ``redis_wakeups`` hears of releases, ``redis_errors``
-                  translates what goes wrong
-``holder``        P's view of its leases; ``holder_state`` are the states of one
-``renewal``       the router's view: what it renews, and when
+P's main process (``workers.leases``) and the router's renewal thread (``router.renewal``) use it. Begin with ``store``.
+
+``store``         the port: grant, renew, release, reap; ``ids`` checks ids and durations
+``model``         what a store does, as a table without I/O; ``memory_store`` wraps that table
+``redis_store``   the same in Redis, by the scripts in ``scripts/``; ``redis_wakeups`` subscribes to releases,
+                  ``redis_errors`` maps the errors of redis-py
+``holder``        the leases that one P has granted; ``holder_state`` is the state machine of one of them
+``renewal``       the leases that one router keeps alive: what it renews, and when
 """

@@ -2,13 +2,12 @@
 
 All times are this machine's monotonic clock in ms, passed in. The states are in ``core.leases.holder_state``.
 
-What the store's silence means. A lease is a promise of retention, so unsure means keep: while the store cannot be
-reached nothing ends before ``redis_grace_ms`` after its first missing answer. Then whatever is past its own deadline
-ends. The routers could not renew meanwhile either, so once the store is back, leases that ran low are granted again
-before anything is reaped.
-What the store's ignorance means. A lease that it does not know any more (it came back empty) is granted again, with a
-whole duration. But only a few times without a renewal in between: else a store that keeps losing everything would hold
-the blocks of a dead router's requests for ever.
+When the store does not answer: a lease is a promise of retention, so P keeps the blocks when in doubt. No lease ends
+before ``redis_grace_ms`` after the first missing answer; then those that are past their own deadline end. The routers
+could not renew meanwhile either, so leases that ran low are granted again before anything is reaped.
+When the store does not know a lease any more (it came back empty): P grants it again with a whole duration, but only
+``MAX_UNRENEWED_GRANTS`` times without a renewal in between. Otherwise a store that keeps losing everything would hold
+the blocks of a dead router's requests forever.
 """
 
 from __future__ import annotations
@@ -22,27 +21,27 @@ from core.leases.store import LeaseState, LeaseStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: How often a lease is granted again although nobody has renewed it since.
+#: How many times a lease is granted without a renewal in between.
 MAX_UNRENEWED_GRANTS = 4
-#: A deadline must move by this much to count as renewed; less is the clocks' rounding and the answer's way.
+#: A deadline must move by this much to count as renewed: rounding and network delay move it a little too.
 RENEWED_MS = 50
-#: The time between two attempts while the store cannot be reached.
+#: Milliseconds between two attempts while the store cannot be reached.
 RETRY_MS = 500
 
 
 @dataclass
-class _Lease:
+class _GrantedLease:
     state: HolderState
     deadline_ms: int
-    #: Grants since the last sign of a renewal.
+    #: Grants since the last renewal.
     unrenewed_grants: int = 0
-    #: Telling and withdrawn: when to stop trying to tell.
+    #: In ``TELLING`` and ``WITHDRAWN``: when to stop trying to tell the store.
     forget_ms: int = 0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A lease that ended without our doing: its blocks are to be unpinned."""
+    """A lease that a router, its deadline or the grace ended: the caller unpins its blocks."""
 
     lease_id: str
     state: LeaseState
@@ -50,12 +49,12 @@ class Ended:
 
 @dataclass(frozen=True)
 class Work:
-    """What to ask the store now, in this order."""
+    """What to ask the store now, in this order; lists of lease ids."""
 
     grant: list[str] = field(default_factory=list)
-    #: Withdrawn leases: released, and reaped at once.
+    #: Withdrawn leases: release them and reap them at once.
     release: list[str] = field(default_factory=list)
-    #: Leases to tell the store "done" of, in the same call as the reap.
+    #: Leases that D has read; reported to the store in the same call as the reap.
     done: list[str] = field(default_factory=list)
     reap: list[str] = field(default_factory=list)
 
@@ -69,12 +68,12 @@ class LeaseHolder:
     def __init__(self, *, duration_ms: int, redis_grace_ms: int, now_ms: int) -> None:
         self._duration_ms = duration_ms
         self._grace_ms = redis_grace_ms
-        #: P asks about all its leases this often, so that a store that came back empty is noticed before one falls due.
+        #: How often P asks about all its leases: it notices a store that came back empty before a lease falls due.
         self._sync_ms = max(1, duration_ms // 4)
-        self._leases: dict[str, _Lease] = {}
-        #: Those that are not HELD: the store has to hear of them.
-        self._untold: dict[str, _Lease] = {}
-        #: When to ask about all: a sync, or not later than the earliest deadline.
+        self._leases: dict[str, _GrantedLease] = {}
+        #: The leases that are not HELD: the store has to be told about them.
+        self._untold: dict[str, _GrantedLease] = {}
+        #: When to ask about all leases next; not later than the earliest deadline.
         self._sync_at_ms = now_ms + self._sync_ms
         self._silent_since_ms: int | None = None
         self._retry_at_ms = now_ms
@@ -85,7 +84,7 @@ class LeaseHolder:
         return f"<LeaseHolder {' '.join([reach, *(f'{state}={count}' for state, count in counts if count)])}>"
 
     def __len__(self) -> int:
-        """Leases whose blocks are pinned."""
+        """How many leases have pinned blocks."""
         return len(self.pinned())
 
     def pinned(self) -> list[str]:
@@ -94,14 +93,14 @@ class LeaseHolder:
 
     @property
     def reachable(self) -> bool:
-        """Whether the store answered last time."""
+        """The store answered the last call."""
         return self._silent_since_ms is None
 
     def grant(self, lease_id: str, now_ms: int) -> None:
-        """Hold from now on. Raises DuplicateLeaseError."""
+        """Begin a lease. Raises DuplicateLeaseError."""
         if lease_id in self._leases:
             raise DuplicateLeaseError(f"lease {lease_id} was granted before")
-        lease = _Lease(HolderState.GRANTING, now_ms + self._duration_ms)
+        lease = _GrantedLease(HolderState.GRANTING, now_ms + self._duration_ms)
         self._leases[lease_id] = self._untold[lease_id] = lease
 
     def done(self, lease_id: str, now_ms: int) -> None:
@@ -109,13 +108,13 @@ class LeaseHolder:
         self._withdraw(lease_id, HolderEvent.DONE, now_ms)
 
     def drop(self, lease_id: str, now_ms: int) -> None:
-        """Nobody will read the blocks. Raises NotHeldError."""
+        """End a lease whose blocks no D will read. Raises NotHeldError."""
         self._withdraw(lease_id, HolderEvent.DROP, now_ms)
 
     def give_up_oldest(self, now_ms: int) -> str | None:
-        """End the oldest lease that is kept only because the store is silent; None if there is none.
+        """End the oldest lease that is kept only because the store does not answer; its id, or None if there is none.
 
-        A lease before its deadline is never given up: it was promised.
+        A lease is never given up before its deadline.
         """
         if self.reachable:
             return None
@@ -126,11 +125,11 @@ class LeaseHolder:
         return None
 
     def sync_soon(self) -> None:
-        """Ask about every lease as soon as possible: one of them was released."""
+        """Ask about every lease as soon as possible, because one of them was released."""
         self._sync_at_ms = 0
 
     def next_work_ms(self) -> int | None:
-        """When ``take_work`` next has something to do; None: only after the next call from outside."""
+        """When ``take_work`` next has work; None: not before another method is called."""
         if not self._leases:
             return None
         if not self.reachable:
@@ -138,7 +137,7 @@ class LeaseHolder:
         return 0 if self._untold else self._sync_at_ms
 
     def take_work(self, now_ms: int) -> Work:
-        """What to ask the store now, empty when there is nothing. Followed by the answers or by ``failed``."""
+        """What to ask the store now; may be empty. Afterwards call ``granted`` and ``answered``, or ``failed``."""
         next_ms = self.next_work_ms()
         if next_ms is None or next_ms > now_ms:
             return Work()
@@ -165,7 +164,7 @@ class LeaseHolder:
                 self._step(lease_id, HolderEvent.CONFIRMED)
 
     def answered(self, work: Work, answers: Iterable[LeaseStatus], now_ms: int) -> list[Ended]:
-        """The store's answers to the reap of ``work``: what ended by them."""
+        """Take the store's answers to the reap of ``work``; returns the leases that they ended."""
         self._silent_since_ms = None
         ended = [self._answer(status, now_ms) for status in answers]
         for lease_id in (*work.release, *work.done):
@@ -173,13 +172,13 @@ class LeaseHolder:
         return [one for one in ended if one is not None]
 
     def failed(self, now_ms: int) -> list[Ended]:
-        """The store did not answer: what ends because its grace is over."""
+        """The store did not answer; returns the leases that end because the grace is over."""
         if self._silent_since_ms is None:
             self._silent_since_ms = now_ms
         self._retry_at_ms = now_ms + RETRY_MS
         self._sync_at_ms = 0
         for lease_id, lease in list(self._leases.items()):
-            self._doubt(lease_id, lease, now_ms)
+            self._regrant_or_forget(lease_id, lease, now_ms)
         if now_ms < self._silent_since_ms + self._grace_ms:
             return []
         over = [key for key, lease in self._leases.items() if lease.state in PINNING and lease.deadline_ms <= now_ms]
@@ -192,7 +191,7 @@ class LeaseHolder:
 
     def _withdraw(self, lease_id: str, event: HolderEvent, now_ms: int) -> None:
         self._step(lease_id, event)
-        # The set in Redis outlives the longest deadline by a minute only: later there is nobody left to tell.
+        # The set in Redis outlives the longest deadline by a minute only: later there is nothing left to correct.
         self._leases[lease_id].forget_ms = now_ms + self._duration_ms + self._grace_ms
 
     def _step(self, lease_id: str, event: HolderEvent) -> None:
@@ -211,9 +210,9 @@ class LeaseHolder:
     def _answer(self, status: LeaseStatus, now_ms: int) -> Ended | None:
         lease = self._leases.get(status.lease_id)
         if lease is None or lease.state is not HolderState.HELD:
-            return None  # it ended here while the answer was on its way
+            return None  # it ended here before the answer came
         if status.state is LeaseState.HELD:
-            self._keep(status.lease_id, lease, now_ms + status.remaining_ms)
+            self._extend(status.lease_id, lease, now_ms + status.remaining_ms)
             return None
         if status.state is LeaseState.UNKNOWN and lease.unrenewed_grants < MAX_UNRENEWED_GRANTS:
             self._step(status.lease_id, HolderEvent.UNSURE)
@@ -221,14 +220,14 @@ class LeaseHolder:
         self._step(status.lease_id, HolderEvent.ENDED)
         return Ended(status.lease_id, LeaseState.EXPIRED if status.state is LeaseState.UNKNOWN else status.state)
 
-    def _keep(self, lease_id: str, lease: _Lease, deadline_ms: int) -> None:
+    def _extend(self, lease_id: str, lease: _GrantedLease, deadline_ms: int) -> None:
         if deadline_ms > lease.deadline_ms + RENEWED_MS:
             lease.unrenewed_grants = 0
         lease.deadline_ms = deadline_ms
         self._sync_at_ms = min(self._sync_at_ms, deadline_ms)
         self._step(lease_id, HolderEvent.KEPT)
 
-    def _doubt(self, lease_id: str, lease: _Lease, now_ms: int) -> None:
+    def _regrant_or_forget(self, lease_id: str, lease: _GrantedLease, now_ms: int) -> None:
         low = lease.deadline_ms <= now_ms + self._duration_ms // 2
         if lease.state is HolderState.HELD and low and lease.unrenewed_grants < MAX_UNRENEWED_GRANTS:
             self._step(lease_id, HolderEvent.UNSURE)

@@ -6,9 +6,10 @@
   telling   | -          -      -          -        -         -           -           (gone)
   withdrawn | -          -      -          -        -         -           -           (gone)
 
-*granting*: the store does not know it (yet, or any more). *telling*: D has read it. *withdrawn*: we ended it. In the
-last two the blocks are free already and only the store has to hear of it. An answer of the store that is overtaken by
-one of our own events is dropped before it becomes an event. "-": NotHeldError, nothing changed.
+*granting*: the store does not know the lease yet, or no longer. *telling*: D has read the blocks. *withdrawn*: P ended
+the lease. In the last two the blocks are free already, and only the store has to be told. If the store's answer is
+about a lease that has ended here meanwhile, it causes no event. "(gone)": the lease is forgotten. "-": NotHeldError is
+raised and nothing changes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class DuplicateLeaseError(HolderError):
 
 
 class NotHeldError(HolderError):
-    """There is no such lease, or its end was reported already."""
+    """There is no such lease, or it has ended already."""
 
 
 class HolderState(StrEnum):
@@ -46,7 +47,7 @@ class HolderEvent(StrEnum):
     SETTLED = "settled"
 
 
-#: None: the lease is gone.
+#: None: the lease is forgotten.
 NEXT: dict[tuple[HolderState, HolderEvent], HolderState | None] = {
     (HolderState.GRANTING, HolderEvent.CONFIRMED): HolderState.HELD,
     (HolderState.GRANTING, HolderEvent.DONE): HolderState.TELLING,

@@ -1,12 +1,13 @@
-"""Engine and lease ids: random, ours, and checked before they become part of a key name."""
+"""Engine and lease ids: random, and checked before they become part of the name of a Redis key."""
 
 from __future__ import annotations
 
 import re
 import secrets
 
-#: No colon, brace, space or comma: an id can neither leave its place in a key nor break a list of ids.
+#: No colon, brace, space or comma, so that an id cannot change the key that it is part of, or split in a list of ids.
 _VALID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+MAX_DURATION_MS = 86_400_000
 
 
 def new_id() -> str:
@@ -15,7 +16,7 @@ def new_id() -> str:
 
 
 def check_id(value: str) -> str:
-    """The id itself. Raises ValueError when it is not one: it may have come from another machine's answer."""
+    """The id itself. Raises ValueError if it is malformed: it may have come from another machine."""
     if _VALID.fullmatch(value) is None:
         raise ValueError(f"not an engine or lease id: {value[:40]!r}")
     return value
@@ -26,6 +27,3 @@ def check_duration(duration_ms: int) -> int:
     if not 0 < duration_ms <= MAX_DURATION_MS:
         raise ValueError(f"a lease lasts between 1 ms and a day, not {duration_ms} ms")
     return duration_ms
-
-
-MAX_DURATION_MS = 86_400_000

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MemoryLeaseStore:
-    """A ``LeaseStore`` over ``LeaseTable``. ``clock`` gives ms and is injected so that tests need not wait."""
+    """A ``LeaseStore`` over ``LeaseTable``. ``clock`` returns ms; tests inject one so that they need not wait."""
 
     def __init__(self, clock: Callable[[], int] = monotonic_ms) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class MemoryLeaseStore:
         """Nothing to give back."""
 
     def forget_everything(self) -> None:
-        """What a restart of Redis without persistence does; for tests of those who use a store."""
+        """Lose all leases, as Redis does when it restarts without persistence; for tests of programs with a store."""
         with self._changed:
             self._tables.clear()
 
@@ -67,7 +67,7 @@ class MemoryLeaseStore:
 
 
 class MemoryWakeups:
-    """``Wakeups`` of one engine: remembers up to which release it has told."""
+    """``Wakeups`` of one engine: remembers how many releases ``wait`` has reported."""
 
     def __init__(self, changed: threading.Condition, wakes: defaultdict[str, int], engine_id: str) -> None:
         self._changed = changed

@@ -1,15 +1,15 @@
 """The leases of one engine as a table, without I/O: what the Lua scripts do, in Python, for the in-memory store.
 
-Time comes in as ``now_ms`` and must not go backwards. The verbs are those of ``core.leases.store.LeaseStore``; router
-and P race each other by design, so every verb is legal in every phase and the table below is total.
+Time is passed in as ``now_ms`` and must not go backwards. The verbs are those of ``core.leases.store.LeaseStore``.
+Router and P race each other by design, so every verb is legal in every phase and the table below has no gaps.
 
            | grant      renew      release     due        finish
   unknown  | held       .          .           .          done
   held     | held       held       releasing   expired    done
   releasing| .          .          .           released   done
-  done, released, expired: nothing changes them; forgotten 60 s later (unknown again)
+  done, released, expired: no verb changes them; forgotten 60 s later (unknown again)
 
-``due`` happens only inside ``reap``: an overdue lease is *held* until its owner asks, because only the owner may free
+``due`` happens only inside ``reap``: an overdue lease is *held* until P asks about it, because only P may free the
 blocks. A renewal that comes before that still counts.
 """
 
@@ -24,14 +24,14 @@ from core.leases.store import LeaseState, LeaseStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: How long an outcome is remembered after the end, for whoever asks late.
+#: How long an outcome is remembered after the lease has ended, for a router that asks late.
 OUTCOME_MEMORY_MS = 60_000
-#: How long an engine's leases outlive the longest deadline: after it a dead engine has left nothing.
+#: An engine's leases are deleted this long after the longest deadline, so that a dead engine leaves nothing behind.
 DEAD_ENGINE_MARGIN_MS = 60_000
 
 
 class Phase(StrEnum):
-    """Where a lease is. ``RELEASING``: released by someone, not yet reaped by its owner."""
+    """The state of a lease in the store. ``RELEASING``: released by a router or by P, not yet reaped by P."""
 
     UNKNOWN = "unknown"
     HELD = "held"
@@ -84,9 +84,9 @@ ANSWER: dict[Phase, LeaseState] = {
 
 
 @dataclass
-class _Lease:
+class _StoredLease:
     phase: Phase
-    #: Held: the deadline. Releasing: when it was released. Ended: when it is forgotten.
+    #: Held: the deadline. Releasing: when it was released. Ended: when it will be forgotten.
     time_ms: int
 
     @property
@@ -98,34 +98,35 @@ class LeaseTable:
     """All leases of one engine, and the outcomes of those that ended in the last minute."""
 
     def __init__(self) -> None:
-        self._leases: dict[str, _Lease] = {}
-        self._forgotten_at_ms = 0
+        self._leases: dict[str, _StoredLease] = {}
+        #: When all leases that have not ended are deleted.
+        self._expires_at_ms = 0
 
     def __repr__(self) -> str:
         counts = {phase.value: sum(lease.phase is phase for lease in self._leases.values()) for phase in Phase}
         return f"<LeaseTable {' '.join(f'{name}={count}' for name, count in counts.items() if count)}>"
 
     def __len__(self) -> int:
-        """Leases and remembered outcomes."""
+        """How many leases and remembered outcomes there are."""
         return len(self._leases)
 
     def grant(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> None:
-        """Hold new leases; a held one is never shortened, an ended one not brought back."""
+        """Hold new leases. A held one is never shortened, and an ended one is not brought back."""
         self._forget(now_ms)
         for lease_id in lease_ids:
             self._extend(lease_id, Verb.GRANT, now_ms + duration_ms)
-        self._live_on(now_ms)
+        self._set_expiry(now_ms)
 
     def renew(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> list[LeaseStatus]:
         """``deadline = max(old, now + duration)`` for every held lease; one answer per id."""
         self._forget(now_ms)
         for lease_id in lease_ids:
             self._extend(lease_id, Verb.RENEW, now_ms + duration_ms)
-        self._live_on(now_ms)
+        self._set_expiry(now_ms)
         return [self._status(lease_id, now_ms) for lease_id in lease_ids]
 
     def release(self, lease_ids: Sequence[str], now_ms: int) -> bool:
-        """Mark held leases for their owner to end; True when it should be woken."""
+        """Mark held leases for P to end; True if P is to be woken."""
         self._forget(now_ms)
         found = False
         for lease_id in lease_ids:
@@ -135,13 +136,13 @@ class LeaseTable:
             found = True
             if lease.phase is Phase.HELD:
                 self._step(lease_id, Verb.RELEASE, now_ms)
-        self._live_on(now_ms)
+        self._set_expiry(now_ms)
         return found
 
     def reap(self, lease_ids: Sequence[str], done: Iterable[str], now_ms: int) -> list[LeaseStatus]:
         """End ``done``, end what is due of ``lease_ids``, answer for each of ``lease_ids``.
 
-        Members that nobody asked about and that are overdue by the margin are dropped: their owner forgot them.
+        Deletes leases that are overdue by ``DEAD_ENGINE_MARGIN_MS`` and not in ``lease_ids``: P has forgotten them.
         """
         self._forget(now_ms)
         for lease_id in done:
@@ -150,7 +151,7 @@ class LeaseTable:
             if self._due(lease_id, now_ms):
                 self._end(lease_id, Verb.DUE, now_ms)
         self._sweep(now_ms)
-        self._live_on(now_ms)
+        self._set_expiry(now_ms)
         return [self._status(lease_id, now_ms) for lease_id in lease_ids]
 
     def held(self, now_ms: int) -> list[LeaseStatus]:
@@ -159,7 +160,7 @@ class LeaseTable:
         alive = [(lease.phase is Phase.HELD, lease.time_ms, key) for key, lease in self._alive()]
         return [self._status(lease_id, now_ms) for _, _, lease_id in sorted(alive)]
 
-    def _alive(self) -> list[tuple[str, _Lease]]:
+    def _alive(self) -> list[tuple[str, _StoredLease]]:
         return [(key, lease) for key, lease in self._leases.items() if not lease.ended]
 
     def _phase(self, lease_id: str) -> Phase:
@@ -169,7 +170,7 @@ class LeaseTable:
     def _step(self, lease_id: str, verb: Verb, time_ms: int) -> None:
         phase = NEXT[self._phase(lease_id), verb]
         if phase is not Phase.UNKNOWN:
-            self._leases[lease_id] = _Lease(phase, time_ms)
+            self._leases[lease_id] = _StoredLease(phase, time_ms)
 
     def _extend(self, lease_id: str, verb: Verb, deadline_ms: int) -> None:
         lease = self._leases.get(lease_id)
@@ -197,12 +198,12 @@ class LeaseTable:
                 del self._leases[key]
 
     def _forget(self, now_ms: int) -> None:
-        """What Redis does with its key expiries: old outcomes go, and all leases of an engine that fell silent."""
-        silent = now_ms >= self._forgotten_at_ms
+        """Delete what Redis would let expire: old outcomes, and all leases of an engine that sends no commands."""
+        silent = now_ms >= self._expires_at_ms
         for key, lease in list(self._leases.items()):
             if (lease.ended and lease.time_ms <= now_ms) or (not lease.ended and silent):
                 del self._leases[key]
 
-    def _live_on(self, now_ms: int) -> None:
+    def _set_expiry(self, now_ms: int) -> None:
         longest = max((lease.time_ms for _, lease in self._alive() if lease.phase is Phase.HELD), default=now_ms)
-        self._forgotten_at_ms = max(longest, now_ms) + DEAD_ENGINE_MARGIN_MS
+        self._expires_at_ms = max(longest, now_ms) + DEAD_ENGINE_MARGIN_MS

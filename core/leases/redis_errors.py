@@ -1,4 +1,4 @@
-"""What redis-py can raise, mapped completely to the two errors of the lease store port."""
+"""Every exception that redis-py can raise, mapped to one of the two errors of the lease store port."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from core.leases.store import LeaseStoreError, LeaseStoreUnreachableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: No answer came: connection refused or lost, timeout, still loading its data, a bare socket error.
+#: No answer came: connection refused or lost, timeout, Redis still loading its data, a bare socket error.
 UNREACHABLE: tuple[type[Exception], ...] = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 
-#: An answer came and it was an error (OOM, WRONGTYPE, NOSCRIPT, READONLY, no permission), or made no sense.
+#: The answer was an error (OOM, WRONGTYPE, NOSCRIPT, READONLY, no permission), or could not be parsed.
 REFUSED: tuple[type[Exception], ...] = (
     exceptions.RedisError,
     exceptions.RedisClusterException,
@@ -26,7 +26,7 @@ REFUSED: tuple[type[Exception], ...] = (
 
 @contextmanager
 def lease_store_errors() -> Iterator[None]:
-    """Raise LeaseStoreError, and nothing of the library's, for whatever goes wrong with Redis inside the block."""
+    """Raise LeaseStoreError instead of any exception of redis-py inside the block."""
     try:
         yield
     except UNREACHABLE as error:

@@ -1,7 +1,7 @@
-"""Leases in Redis (6.2 or newer): one Lua script per verb, timed by the server's own clock.
+"""Leases in Redis (6.2 or newer): one Lua script per verb, timed by the clock of the Redis server.
 
-Every verb may be repeated, so a command that failed on a connection that Redis had closed is tried once more; a timeout
-is not, because a hung Redis would cost its caller twice the time.
+Every verb may be repeated, so a command that failed because Redis had closed the connection is tried once more. A
+command that timed out is not: with a Redis that hangs the caller would wait twice as long.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait for one answer, and for a connection. Well under a renewal interval, so that a lease survives one.
+#: Longest wait for an answer or a connection. Less than a renewal interval, so that a lease survives one timeout.
 DEFAULT_SOCKET_TIMEOUT_S = 1.0
-#: Leases per script call: Redis does nothing else meanwhile (about 1 us per lease and command).
+#: Leases per script call. Redis serves no other client meanwhile (about 1 us per lease and command).
 MAX_BATCH = 500
-#: Leases of one engine that are listed. An engine has one for each request that it holds blocks for.
+#: ``held`` lists at most this many leases. An engine has one for each request that it holds blocks for.
 MAX_LISTED = 100_000
-#: Engines whose foreign members are complained about; more would only fill the log.
+#: Warnings about members of an engine's set that are no leases are logged for this many engines at most.
 MAX_COMPLAINTS = 100
 
 
 class RedisLeaseStore:
-    """A ``LeaseStore``. Connections come from a pool, one per thread that is inside a call."""
+    """A ``LeaseStore``. Each thread that is inside a call uses a connection of its own, from a pool."""
 
     def __init__(self, url: str, *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
-        """Connects with the first call only. Raises ValueError for a URL that is none."""
+        """Connects at the first call. Raises ValueError if ``url`` is not a valid Redis URL."""
         self._socket_timeout_s = socket_timeout_s
         self._redis = connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
-        # A subscription must not be repaired silently: what was published in the gap would be missed unnoticed.
-        self._ears = connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        # A subscription must not reconnect by itself: messages published before the new SUBSCRIBE would be missed.
+        self._pubsub_client = connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
         self._complained: set[str] = set()
         self._grant = self._script("grant")
         self._renew = self._script("renew")
@@ -78,7 +78,7 @@ class RedisLeaseStore:
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
         answers: list[LeaseStatus] = []
-        # Also with nothing to ask about: the script drops what the owner has forgotten.
+        # The script also runs without ids: it deletes leases that P has forgotten.
         pairs = list(zip_longest(batches(lease_ids), batches(done), fillvalue=())) or [((), ())]
         for batch, done_batch in pairs:
             answers += self._reap_batch(engine_id, batch, done_batch)
@@ -91,7 +91,7 @@ class RedisLeaseStore:
 
     def held(self, engine_id: str) -> list[LeaseStatus]:
         answer = _run(self._held, [leases_key(engine_id)], [MAX_LISTED])
-        with _understood():
+        with _unreadable_answer_errors():
             rows = [*zip(answer[::3], answer[1::3], answer[2::3], strict=True)]
         ours = [row for row in rows if _is_lease(row[0])]
         if len(ours) < len(rows):
@@ -99,14 +99,14 @@ class RedisLeaseStore:
         return [_status(lease_id.decode("ascii"), state, remaining) for lease_id, state, remaining in ours]
 
     def wakeups(self, engine_id: str) -> RedisWakeups:
-        return RedisWakeups(self._ears, wake_channel(engine_id), self._socket_timeout_s)
+        return RedisWakeups(self._pubsub_client, wake_channel(engine_id), self._socket_timeout_s)
 
     def close(self) -> None:
         self._redis.close()
-        self._ears.close()
+        self._pubsub_client.close()
 
     def _complain(self, engine_id: str, num_foreign: int) -> None:
-        """Once for each engine: the same members are listed again and again."""
+        """Log once for each engine: every listing finds the same members."""
         if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
             self._complained.add(engine_id)
             logger.warning("ignored %d members of %s that are no leases", num_foreign, leases_key(engine_id))
@@ -116,31 +116,31 @@ class RedisLeaseStore:
 
 
 def leases_key(engine_id: str) -> str:
-    """The engine's sorted set. The braces put all keys of one engine into one cluster slot."""
+    """The key of the engine's sorted set. The braces put all keys of one engine into one cluster slot."""
     return f"baton:{{{check_id(engine_id)}}}:leases"
 
 
 def outcome_keys(engine_id: str, lease_ids: Sequence[str]) -> list[str]:
-    """Where each lease's outcome is remembered."""
+    """The key under which the outcome of each lease is remembered."""
     prefix = f"baton:{{{check_id(engine_id)}}}:outcome:"
     return [prefix + check_id(lease_id) for lease_id in lease_ids]
 
 
 def wake_channel(engine_id: str) -> str:
-    """Where a release of one of the engine's leases is published."""
+    """The channel on which releases of the engine's leases are published."""
     return f"baton:{{{check_id(engine_id)}}}:wake"
 
 
 def batches(lease_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The ids in pieces that one script call may carry."""
+    """The ids, at most ``MAX_BATCH`` at a time."""
     for start in range(0, len(lease_ids), MAX_BATCH):
         yield lease_ids[start : start + MAX_BATCH]
 
 
 def connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.Redis:
-    """A client with its own pool. RESP2: nothing here needs more, and proxies in front of Redis know it.
+    """A client with its own pool. It speaks RESP2, which suffices here and which proxies in front of Redis understand.
 
-    Raises ValueError for a URL that is none, or has an option that redis-py would not know until it connects.
+    Raises ValueError for an invalid URL, and for an unknown option in it, which redis-py would only find on connecting.
     """
     client = redis.Redis.from_url(
         url,
@@ -159,20 +159,20 @@ def connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.Redis:
 
 @cache
 def script_text(name: str) -> str:
-    """The script with the common part before it."""
+    """The text of ``scripts/NAME.lua``, after that of ``scripts/common.lua``."""
     folder = resources.files("core.leases") / "scripts"
     return "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in ("common", name))
 
 
 def _run(script: Script, keys: list[str], args: list[str | int]) -> list[Any]:
-    """Raises LeaseStoreError. ``Script`` sends EVALSHA, and the text only to a server that does not know it."""
+    """Raises LeaseStoreError. ``Script`` sends EVALSHA, and the script's text only if the server does not know it."""
     with lease_store_errors():
         answer = script(keys=keys, args=args)
     return answer if isinstance(answer, list) else []
 
 
 def _statuses(lease_ids: Sequence[str], answer: list[Any]) -> list[LeaseStatus]:
-    with _understood():
+    with _unreadable_answer_errors():
         return [_status(*row) for row in zip(lease_ids, answer[::2], answer[1::2], strict=True)]
 
 
@@ -189,8 +189,8 @@ def _status(lease_id: str, state: bytes, remaining_ms: int) -> LeaseStatus:
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
-    """Somebody else wrote a value under one of our keys: an answer that cannot be read."""
+def _unreadable_answer_errors() -> Iterator[None]:
+    """Raise LeaseStoreError if an answer cannot be read, because another program wrote under one of Baton's keys."""
     try:
         yield
     except (ValueError, AttributeError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The owner's ear in Redis: a subscription on a connection of its own."""
+"""P's wake-ups through Redis: a subscription to releases, on a connection of its own."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 class RedisWakeups:
     """``Wakeups`` over pub/sub. One thread waits; any thread may close.
 
-    Redis delivers at most once: after LeaseStoreError from ``wait`` releases may have been missed, so the owner opens a
-    new ear and reaps.
+    Redis delivers at most once. After LeaseStoreError from ``wait`` releases may have been missed, so the caller
+    subscribes again and reaps.
     """
 
     def __init__(self, client: redis.Redis, channel: str, subscribe_timeout_s: float) -> None:
-        """Returns once Redis has confirmed the subscription. ``client`` must not repair connections by itself.
+        """Returns once Redis has confirmed the subscription. ``client`` must not reconnect by itself.
 
         Raises LeaseStoreError.
         """
         self._pubsub: PubSub = client.pubsub()  # type: ignore[no-untyped-call]
-        # close() must interrupt a wait. Closing a socket under a thread that reads from it is not safe; this is.
+        # For close() to interrupt a wait: it is not safe to close a socket from which another thread reads.
         self._interrupt = os.eventfd(0, os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self._waiting = False
@@ -42,7 +42,7 @@ class RedisWakeups:
             raise
 
     def wait(self, timeout_s: float) -> bool:
-        """Several releases since the last call are one wake-up."""
+        """See ``Wakeups``. Several releases since the last call wake once."""
         with self._lock:
             if self._closed:
                 return False
@@ -54,7 +54,7 @@ class RedisWakeups:
             self._end_wait()
 
     def close(self) -> None:
-        """A wait in progress gives back the connection as it returns."""
+        """Stop listening. A wait in progress returns False, and closes the connection as it does."""
         with self._lock:
             if self._closed:
                 return
@@ -62,7 +62,7 @@ class RedisWakeups:
             if self._waiting:
                 os.eventfd_write(self._interrupt, 1)
             else:
-                self._give_back()
+                self._disconnect()
 
     def _subscribe(self, channel: str, timeout_s: float) -> None:
         self._pubsub.subscribe(channel)
@@ -80,7 +80,7 @@ class RedisWakeups:
         return woken
 
     def _drain(self) -> bool:
-        """Take every message that is here (also what a TLS layer holds back): True if one was a release."""
+        """Take every message that has arrived, also those in a TLS buffer; True if one of them was a release."""
         woken = False
         while (message := self._pubsub.get_message(timeout=0)) is not None:
             woken = woken or message["type"] == "message"
@@ -97,8 +97,8 @@ class RedisWakeups:
         with self._lock:
             self._waiting = False
             if self._closed:
-                self._give_back()
+                self._disconnect()
 
-    def _give_back(self) -> None:
+    def _disconnect(self) -> None:
         os.close(self._interrupt)
         self._pubsub.close()

@@ -1,17 +1,17 @@
-"""A router's own view of the leases it keeps alive, without I/O: when to renew what, and when one is lost.
+"""A router's own view of the leases it keeps alive, without I/O: when to renew a lease, and when it is lost.
 
-All times are this machine's monotonic clock in ms, passed in. When a tracked lease is *over*: read by D, which is
-how it should end, or *lost*, so that a request that still needs it is prefilled again at once:
+All times are this machine's monotonic clock in ms, passed in. A tracked lease is *over* when D has read the blocks,
+or when it is *lost*: then a request that still needs it is prefilled again at once.
 
-- The store answers done: D has read the blocks, P has freed them. Not lost.
-- The store answers released or expired: lost at once. P has freed the blocks, or is about to.
-- The store answers unknown: it came back empty, and P grants again what it still holds. It notices within a quarter of
-  a duration. So not before the deadline that the last renewal confirmed, nor before half a duration of unknowns.
-- The store does not answer: P, which cannot reach it either, keeps everything for ``redis_grace_ms``. So not before
-  that, counted from the first missing answer. A lease granted only after that lives for its own duration on P, so here.
+- The store answers done: D has read the blocks and P has freed them. The lease is over but not lost.
+- The store answers released or expired: the lease is lost at once, because P has freed the blocks or is about to.
+- The store answers unknown: it came back empty. P notices within a quarter of a duration and grants its leases again.
+  So the lease is lost only after the deadline that the last renewal confirmed, and after half a duration of unknowns.
+- The store does not answer: P cannot reach it either, and keeps all blocks for ``redis_grace_ms``. So the lease is lost
+  only after that time, counted from the first missing answer, and after its own deadline.
 
-Being wrong is safe in both directions: a lease believed too long makes D's read fail at the fence, one lost too early
-costs a prefill.
+Either mistake is safe: if a lost lease is believed alive, D's read fails at the fence, and if a lease is given up too
+early, the request is prefilled once more than necessary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from core.leases.store import LeaseStatus
 
-#: The longest time between two questions while the store is silent or does not know a lease.
+#: The longest time between two calls while the store does not answer or does not know a lease.
 RETRY_MS = 500
 
 
@@ -35,7 +35,7 @@ class AlreadyTrackedError(Exception):
 
 
 @dataclass
-class _Tracked:
+class _TrackedLease:
     deadline_ms: int
     renew_at_ms: int
     unknown_since_ms: int | None = None
@@ -43,16 +43,16 @@ class _Tracked:
 
 @dataclass
 class _Engine:
-    leases: dict[str, _Tracked] = field(default_factory=dict)
-    #: Releases to send: lease id, and when to stop trying.
+    leases: dict[str, _TrackedLease] = field(default_factory=dict)
+    #: Releases to send: by lease id, when to stop trying.
     releases: dict[str, int] = field(default_factory=dict)
     silent_since_ms: int | None = None
     retry_at_ms: int = 0
 
 
 @dataclass(frozen=True)
-class Over:
-    """A lease that is kept no longer. UNKNOWN: the store lost it, or was silent for too long."""
+class LeaseOver:
+    """A lease that is no longer renewed. ``UNKNOWN``: the store lost it, or did not answer for too long."""
 
     engine_id: str
     lease_id: str
@@ -60,20 +60,20 @@ class Over:
 
     @property
     def lost(self) -> bool:
-        """Nobody has read the blocks."""
+        """No D has read the blocks."""
         return self.state is not LeaseState.DONE
 
 
 @dataclass(frozen=True)
 class EngineWork:
-    """What to send for one engine now: releases first."""
+    """The lease ids to send for one engine now: first the releases, then the renewals."""
 
     engine_id: str
     release: list[str]
     renew: list[str]
 
 
-class RenewalBook:
+class TrackedLeases:
     """The leases that one router keeps alive, by engine."""
 
     def __init__(self, *, duration_ms: int, renew_interval_ms: int, redis_grace_ms: int) -> None:
@@ -81,27 +81,27 @@ class RenewalBook:
         self._interval_ms = renew_interval_ms
         self._grace_ms = redis_grace_ms
         self._retry_ms = min(RETRY_MS, renew_interval_ms)
-        #: Whatever is due this soon goes along with what is due now.
+        #: Leases that are due within this time are renewed together with those that are due now.
         self._slack_ms = renew_interval_ms // 4
         self._engines: dict[str, _Engine] = {}
 
     def __len__(self) -> int:
-        """Tracked leases."""
+        """How many leases are tracked."""
         return sum(len(engine.leases) for engine in self._engines.values())
 
     def __contains__(self, engine_id: str) -> bool:
-        """There is something left to do for that engine."""
+        """A lease of that engine is tracked, or a release is to be sent."""
         return engine_id in self._engines
 
     def track(self, engine_id: str, lease_id: str, now_ms: int) -> None:
-        """Renew at once and from now on. P has just granted it. Raises AlreadyTrackedError."""
+        """Renew the lease, which P has just granted, at once and from now on. Raises AlreadyTrackedError."""
         engine = self._engines.setdefault(engine_id, _Engine())
         if lease_id in engine.leases:
             raise AlreadyTrackedError(f"lease {lease_id} is tracked already")
-        engine.leases[lease_id] = _Tracked(deadline_ms=now_ms + self._duration_ms, renew_at_ms=now_ms)
+        engine.leases[lease_id] = _TrackedLease(deadline_ms=now_ms + self._duration_ms, renew_at_ms=now_ms)
 
     def untrack(self, engine_id: str, lease_id: str) -> bool:
-        """Renew no longer; False if it was not tracked."""
+        """Stop renewing the lease; False if it was not tracked."""
         engine = self._engines.get(engine_id)
         known = engine is not None and engine.leases.pop(lease_id, None) is not None
         self._forget_idle(engine_id)
@@ -114,42 +114,42 @@ class RenewalBook:
         engine.releases[lease_id] = now_ms + self._duration_ms
 
     def remaining_ms(self, engine_id: str, lease_id: str, now_ms: int) -> int | None:
-        """Until the deadline that the last renewal confirmed; None if the lease is not tracked."""
+        """Milliseconds until the deadline that the last renewal confirmed; None if the lease is not tracked."""
         engine = self._engines.get(engine_id)
         lease = None if engine is None else engine.leases.get(lease_id)
         return None if lease is None else max(0, lease.deadline_ms - now_ms)
 
     def next_work_ms(self) -> int | None:
-        """When ``take_work`` next has something to do; None: only after the next call from outside."""
+        """When ``take_work`` next has work; None: not before another method is called."""
         return min((at_ms for at_ms in map(_next_ms, self._engines.values()) if at_ms is not None), default=None)
 
     def take_work(self, now_ms: int) -> list[EngineWork]:
-        """What to send now. Every piece is followed by its answers or by ``failed``."""
+        """What to send now. The caller then calls ``released`` and ``answered``, or ``failed``, for each engine."""
         works = (self._engine_work(engine_id, engine, now_ms) for engine_id, engine in self._engines.items())
         return [work for work in works if work is not None]
 
     def take_releases(self) -> list[EngineWork]:
-        """All releases not sent yet, for a last attempt."""
+        """All releases that are not confirmed, for a last attempt."""
         return [EngineWork(key, list(engine.releases), []) for key, engine in self._engines.items() if engine.releases]
 
     def released(self, engine_id: str, lease_ids: Iterable[str]) -> None:
-        """The store knows of these releases."""
-        engine = self._heard(engine_id)
+        """The store has confirmed these releases."""
+        engine = self._answering(engine_id)
         if engine is not None:
             for lease_id in lease_ids:
                 engine.releases.pop(lease_id, None)
             self._forget_idle(engine_id)
 
-    def answered(self, engine_id: str, answers: Iterable[LeaseStatus], sent_ms: int, now_ms: int) -> list[Over]:
-        """The store's answers to a renewal that was sent at ``sent_ms``: what is over by them."""
-        engine = self._heard(engine_id)
+    def answered(self, engine_id: str, answers: Iterable[LeaseStatus], sent_ms: int, now_ms: int) -> list[LeaseOver]:
+        """Take the answers to a renewal that was sent at ``sent_ms``; returns the leases that are over."""
+        engine = self._answering(engine_id)
         if engine is None:
             return []
         over = [status for status in answers if self._is_over(engine, status, sent_ms, now_ms)]
         return self._end(engine_id, engine, [(status.lease_id, status.state) for status in over])
 
-    def failed(self, engine_id: str, now_ms: int) -> list[Over]:
-        """The store did not answer for this engine: what is lost because the grace is over."""
+    def failed(self, engine_id: str, now_ms: int) -> list[LeaseOver]:
+        """The store did not answer for this engine; returns the leases that are lost because the grace is over."""
         engine = self._engines.get(engine_id)
         if engine is None:
             return []
@@ -174,7 +174,7 @@ class RenewalBook:
             engine.leases[lease_id].renew_at_ms = now_ms + self._interval_ms
         return EngineWork(engine_id, list(engine.releases), renew)
 
-    def _heard(self, engine_id: str) -> _Engine | None:
+    def _answering(self, engine_id: str) -> _Engine | None:
         engine = self._engines.get(engine_id)
         if engine is not None:
             engine.silent_since_ms = None
@@ -183,9 +183,9 @@ class RenewalBook:
     def _is_over(self, engine: _Engine, status: LeaseStatus, sent_ms: int, now_ms: int) -> bool:
         lease = engine.leases.get(status.lease_id)
         if lease is None:
-            return False  # untracked while the answer was on its way
+            return False  # untracked before the answer came
         if status.state is LeaseState.HELD:
-            # The store measured the rest after the renewal was sent, so from there it is not too long.
+            # The store computed remaining_ms after the renewal was sent, so the real deadline is not earlier than this.
             lease.deadline_ms = sent_ms + status.remaining_ms
             lease.unknown_since_ms = None
             return False
@@ -196,11 +196,11 @@ class RenewalBook:
         lease.renew_at_ms = now_ms + self._retry_ms
         return now_ms >= max(lease.deadline_ms, lease.unknown_since_ms + self._duration_ms // 2)
 
-    def _end(self, engine_id: str, engine: _Engine, over: list[tuple[str, LeaseState]]) -> list[Over]:
+    def _end(self, engine_id: str, engine: _Engine, over: list[tuple[str, LeaseState]]) -> list[LeaseOver]:
         for lease_id, _ in over:
             engine.leases.pop(lease_id, None)
         self._forget_idle(engine_id)
-        return [Over(engine_id, lease_id, state) for lease_id, state in over]
+        return [LeaseOver(engine_id, lease_id, state) for lease_id, state in over]
 
     def _forget_idle(self, engine_id: str) -> None:
         engine = self._engines.get(engine_id)

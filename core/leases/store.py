@@ -1,12 +1,12 @@
-"""The lease store port: four verbs (grant, renew, release, reap), a listing, and a wake-up for the owner.
+"""The lease store port: four verbs (grant, renew, release, reap), a listing, and a wake-up for P.
 
 A lease is a promise about retention: P keeps the blocks *at least* until the deadline. It never decides whether data
-is right (the fence does), so a store may lose everything without one wrong token.
+is right (the fence does), so even a store that loses everything causes no wrong token.
 
-Ids are checked: a ValueError for one that could not be ours. All methods block and are safe to call from several
-threads; asyncio code calls them from a thread of its own.
-Durations and remaining times are milliseconds; no method takes or returns a point in time, because no two machines'
-clocks are ever compared.
+Methods raise ValueError for a malformed id. All of them block and are safe to call from several threads; asyncio code
+calls them from a thread of its own.
+Durations and remaining times are milliseconds. No method takes or returns a point in time, because the clocks of two
+machines are never compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LeaseState(StrEnum):
-    """What a store knows about a lease."""
+    """What a store answers about a lease."""
 
     HELD = "held"
     DONE = "done"
@@ -40,18 +40,18 @@ class LeaseStatus(msgspec.Struct, frozen=True):
 
 
 class LeaseStoreError(Exception):
-    """The store could not answer (out of memory, a key of another type). Nothing is known about the verb's effect."""
+    """The store failed (out of memory, a key of another type). The call may have had its effect or not."""
 
 
 class LeaseStoreUnreachableError(LeaseStoreError):
-    """No answer at all (connection, timeout): any other call would most likely fail the same way now."""
+    """The store did not answer (connection, timeout): other calls would most likely fail the same way now."""
 
 
 class Wakeups(Protocol):
-    """The owner's ear: ``wait`` returns True as soon as a lease of its engine was released."""
+    """P's subscription to the releases of its leases."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until a release or the timeout; False on timeout. Raises LeaseStoreError when the ear is lost."""
+        """Block until a lease is released; False after the timeout. Raises LeaseStoreError if the connection breaks."""
 
     def close(self) -> None:
         """Stop listening; a ``wait`` in progress returns False soon."""
@@ -63,33 +63,33 @@ class LeaseStore(Protocol):
     def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
         """P: hold these leases for at least ``duration_ms``. Granting a held lease again never shortens it.
 
-        A lease that was released or has ended is not brought back: the next reap tells.
+        A lease that was released or has ended is not brought back; the next reap answers so.
         """
 
     def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
         """Router: ``deadline = max(old, now + duration)`` for every held lease; one answer per id, in order.
 
-        An ended or unknown lease is answered as such and not brought back.
+        An ended or unknown lease is not brought back.
         """
 
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
-        """Router: the deadline becomes now and the owner is woken. Unknown and ended leases are left alone."""
+        """Router: set the deadline to now and wake P. Unknown and ended leases are left alone."""
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
         """P: end ``done`` (outcome done), end all of ``lease_ids`` that are due, answer for each of ``lease_ids``.
 
-        A due lease ends as released if it was released, else as expired, and is answered so exactly here. A lease
-        that was renewed meanwhile is answered held with its remaining time.
+        A due lease ends as released if it was released, otherwise as expired. A lease that was renewed in time is
+        answered as held, with its remaining time.
         """
 
     def held(self, engine_id: str) -> list[LeaseStatus]:
         """Every lease of the engine that has not ended, soonest deadline first.
 
-        One that was released and waits for its owner's reap comes first, as RELEASED.
+        Those that were released and that P has not reaped yet come first, as RELEASED.
         """
 
     def wakeups(self, engine_id: str) -> Wakeups:
         """Listen for releases of this engine's leases. A release after this call returns is never missed."""
 
     def close(self) -> None:
-        """Give back connections. Safe to call twice."""
+        """Close all connections. Safe to call twice."""

@@ -1,6 +1,6 @@
-"""What is written into the registry and published, several times a second. JSON, so that people can read it.
+"""What a process writes into the registry and publishes, several times a second: JSON, so that people can read it.
 
-There are two kinds: workers announce who they are and how busy, routers who they are. All else is the same for both.
+There are two kinds: a worker announces its record and its load, a router its record. All else is the same for both.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 #: Bytes of one announcement. A worker's has about 1 KB.
 MAX_BYTES = 256 << 10
-#: Characters of the reason why something is no announcement, which may repeat some of it.
+#: Characters of the message of NotAnAnnouncementError, which may quote the bytes.
 _MAX_REASON_CHARS = 200
 
-#: A day: a process whose death would show only later than that is a mistake.
+#: A day: a longer ttl, with which a dead process would be noticed even later, can only be a mistake.
 MAX_TTL_MS = 86_400_000
 
 Ttl = Annotated[int, msgspec.Meta(ge=0, le=MAX_TTL_MS)]
 Sequence = Annotated[int, msgspec.Meta(ge=0)]
-#: What is announced of one process.
+#: What one process announces: ``WorkerStatus`` or ``RouterRecord``.
 EntryT = TypeVar("EntryT")
 _EntryT_co = TypeVar("_EntryT_co", covariant=True)
 
 
 class Announcement(Protocol[_EntryT_co]):
-    """The process is there for ``ttl_ms`` more; without ``entry`` it has gone."""
+    """One announcement of one process."""
 
     @property
     def id(self) -> str:
-        """Of the process."""
+        """The worker id or router id."""
 
     @property
     def ttl_ms(self) -> int:
-        """How long it holds."""
+        """For how many milliseconds the process counts as alive."""
 
     @property
     def sequence(self) -> int:
-        """Grows with each announcement of the process; 0: it is not counted, nor signed."""
+        """Grows with each announcement of the process. 0: it is not numbered, because it is not signed."""
 
     @property
     def entry(self) -> _EntryT_co | None:
-        """What is announced."""
+        """What the process says about itself; None: it has left."""
 
 
 class WorkerAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
-    """A worker's."""
+    """The announcement of a worker."""
 
     id: str = msgspec.field(name="worker_id")
     ttl_ms: Ttl = 0
@@ -62,7 +62,7 @@ class WorkerAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class RouterAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
-    """A router's."""
+    """The announcement of a router."""
 
     id: str = msgspec.field(name="router_id")
     ttl_ms: Ttl = 0
@@ -71,7 +71,7 @@ class RouterAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class NotAnAnnouncementError(Exception):
-    """Somebody else wrote this. One line of bounded length."""
+    """The bytes are not an announcement that a Baton process writes. The message is one line of bounded length."""
 
     def __init__(self, why: str) -> None:
         super().__init__(" ".join(why[:_MAX_REASON_CHARS].split()))
@@ -79,40 +79,40 @@ class NotAnAnnouncementError(Exception):
 
 @dataclass(frozen=True)
 class Kind(Generic[EntryT]):
-    """Who announces itself, and what that looks like. ``name`` is one of ``worker`` and ``router``."""
+    """What kind of process announces itself, and how. ``name`` is ``worker`` or ``router``."""
 
     name: str
     announcement: Callable[..., Announcement[EntryT]]
     id_of: Callable[[EntryT], str]
-    #: Raises ImpossibleError for what nobody of ours announces.
+    #: Raises ImpossibleError for an entry that no process of Baton announces.
     check: Callable[[EntryT], None]
 
     @property
     def key_prefix(self) -> str:
-        """Of its keys in Redis; the id follows."""
+        """The beginning of its keys in Redis; the id follows."""
         return f"baton:{self.name}:"
 
     @property
     def channel(self) -> str:
-        """Where every announcement is published."""
+        """The channel on which every announcement is published."""
         return f"baton:{self.name}s"
 
     def check_id(self, given: str) -> str:
-        """The id itself. Raises ValueError when it cannot be part of a key."""
+        """The id itself. Raises ValueError if it cannot be part of a Redis key."""
         if VALID_ID.fullmatch(given) is None:
             raise ValueError(f"not a {self.name} id: {given[:40]!r}")
         return given
 
     def announce(self, entry: EntryT, ttl_ms: int, sequence: int = 0) -> Announcement[EntryT]:
-        """The process is there. Raises ValueError for an id that cannot be part of a key."""
+        """The announcement that the process is alive. Raises ValueError as ``check_id`` does."""
         return self.announcement(id=self.check_id(self.id_of(entry)), ttl_ms=ttl_ms, sequence=sequence, entry=entry)
 
-    def withdraw(self, gone: str, sequence: int = 0) -> Announcement[EntryT]:
-        """The process of that id has gone. Raises ValueError as above."""
-        return self.announcement(id=self.check_id(gone), sequence=sequence)
+    def withdraw(self, process_id: str, sequence: int = 0) -> Announcement[EntryT]:
+        """The announcement that the process has left. Raises ValueError as ``check_id`` does."""
+        return self.announcement(id=self.check_id(process_id), sequence=sequence)
 
     def decode(self, data: bytes) -> Announcement[EntryT]:
-        """Raises NotAnAnnouncementError."""
+        """The opposite of ``encode``. Raises NotAnAnnouncementError."""
         if len(data) > MAX_BYTES:
             raise NotAnAnnouncementError(f"it has {len(data)} bytes")
         try:
@@ -136,7 +136,7 @@ class Kind(Generic[EntryT]):
 
 
 def encode(announcement: Announcement[EntryT]) -> bytes:
-    """For ``Kind.decode``."""
+    """The announcement as JSON, for ``Kind.decode``."""
     return msgspec.json.encode(announcement)
 
 

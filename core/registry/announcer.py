@@ -1,4 +1,4 @@
-"""Keeps the registry's entry of one process fresh: at an interval, and at once when something changes."""
+"""Announces one process: at an interval, and at once when its entry changes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two announcements at least, however fast the load changes.
+#: Least time in seconds between two announcements, however fast the load changes.
 MIN_GAP_S = 0.02
-#: Seconds until it goes on after a bug: less than an announcement lasts by default.
+#: Seconds until announcing begins again after an unexpected exception: less than the default ttl.
 RESTART_S = 1.0
 
 
@@ -37,7 +37,7 @@ class Announcer(Generic[EntryT]):
         ttl_ms: int,
         who: str,
     ) -> None:
-        """``entry`` is what is to be announced now; ``who`` is this process in a log line."""
+        """``entry`` returns what to announce now; ``who`` is ``worker`` or ``router``, for the log."""
         self._registry = registry
         self._own_id = own_id
         self._entry = entry
@@ -49,16 +49,16 @@ class Announcer(Generic[EntryT]):
         self._reachable = True
 
     async def start(self) -> None:
-        """Announce now, and from now on. Returns also when the registry does not answer."""
+        """Announce now, and from now on. Returns even if the registry does not answer."""
         await self._announce()
         self._task = asyncio.create_task(self._run(), name="announcer")
 
     def changed(self) -> None:
-        """The entry may differ from what was announced."""
+        """Announce soon: the entry may have changed."""
         self._changed.set()
 
     async def stop(self) -> None:
-        """Take the entry back, so that it is forgotten now and not when its time is over."""
+        """Withdraw the entry, so that the process is forgotten now and not only after its ttl."""
         if self._task is None:
             return
         await end_task(self._task)
@@ -68,7 +68,7 @@ class Announcer(Generic[EntryT]):
             logger.warning("the registry does not answer, our entry runs out by itself: %s", error)
 
     async def _run(self) -> None:
-        """Without this task a process that is well would be forgotten, so not even a bug ends it."""
+        """Announce until cancelled. Not even a bug may end this: a healthy process would be forgotten."""
         while True:
             try:
                 await self._keep_announcing()

@@ -1,4 +1,4 @@
-"""What a registry complains about in the log, and how often: whoever may write into Redis must not fill it."""
+"""Warnings about entries that a registry ignores, limited: a writer to Redis must not be able to fill the log."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: So many foreign values are complained about; more would only fill the log.
+#: Keys or channels for which a foreign value is logged, at most.
 MAX_COMPLAINTS = 100
-#: Between two lines about announcements of strangers, however many there are.
-STRANGERS_EVERY_S = 60.0
+#: Seconds between two log lines about untrusted announcements.
+UNTRUSTED_EVERY_S = 60.0
 
 
 class Complaints:
-    """Of one registry. ``kind``: whose announcements it has, workers' or routers'."""
+    """The warnings of one registry. ``kind`` is the name of its kind: ``worker`` or ``router``."""
 
     def __init__(self, kind: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kind = kind
         self._clock = clock
         self._places: set[bytes] = set()
-        self._next_stranger_s = clock()
-        self._num_strangers = 0
+        self._next_untrusted_s = clock()
+        self._num_untrusted = 0
 
     def foreign(self, place: bytes, why: str) -> None:
-        """A value that nobody of ours writes. Once for each place: it is read again and again."""
+        """Warn that another program wrote a value: once for each ``place`` (key or channel), which is read often."""
         if place not in self._places and len(self._places) < MAX_COMPLAINTS:
             self._places.add(place)
             logger.warning("ignored a foreign value in the registry at %s: %s", printable(place), why)
 
-    def stranger(self, who: str) -> None:
-        """An announcement without our signature. Once a minute, with their number."""
-        self._num_strangers += 1
-        if self._clock() < self._next_stranger_s:
+    def untrusted(self, who: str) -> None:
+        """Warn of an announcement without a valid signature: once a minute, with the number since the last warning."""
+        self._num_untrusted += 1
+        if self._clock() < self._next_untrusted_s:
             return
         logger.warning(
             "ignored %s %s: its announcement is not signed with this router's internal token%s",
             self._kind,
             who,
-            f" ({self._num_strangers} such announcements since the last line)" if self._num_strangers > 1 else "",
+            f" ({self._num_untrusted} such announcements since the last line)" if self._num_untrusted > 1 else "",
         )
-        self._num_strangers = 0
-        self._next_stranger_s = self._clock() + STRANGERS_EVERY_S
+        self._num_untrusted = 0
+        self._next_untrusted_s = self._clock() + UNTRUSTED_EVERY_S
 
 
 def printable(place: bytes) -> str:
-    """Of a key that anybody may have written: a readable one as it is, any other escaped, and never a long one."""
+    """The key as text for the log: at most 200 bytes of it, and escaped unless all of it is printable."""
     text = place[:200].decode(errors="backslashreplace")
     return text if text.isprintable() else ascii(text)

@@ -1,6 +1,6 @@
-"""What an announcement must be before anybody acts on it: others write to Redis too, and old versions of ourselves.
+"""Checks of an announced entry before it is used: other programs, and older versions of Baton, write to Redis too.
 
-What is announced becomes addresses to connect to, parts of key names, labels of metrics and numbers to count with.
+An entry contains addresses to connect to, parts of Redis keys, labels of metrics, and numbers to compute with.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
     from core.protocol.worker import WorkerStatus
 
-#: No colon, no wildcard: an id can neither leave its place in a key nor match another.
+#: No colon and no wildcard, so that an id cannot change the key that it is part of, or match another key.
 VALID_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
-#: Characters of a model's name, of a hash and the like.
+#: Characters of a model's name, a hash, a group.
 MAX_TEXT_CHARS = 512
-#: Remote engines of which a worker says why they failed; ours name a few.
+#: Remote engines for which a worker reports an error; usually there are a few.
 MAX_PEER_ERRORS = 64
-#: Above any count that a worker has: blocks, sequences, tokens.
+#: More than any count of a worker: blocks, sequences, tokens.
 MAX_COUNT = 2**40
 
 
 class ImpossibleError(Exception):
-    """It cannot be so. One line that repeats nothing of what was announced."""
+    """The entry has an impossible value. The message is one line that quotes nothing of the entry."""
 
 
 def check_worker(status: WorkerStatus) -> None:

@@ -1,4 +1,4 @@
-"""The registry in this process: for tests, and where there is no Redis."""
+"""The registry in this process: for tests, and for a process without Redis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MemoryRegistry(Generic[EntryT]):
-    """A ``Registry`` of one event loop. ``clock`` gives ms; who injects one calls ``tick`` after moving it."""
+    """A ``Registry`` of one event loop. ``clock`` returns ms; after moving an injected one, call ``tick``."""
 
     def __init__(self, kind: Kind[EntryT], clock: Callable[[], int] = monotonic_ms) -> None:
         self._kind = kind
@@ -32,25 +32,25 @@ class MemoryRegistry(Generic[EntryT]):
         self._entries[announcement.id] = (entry, self._clock() + ttl_ms)
         await self.tick()
 
-    async def withdraw(self, gone: str) -> None:
-        if self._entries.pop(self._kind.withdraw(gone).id, None) is not None:
+    async def withdraw(self, process_id: str) -> None:
+        if self._entries.pop(self._kind.withdraw(process_id).id, None) is not None:
             await self.tick()
 
     async def snapshot(self) -> list[EntryT]:
         return self._alive()
 
     async def watch(self) -> AsyncIterator[list[EntryT]]:
-        told: list[EntryT] | None = None
+        last: list[EntryT] | None = None
         while True:
-            seen = self._version
+            version = self._version
             alive = self._alive()
-            if alive != told:
-                told = alive
+            if alive != last:
+                last = alive
                 yield alive
-            await self._wait(seen)
+            await self._wait(version)
 
     async def tick(self) -> None:
-        """Make watchers look again."""
+        """Make watchers compute the list again."""
         async with self._changed:
             self._version += 1
             self._changed.notify_all()
@@ -63,10 +63,10 @@ class MemoryRegistry(Generic[EntryT]):
         self._entries = {key: entry for key, entry in self._entries.items() if entry[1] > now_ms}
         return [self._entries[key][0] for key in sorted(self._entries)]
 
-    async def _wait(self, seen: int) -> None:
-        """Until somebody announced or withdrew since ``seen``, or the earliest entry ran out."""
+    async def _wait(self, version: int) -> None:
+        """Wait until an entry has changed since ``version``, or the earliest one has expired."""
         earliest_ms = min((until_ms for _, until_ms in self._entries.values()), default=None)
         timeout_s = None if earliest_ms is None else max(0, earliest_ms - self._clock()) / 1000
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self._version != seen)
+                await self._changed.wait_for(lambda: self._version != version)

@@ -1,4 +1,4 @@
-"""The registry in Redis: one key per process that expires by itself, and a channel that carries every change."""
+"""The registry in Redis: one expiring key per process, and a channel on which every announcement is published."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from core.process.clock import monotonic_ms
 from core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
 from core.registry.complaints import Complaints, printable
-from core.registry.signature import UntrustedError, check, sign
+from core.registry.signature import UntrustedError, sign, verify
 from core.registry.store import RegistryError
 from core.registry.view import RegistryView
 
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait for one answer, and for a connection.
+#: Longest wait for an answer or a connection.
 DEFAULT_SOCKET_TIMEOUT_S = 2.0
-#: The time between two attempts to reach a Redis that is away.
+#: Seconds between two attempts to reach Redis.
 RECONNECT_S = 0.5
-#: Where nobody is, nothing runs out and nothing is heard; a watcher looks this often whether it still hears at all.
+#: While the registry is empty, no entry expires and no message comes. A watcher reads the keys this often, to notice a
+#: lost connection.
 QUIET_RESYNC_MS = 30_000
-#: Keys read at once.
+#: The COUNT of SCAN: how many keys Redis looks at in one call.
 SCAN_COUNT = 1000
-#: Keys looked at in all. More than there are processes anywhere, and few enough to be read again and again.
+#: Keys read at most: more than there are processes anywhere, and few enough to be read repeatedly.
 MAX_KEYS = 10_000
-#: Why an announcement is ignored, for a metric; ``foreign`` is what no version of ours writes.
+#: Why an announcement is ignored, as a label of a metric. ``foreign``: no version of Baton writes it.
 IGNORED_REASONS = ("unsigned", "wrong_signature", "foreign")
-#: What PTTL answers where there is no such key; it is -1 for one that does not expire.
+#: The answer of PTTL if there is no such key. (-1 is the answer for a key that does not expire.)
 _NO_KEY = -2
-#: Whatever goes wrong with Redis. RuntimeError is uvloop's for a write to a connection that the other side has just
-#: closed ("the handler is closed"); redis-py lets it pass, and it would end the task that announces or watches.
+#: Every error of a call to Redis. uvloop raises RuntimeError ("the handler is closed") for a write to a connection that
+#: the other side has just closed; redis-py does not convert it, and it would end the task that announces or watches.
 _REDIS_ERRORS = (redis.RedisError, OSError, RuntimeError)
 
 
@@ -61,8 +62,8 @@ class RedisRegistry(Generic[EntryT]):
         socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connects with the first call only. ``key`` signs what is announced here, and what it has not signed is
-        ignored. ``clock``, seconds, is for complaints. Raises ValueError for a URL that is none.
+        """Connects at the first call. With a ``key``, announcements are signed, and those that it has not signed are
+        ignored. ``clock`` returns seconds and limits the log. Raises ValueError if ``url`` is not a valid Redis URL.
         """
         self._kind = kind
         self._key = key
@@ -70,8 +71,8 @@ class RedisRegistry(Generic[EntryT]):
         self.ignored = Counter(dict.fromkeys(IGNORED_REASONS, 0))
         self._socket_timeout_s = socket_timeout_s
         self._redis = _connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
-        # A subscription must not be repaired silently: what was published in the gap would be missed unnoticed.
-        self._ears = _connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        # A subscription must not reconnect by itself: messages published before the new SUBSCRIBE would be missed.
+        self._pubsub_client = _connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
         self._complaints = Complaints(kind.name, clock)
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
@@ -84,8 +85,8 @@ class RedisRegistry(Generic[EntryT]):
                 pipe.publish(self._kind.channel, data)
                 await pipe.execute()
 
-    async def withdraw(self, gone: str) -> None:
-        announcement = self._kind.withdraw(gone, self._next_sequence())
+    async def withdraw(self, process_id: str) -> None:
+        announcement = self._kind.withdraw(process_id, self._next_sequence())
         with _registry_errors():
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.delete(self._kind.key_prefix + announcement.id)
@@ -98,18 +99,18 @@ class RedisRegistry(Generic[EntryT]):
         return view.alive()
 
     async def watch(self) -> AsyncIterator[list[EntryT]]:
-        """See the port. A process that fell silent is looked up before it counts as gone.
+        """See the port. Before a process whose announcements stop counts as gone, its key is read once more.
 
-        After Redis was away, those that it does not know stay for one ttl: they announce themselves again.
+        Once Redis can be reached again, a process without a key stays for one ttl, in which it will announce itself.
         """
         view: RegistryView[EntryT] = RegistryView()
-        told: list[EntryT] | None = None
+        last: list[EntryT] | None = None
         while True:
             try:
                 async with aclosing(self._follow(view)) as changes:
                     async for alive in changes:
-                        if alive != told:
-                            told = alive
+                        if alive != last:
+                            last = alive
                             yield alive
             except RegistryError as error:
                 logger.warning("the registry does not answer, the known %ss stay: %s", self._kind.name, error)
@@ -117,7 +118,7 @@ class RedisRegistry(Generic[EntryT]):
 
     async def close(self) -> None:
         await self._redis.aclose()
-        await self._ears.aclose()
+        await self._pubsub_client.aclose()
 
     def _next_sequence(self) -> int:
         if self._key is not None:
@@ -129,9 +130,9 @@ class RedisRegistry(Generic[EntryT]):
         return data if self._key is None else sign(self._key, self._kind.name, data)
 
     async def _follow(self, view: RegistryView[EntryT]) -> AsyncGenerator[list[EntryT], None]:
-        """The list after everything that may have changed it, until RegistryError."""
+        """Yield the list after every event that may have changed it. Ends only by RegistryError."""
         async with self._subscription() as pubsub:
-            view.be_patient(monotonic_ms())
+            view.restart_ttls(monotonic_ms())
             view.merge(await self._read(), monotonic_ms())
             yield view.alive()
             while True:
@@ -144,7 +145,7 @@ class RedisRegistry(Generic[EntryT]):
 
     @asynccontextmanager
     async def _subscription(self) -> AsyncIterator[PubSub]:
-        pubsub = self._ears.pubsub()
+        pubsub = self._pubsub_client.pubsub()
         try:
             with _registry_errors():
                 await pubsub.subscribe(self._kind.channel)
@@ -152,7 +153,7 @@ class RedisRegistry(Generic[EntryT]):
                     raise redis.TimeoutError("no answer to SUBSCRIBE")
             yield pubsub
         finally:
-            # The connection may be what is broken. Why we leave, perhaps cancelled, matters more than how closing went.
+            # The connection may be broken. The exception that ends this block matters more than one of closing it.
             with suppress(*_REDIS_ERRORS):
                 await pubsub.aclose()  # type: ignore[no-untyped-call]
 
@@ -168,14 +169,14 @@ class RedisRegistry(Generic[EntryT]):
             return
 
     async def _read(self) -> list[tuple[Announcement[EntryT], int]]:
-        """Every announcement with the time left of it in ms."""
+        """Every announcement in Redis, each with its remaining time in ms. Raises RegistryError."""
         with _registry_errors():
             keys = await self._keys()
             if not keys:
                 return []
             async with self._redis.pipeline(transaction=False) as pipe:
                 for key in keys:
-                    pipe.getrange(key, 0, MAX_BYTES)  # one byte more than is allowed, however much is there
+                    pipe.getrange(key, 0, MAX_BYTES)  # one byte more than is allowed, so that a longer value is noticed
                     pipe.pttl(key)
                 answers = await pipe.execute(raise_on_error=False)
             _raise_unless_foreign(answers)
@@ -200,33 +201,33 @@ class RedisRegistry(Generic[EntryT]):
             self._ignore(key, "it is no text")
             return None
         if not value or left_ms in (_NO_KEY, 0):
-            return None  # ran out since the scan: before it was read, or between its value and its time
+            return None  # the key has expired since the scan
         announcement = self._decode(value, key)
         if announcement is None:
             return None
         if key != (self._kind.key_prefix + announcement.id).encode() or left_ms <= 0:
-            self._ignore(key, "it has another's name, or does not expire")
+            self._ignore(key, "its key is another's, or does not expire")
             return None
         return announcement, left_ms
 
     def _decode(self, data: bytes, place: bytes) -> Announcement[EntryT] | None:
         try:
-            return self._kind.decode(self._checked(data))
+            return self._kind.decode(self._verified(data))
         except UntrustedError as error:
             self.ignored[error.reason] += 1
-            self._complaints.stranger(self._name_of(data, place))
+            self._complaints.untrusted(self._name_of(data, place))
         except NotAnAnnouncementError as error:
             self._ignore(place, str(error))
         return None
 
-    def _checked(self, data: bytes) -> bytes:
-        """What was signed. Raises UntrustedError."""
-        if self._key is None or len(data) > MAX_BYTES:  # the latter is nothing that is worth reading
+    def _verified(self, data: bytes) -> bytes:
+        """The signed JSON object; without a key, ``data``. Raises UntrustedError."""
+        if self._key is None or len(data) > MAX_BYTES:  # too long: ``decode`` rejects it
             return data
-        return check(self._key, self._kind.name, data)
+        return verify(self._key, self._kind.name, data)
 
     def _name_of(self, data: bytes, place: bytes) -> str:
-        """What the author of an unsigned announcement calls itself, for people."""
+        """The id in an untrusted announcement, for the log."""
         try:
             return self._kind.decode(data).id
         except NotAnAnnouncementError:
@@ -238,7 +239,7 @@ class RedisRegistry(Generic[EntryT]):
 
 
 def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:
-    """Raises ValueError for a URL that is none, or has an option that redis-py would not know until it connects."""
+    """Raises ValueError for an invalid URL or one with an unknown option, which redis-py finds only on connecting."""
     client = redis.asyncio.Redis.from_url(
         url, socket_timeout=socket_timeout_s, socket_connect_timeout=socket_timeout_s, retry=retry, protocol=2
     )
@@ -251,7 +252,7 @@ def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.R
 
 
 async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
-    """The next published value; None when ``until_ms`` has come."""
+    """The next published value; None at ``until_ms``, by default after QUIET_RESYNC_MS. Raises RegistryError."""
     end_ms = monotonic_ms() + QUIET_RESYNC_MS if until_ms is None else until_ms
     while (left_ms := end_ms - monotonic_ms()) > 0:
         with _registry_errors():
@@ -262,7 +263,7 @@ async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
 
 
 def _raise_unless_foreign(answers: list[Any]) -> None:
-    """Only that a value is of another type is a matter of that value."""
+    """Raise the first error, except WRONGTYPE: that one concerns only its own key, which another program wrote."""
     for answer in answers:
         if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
             raise answer
@@ -270,7 +271,7 @@ def _raise_unless_foreign(answers: list[Any]) -> None:
 
 @contextmanager
 def _registry_errors() -> Iterator[None]:
-    """Raise RegistryError, and nothing of the library's, for whatever goes wrong with Redis inside the block."""
+    """Raise RegistryError instead of any exception of redis-py inside the block."""
     try:
         yield
     except _REDIS_ERRORS as error:

@@ -1,12 +1,12 @@
-"""Signatures of announcements: whoever can write into Redis cannot make anybody a worker or a router.
+"""Signatures of announcements: write access to Redis is not enough to announce a worker or a router.
 
-An announcement is a JSON object. Signed, it has one member more, the last: ``"signature"``, 64 hex digits of
-HMAC-SHA256. Signed is the name of the kind, a newline and the object as it is without that member, byte for byte, so
-that nothing is parsed before it has been checked, and a reader without a key skips the member as any it does not know.
+An announcement is a JSON object. A signed one has one more member at its end: ``"signature"``, the 64 hex digits of an
+HMAC-SHA256. The HMAC is over the name of the kind, a newline, and the bytes of the object without that member. So
+nothing is parsed before it is verified, and a reader without a key ignores the member like any unknown one.
 
-A signature says who wrote the announcement, not when: an old one can be written into Redis again. Announcements have a
-number that only grows, so that an old one prolongs nobody's life (``view.py``), and a router shows its token only to
-those who prove that they know it.
+A signature does not say when the announcement was written: an old one can be written into Redis again. Announcements
+have a sequence number that only grows, so that an old one cannot keep a dead process alive (``view.py``), and a router
+sends its token only to processes that prove that they know it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _NUM_DIGITS = 64
 
 
 class UntrustedError(Exception):
-    """Whoever wrote this does not know the internal token. ``reason`` is for a metric."""
+    """The writer of this announcement does not know the internal token. ``reason`` is a label of a metric."""
 
     reason = "wrong_signature"
 
 
 class UnsignedError(UntrustedError):
-    """It has no signature."""
+    """The announcement has no signature."""
 
     reason = "unsigned"
 
 
 def sign(key: bytes, kind: str, announcement: bytes) -> bytes:
-    """A JSON object with its signature."""
+    """The JSON object ``announcement`` with its signature added."""
     return announcement.removesuffix(b"}") + _BEFORE + _signature(key, kind, announcement) + _AFTER
 
 
-def check(key: bytes, kind: str, data: bytes) -> bytes:
-    """The JSON object that was signed. Raises UntrustedError."""
+def verify(key: bytes, kind: str, data: bytes) -> bytes:
+    """The opposite of ``sign``: the JSON object without its signature. Raises UntrustedError."""
     end = len(data) - len(_AFTER) - _NUM_DIGITS
     begin = end - len(_BEFORE)
     if begin < 0 or data[begin:end] != _BEFORE or not data.endswith(_AFTER):

@@ -1,4 +1,4 @@
-"""The registry port. A process announces itself several times a second; routers watch."""
+"""The registry port: workers and routers announce themselves several times a second, and routers watch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class RegistryError(Exception):
-    """The registry could not be reached; callers keep what they knew."""
+    """The registry could not be reached; callers go on with the entries that they know."""
 
 
 class Registry(Protocol[EntryT]):
@@ -22,19 +22,22 @@ class Registry(Protocol[EntryT]):
     ignored: Counter[str]
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
-        """Publish what is to be known of this process; forgotten ``ttl_ms`` after the last announcement."""
+        """Publish the entry of this process. It is forgotten ``ttl_ms`` after the last announcement.
 
-    async def withdraw(self, gone: str) -> None:
-        """Forget the process of that id now."""
+        Raises RegistryError; ValueError for an id that cannot be part of a Redis key.
+        """
+
+    async def withdraw(self, process_id: str) -> None:
+        """Forget the process now. Raises as ``announce`` does."""
 
     async def snapshot(self) -> list[EntryT]:
         """All that are alive now."""
 
     def watch(self) -> AsyncIterator[list[EntryT]]:
-        """Yield the whole list at once, then again after every change; a process whose ttl ran out counts as one.
+        """Yield the whole list at once, and again after every change, also when the ttl of a process is over.
 
-        Survives a store that goes away and comes back: it yields nothing meanwhile and goes on afterwards.
+        While the store cannot be reached this yields nothing, and continues afterwards.
         """
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close all connections."""

@@ -1,4 +1,4 @@
-"""Ends a task that talks to the registry."""
+"""Ends an asyncio task that may swallow a cancellation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ AGAIN_S = 0.05
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:
-    """Cancel ``task`` until it has ended; what it raises is nobody's concern any more.
+    """Cancel ``task`` until it has ended; its exception is dropped.
 
-    Once is not enough: redis-py writes under ``asyncio.wait_for``, and that of Python 3.11 forgets a cancellation that
-    arrives just when the write is done (CPython issue 86296). A task that never stops by itself would run on.
+    Cancelling once is not enough: redis-py writes under ``asyncio.wait_for``, which in Python 3.11 loses a cancellation
+    that arrives just when the write is done (CPython issue 86296). A task with an endless loop would go on.
     """
     while not task.done():
         task.cancel()

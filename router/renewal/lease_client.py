@@ -14,14 +14,14 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from core.leases.ids import check_duration, check_id
-from core.leases.renewal import RenewalBook
+from core.leases.renewal import TrackedLeases
 from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from core.leases.renewal import EngineWork, Over
+    from core.leases.renewal import EngineWork, LeaseOver
     from core.leases.store import LeaseStore
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class LeaseClient:
         self._duration_ms = check_duration(settings.lease_duration_ms)
         self._clock = clock
         self._changed = threading.Condition()
-        self._book = RenewalBook(
+        self._book = TrackedLeases(
             duration_ms=self._duration_ms,
             renew_interval_ms=settings.lease_renew_interval_ms,
             redis_grace_ms=settings.redis_grace_ms,
@@ -247,7 +247,7 @@ class LeaseClient:
             self._refused.add(engine_id)
             logger.warning("the leases of engine %s cannot be renewed: %s", engine_id, error)
 
-    def _tell(self, over: list[Over]) -> None:
+    def _tell(self, over: list[LeaseOver]) -> None:
         assert self._loop is not None
         for one in over:
             self._counts["lost" if one.lost else "read"] += 1
@@ -258,7 +258,7 @@ class LeaseClient:
 
     # On the loop again.
 
-    def _end(self, over: Over) -> None:
+    def _end(self, over: LeaseOver) -> None:
         on_over = self._on_over.pop((over.engine_id, over.lease_id), None)
         if on_over is not None:  # else it was untracked while this was on its way
             on_over(over.state)

@@ -17,7 +17,7 @@ from patience import PATIENCE_S
 
 from core.leases.memory_store import MemoryLeaseStore
 from core.leases.redis_store import RedisLeaseStore, leases_key
-from core.leases.renewal import AlreadyTrackedError, RenewalBook
+from core.leases.renewal import AlreadyTrackedError, TrackedLeases
 from core.leases.store import LeaseState, LeaseStoreError
 from router.renewal import lease_client
 from router.renewal.lease_client import LeaseClient
@@ -293,14 +293,14 @@ async def test_a_bug_in_one_engines_renewal_does_not_end_the_others(caplog: pyte
 
 async def test_a_bug_in_the_thread_itself_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.renewal.lease_client.RESTART_S", 0.01)
-    take_work, bugs = RenewalBook.take_work, ["bug"]
+    take_work, bugs = TrackedLeases.take_work, ["bug"]
 
-    def buggy(self: RenewalBook, now_ms: int) -> list[EngineWork]:
+    def buggy(self: TrackedLeases, now_ms: int) -> list[EngineWork]:
         if bugs:
             raise KeyError(bugs.pop())
         return take_work(self, now_ms)
 
-    monkeypatch.setattr(RenewalBook, "take_work", buggy)
+    monkeypatch.setattr(TrackedLeases, "take_work", buggy)
     store = WatchedStore()
     store.grant(ENGINE, ["a"], 60_000)
     async with renewing(store) as client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, Over, RenewalBook
+from core.leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, LeaseOver, TrackedLeases
 from core.leases.store import LeaseState, LeaseStatus
 
 DURATION_MS = 6_000
@@ -16,15 +16,17 @@ HELD, UNKNOWN = LeaseState.HELD, LeaseState.UNKNOWN
 
 
 @pytest.fixture
-def book() -> RenewalBook:
-    return RenewalBook(duration_ms=DURATION_MS, renew_interval_ms=INTERVAL_MS, redis_grace_ms=GRACE_MS)
+def book() -> TrackedLeases:
+    return TrackedLeases(duration_ms=DURATION_MS, renew_interval_ms=INTERVAL_MS, redis_grace_ms=GRACE_MS)
 
 
-def answer(book: RenewalBook, now_ms: int, state: LeaseState, remaining_ms: int = 0, lease_id: str = "a") -> list[Over]:
+def answer(
+    book: TrackedLeases, now_ms: int, state: LeaseState, remaining_ms: int = 0, lease_id: str = "a"
+) -> list[LeaseOver]:
     return book.answered("e", [LeaseStatus(lease_id, state, remaining_ms)], now_ms, now_ms)
 
 
-def test_a_tracked_lease_is_renewed_at_once_and_then_every_interval(book: RenewalBook) -> None:
+def test_a_tracked_lease_is_renewed_at_once_and_then_every_interval(book: TrackedLeases) -> None:
     assert book.next_work_ms() is None
     book.track("e", "a", NOW_MS)
     assert book.take_work(NOW_MS) == [EngineWork("e", [], ["a"])]
@@ -34,7 +36,7 @@ def test_a_tracked_lease_is_renewed_at_once_and_then_every_interval(book: Renewa
     assert book.take_work(NOW_MS + INTERVAL_MS) == [EngineWork("e", [], ["a"])]
 
 
-def test_leases_of_one_engine_that_are_due_soon_go_together(book: RenewalBook) -> None:
+def test_leases_of_one_engine_that_are_due_soon_go_together(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
     book.track("e", "b", NOW_MS + INTERVAL_MS // 5)
@@ -45,7 +47,7 @@ def test_leases_of_one_engine_that_are_due_soon_go_together(book: RenewalBook) -
     assert len(book) == 3
 
 
-def test_the_time_left_counts_from_when_the_renewal_was_sent(book: RenewalBook) -> None:
+def test_the_time_left_counts_from_when_the_renewal_was_sent(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     assert book.remaining_ms("e", "a", NOW_MS + 1000) == DURATION_MS - 1000
     book.take_work(NOW_MS + 1000)
@@ -57,26 +59,26 @@ def test_the_time_left_counts_from_when_the_renewal_was_sent(book: RenewalBook) 
 
 
 @pytest.mark.parametrize("state", [LeaseState.DONE, LeaseState.RELEASED, LeaseState.EXPIRED])
-def test_an_ended_lease_is_over_at_once_and_lost_unless_it_was_read(book: RenewalBook, state: LeaseState) -> None:
+def test_an_ended_lease_is_over_at_once_and_lost_unless_it_was_read(book: TrackedLeases, state: LeaseState) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
     [over] = answer(book, NOW_MS, state)
-    assert over == Over("e", "a", state)
+    assert over == LeaseOver("e", "a", state)
     assert over.lost is (state is not LeaseState.DONE)
     assert book.next_work_ms() is None
     assert answer(book, NOW_MS, state) == []
 
 
-def test_an_unknown_lease_is_lost_only_after_the_deadline_it_was_promised(book: RenewalBook) -> None:
+def test_an_unknown_lease_is_lost_only_after_the_deadline_it_was_promised(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
     assert answer(book, NOW_MS, UNKNOWN) == []
     assert book.next_work_ms() == NOW_MS + RETRY_MS, "P grants again soon: ask more often"
     assert answer(book, NOW_MS + DURATION_MS - 1, UNKNOWN) == []
-    assert answer(book, NOW_MS + DURATION_MS, UNKNOWN) == [Over("e", "a", UNKNOWN)]
+    assert answer(book, NOW_MS + DURATION_MS, UNKNOWN) == [LeaseOver("e", "a", UNKNOWN)]
 
 
-def test_an_unknown_lease_that_is_held_again_is_not_lost(book: RenewalBook) -> None:
+def test_an_unknown_lease_that_is_held_again_is_not_lost(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
     assert answer(book, NOW_MS + DURATION_MS - 1, UNKNOWN) == []
@@ -84,29 +86,29 @@ def test_an_unknown_lease_that_is_held_again_is_not_lost(book: RenewalBook) -> N
     assert answer(book, NOW_MS + 2 * DURATION_MS, UNKNOWN) == []
 
 
-def test_after_a_long_silence_p_has_time_to_grant_again(book: RenewalBook) -> None:
+def test_after_a_long_silence_p_has_time_to_grant_again(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     for second in range(1, 30):
         assert book.failed("e", NOW_MS + second * 1000) == []
     back_ms = NOW_MS + 30_000
     assert answer(book, back_ms, UNKNOWN) == []
     assert answer(book, back_ms + DURATION_MS // 2 - 1, UNKNOWN) == []
-    assert answer(book, back_ms + DURATION_MS // 2, UNKNOWN) == [Over("e", "a", UNKNOWN)]
+    assert answer(book, back_ms + DURATION_MS // 2, UNKNOWN) == [LeaseOver("e", "a", UNKNOWN)]
 
 
-def test_silence_loses_nothing_before_the_grace_and_then_what_is_overdue(book: RenewalBook) -> None:
+def test_silence_loses_nothing_before_the_grace_and_then_what_is_overdue(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     assert book.failed("e", NOW_MS) == []
     assert book.failed("e", NOW_MS + GRACE_MS - 1) == []
     book.track("e", "young", NOW_MS + GRACE_MS - 1)
-    assert book.failed("e", NOW_MS + GRACE_MS) == [Over("e", "a", UNKNOWN)]
+    assert book.failed("e", NOW_MS + GRACE_MS) == [LeaseOver("e", "a", UNKNOWN)]
     young_ms = NOW_MS + GRACE_MS - 1 + DURATION_MS
     assert book.failed("e", young_ms - 1) == []
-    assert book.failed("e", young_ms) == [Over("e", "young", UNKNOWN)]
+    assert book.failed("e", young_ms) == [LeaseOver("e", "young", UNKNOWN)]
     assert book.failed("e", young_ms) == []
 
 
-def test_attempts_are_spaced_while_the_store_is_silent_and_all_leases_are_tried(book: RenewalBook) -> None:
+def test_attempts_are_spaced_while_the_store_is_silent_and_all_leases_are_tried(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
     book.failed("e", NOW_MS)
@@ -117,14 +119,14 @@ def test_attempts_are_spaced_while_the_store_is_silent_and_all_leases_are_tried(
     assert book.take_work(NOW_MS + RETRY_MS) == [EngineWork("e", ["c"], ["a", "b"])]
 
 
-def test_one_engines_silence_does_not_delay_another(book: RenewalBook) -> None:
+def test_one_engines_silence_does_not_delay_another(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.track("f", "b", NOW_MS)
     book.failed("e", NOW_MS)
     assert book.take_work(NOW_MS) == [EngineWork("f", [], ["b"])]
 
 
-def test_a_release_is_sent_at_once_and_forgotten_when_the_store_knows(book: RenewalBook) -> None:
+def test_a_release_is_sent_at_once_and_forgotten_when_the_store_knows(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.release("e", "a", NOW_MS)
     assert len(book) == 0
@@ -135,7 +137,7 @@ def test_a_release_is_sent_at_once_and_forgotten_when_the_store_knows(book: Rene
     assert book.next_work_ms() is None
 
 
-def test_a_release_is_tried_for_a_duration(book: RenewalBook) -> None:
+def test_a_release_is_tried_for_a_duration(book: TrackedLeases) -> None:
     book.release("e", "a", NOW_MS)
     book.failed("e", NOW_MS + DURATION_MS - 1)
     assert [work.release for work in book.take_releases()] == [["a"]]
@@ -143,7 +145,7 @@ def test_a_release_is_tried_for_a_duration(book: RenewalBook) -> None:
     assert book.take_releases() == []
 
 
-def test_an_untracked_lease_is_not_lost_by_a_late_answer(book: RenewalBook) -> None:
+def test_an_untracked_lease_is_not_lost_by_a_late_answer(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
     assert book.untrack("e", "a")
@@ -153,7 +155,7 @@ def test_an_untracked_lease_is_not_lost_by_a_late_answer(book: RenewalBook) -> N
     assert book.next_work_ms() is None
 
 
-def test_tracking_twice_is_refused(book: RenewalBook) -> None:
+def test_tracking_twice_is_refused(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     with pytest.raises(AlreadyTrackedError):
         book.track("e", "a", NOW_MS + 5)

@@ -14,7 +14,7 @@ from core.protocol.router import RouterRecord
 from core.protocol.token_keys import announcement_key
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import ROUTERS, WORKERS, RouterAnnouncement, WorkerAnnouncement, encode
-from core.registry.signature import check, sign
+from core.registry.signature import sign, verify
 
 PARAMS = KVTransferParams(
     do_remote_prefill=True,
@@ -176,7 +176,7 @@ def test_the_bytes_of_a_signed_announcement() -> None:
         b'{"router_id":"0123456789ab","ttl_ms":0,"sequence":7,"record":null,'
         b'"signature":"076e86b4bdcd1357f42294c89b425d48f38862fcbb5ff4ea5302e4694fcf9ffc"}'
     )
-    assert check(key, "router", signed) == unsigned
+    assert verify(key, "router", signed) == unsigned
     assert ROUTERS.decode(signed) == ROUTERS.decode(unsigned), "a reader without a key skips the signature"
 
 

@@ -13,7 +13,7 @@ from core.protocol.token_keys import announcement_key
 from core.registry import view as views
 from core.registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, encode
 from core.registry.redis_registry import RedisRegistry
-from core.registry.signature import UnsignedError, UntrustedError, check, sign
+from core.registry.signature import UnsignedError, UntrustedError, sign, verify
 from core.registry.view import RegistryView
 
 if TYPE_CHECKING:
@@ -106,19 +106,19 @@ async def test_a_reader_without_a_token_understands_signed_announcements(redis_u
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"signature":"x"}', SIGNED[:-1], SIGNED + b" ", SIGNED[70:]])
 def test_what_has_no_signature(data: bytes) -> None:
     with pytest.raises(UntrustedError):
-        check(KEY, "worker", data)
+        verify(KEY, "worker", data)
     if data != SIGNED[70:]:
         with pytest.raises(UnsignedError):
-            check(KEY, "worker", data)
+            verify(KEY, "worker", data)
 
 
 def test_no_byte_of_a_signed_announcement_can_be_another() -> None:
-    assert check(KEY, "worker", SIGNED)
+    assert verify(KEY, "worker", SIGNED)
     for place in range(len(SIGNED)):
         before, after = SIGNED[:place], SIGNED[place + 1 :]
         for change in (before + bytes([SIGNED[place] ^ 1]) + after, before + after):
             with pytest.raises(UntrustedError):
-                check(KEY, "worker", change)
+                verify(KEY, "worker", change)
 
 
 class TestReplay:
@@ -169,7 +169,7 @@ class TestReplay:
         view: RegistryView[Any] = RegistryView()
         for name, sequence in (("b", 1), ("c", 1), ("b", 2), ("d", 1), ("e", 1)):
             view.apply(WorkerAnnouncement(id=name, sequence=sequence), 0)
-        assert view._gone == {"b": 2, "d": 1, "e": 1}
+        assert view._left == {"b": 2, "d": 1, "e": 1}
 
     def test_redis_cannot_say_that_an_announcement_holds_longer_than_it_says_itself(self) -> None:
         view: RegistryView[Any] = RegistryView()

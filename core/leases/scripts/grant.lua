@@ -1,4 +1,4 @@
--- Hold leases. A held one is never shortened; one that was released or has ended is left as it is.
+-- Hold leases. A held one is never shortened; a released or ended one is left as it is.
 -- KEYS   1: the engine's set   2..: outcome key per lease
 -- ARGV   1: duration_ms   2: margin_ms   3..: lease ids, in the order of the outcome keys
 -- return nothing
@@ -15,4 +15,4 @@ for i = 3, #ARGV do
     redis.call('ZADD', KEYS[1], deadline, ARGV[i])
   end
 end
-live_on(KEYS[1], now, ARGV[2])
+set_expiry(KEYS[1], now, ARGV[2])

@@ -1,6 +1,6 @@
 -- Every lease of the engine that has not ended: released ones first, then the soonest deadline first.
 -- KEYS   1: the engine's set
--- ARGV   1: leases at most
+-- ARGV   1: how many leases to list at most
 -- return {lease id, state, remaining_ms, lease id, state, remaining_ms, ...}
 
 local now = now_ms()

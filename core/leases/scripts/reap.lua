@@ -1,5 +1,5 @@
--- The owner asks: ends `done`, ends what is due of `leases`, answers for each of `leases`. Then drops members that are
--- overdue by the margin and that it did not ask about: it has forgotten them.
+-- P ends `done` and what is due of `leases`, and gets an answer for each of `leases`. Then members are deleted that are
+-- overdue by the margin and not in `leases`: P has forgotten them.
 -- KEYS   1: the engine's set   2..: outcome key per lease, first those of `leases`, then those of `done`
 -- ARGV   1: outcome_memory_ms   2: margin_ms   3: length of `leases`   4..: `leases`, then `done`
 -- return {state, remaining_ms, state, remaining_ms, ...} in the order of `leases`
@@ -34,5 +34,5 @@ end
 
 local forgotten = string.format('%.0f', now - ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-' .. forgotten, forgotten)
-live_on(KEYS[1], now, ARGV[2])
+set_expiry(KEYS[1], now, ARGV[2])
 return answers

@@ -1,4 +1,4 @@
--- The deadline of held leases becomes now, and their owner is woken. Unknown and ended leases are left alone.
+-- Set the deadline of held leases to now, and wake P. Unknown and ended leases are left alone.
 -- KEYS   1: the engine's set
 -- ARGV   1: wake channel   2: margin_ms   3..: lease ids
 -- return nothing
@@ -14,8 +14,8 @@ for i = 3, #ARGV do
     end
   end
 end
-live_on(KEYS[1], now, ARGV[2])
--- Also for a lease that was released before: the caller may be repeating a release whose wake-up got lost.
+set_expiry(KEYS[1], now, ARGV[2])
+-- Also for leases that were released before: the router may be repeating a release whose wake-up was lost.
 if found then
   redis.call('PUBLISH', ARGV[1], '1')
 end

@@ -20,5 +20,5 @@ for i = 3, #ARGV do
   answers[#answers + 1] = state
   answers[#answers + 1] = remaining
 end
-live_on(KEYS[1], now, ARGV[2])
+set_expiry(KEYS[1], now, ARGV[2])
 return answers

@@ -10,9 +10,9 @@
 | sees D fail         | ``steps.retry.after_decode``: DECODE_AGAIN, PREFILL_AGAIN or the error (``failure_table``) |
 | prefills again      | ``steps.decode._start_again``, ``Exchange.lease_over`` |
 | finishes, exits     | ``steps.exit.settle``, ``Exchange.drop_lease`` |
-| renews              | ``LeaseClient._ask``, ``renew.lua``, ``RenewalBook.answered`` |
-| loses               | ``RenewalBook.answered`` (unknown for long), ``RenewalBook.failed`` (past the grace) |
-| sends a release     | ``RenewalBook.take_work``, ``release.lua``; it stops trying after a whole duration |
+| renews              | ``LeaseClient._ask``, ``renew.lua``, ``TrackedLeases.answered`` |
+| loses               | ``TrackedLeases.answered`` (unknown for long), ``TrackedLeases.failed`` (past the grace) |
+| sends a release     | ``TrackedLeases.take_work``, ``release.lua``; it stops trying after a whole duration |
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def is_renewed(scope: Scope, s: State, a: int) -> bool:
 
 
 def _lost(scope: Scope, s: State, a: int) -> State:
-    """``RenewalBook._end`` and ``Exchange.lease_over``, which also hears of leases that were read."""
+    """``TrackedLeases._end`` and ``Exchange.lease_over``, which also hears of leases that were read."""
     r = a // scope.prefills
     s = with_attempt(s, a, tracked=False)
     x = s.requests[r]

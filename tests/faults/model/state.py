@@ -65,7 +65,7 @@ class Attempt(NamedTuple):
     store: str = "unknown"
     #: Its deadline in the store has passed.
     due: bool = False
-    #: In ``core.leases.renewal.RenewalBook``: renewed; release not sent yet.
+    #: In ``core.leases.renewal.TrackedLeases``: renewed; release not sent yet.
     tracked: bool = False
     releasing: bool = False
     #: ``/internal/abort`` is on its way to P.
