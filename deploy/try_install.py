@@ -7,21 +7,22 @@ Then with the extra ``worker``: ``baton up`` serves the demo model, answers, and
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import httpx
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "deploy" / "constraints.txt"
 #: The same as in the Makefile.
 TORCH = "torch==2.13.0"
+ANSWER_TIMEOUT_S = 120.0
 QUESTION = {"model": "baton-demo", "temperature": 0, "messages": [{"role": "user", "content": "What is a lease?"}]}
 
 
@@ -86,20 +87,15 @@ class Installed:
             _expect(done.returncode == 0, f"baton {' '.join(words)}", done.stderr)
         done = self._run("baton", "up", "--port", "0")
         _expect(done.returncode == 1 and "pip install 'baton-serve[worker]'" in done.stderr, "baton up", done.stderr)
-        with (
-            self._started("router", "--port", "0", until=r"http://\S+:\d+") as url,
-            urllib.request.urlopen(f"{url}/health") as answer,
-        ):
-            _expect(answer.status == 200, "the router's /health", str(answer.status))
+        with self._started("router", "--port", "0", until=r"http://\S+:\d+") as url:
+            status = httpx.get(f"{url}/health", trust_env=False).status_code
+            _expect(status == httpx.codes.OK, "the router's /health", str(status))
         print(f"{self._name}: the command line and a router work without the extra", flush=True)
 
     def _check_serving(self) -> None:
         with self._started("up", "--port", "0", until=r"Baton serves baton-demo on (\S+)/v1") as url:
-            request = urllib.request.Request(
-                f"{url}/v1/chat/completions", json.dumps(QUESTION).encode(), {"content-type": "application/json"}
-            )
-            with urllib.request.urlopen(request) as answer:
-                text = json.loads(answer.read())["choices"][0]["message"]["content"]
+            answer = httpx.post(f"{url}/v1/chat/completions", json=QUESTION, timeout=ANSWER_TIMEOUT_S, trust_env=False)
+            text = answer.raise_for_status().json()["choices"][0]["message"]["content"]
         _expect("lease" in text, "the answer", text)
         _expect(not any(self._here.iterdir()), "the empty directory", "it is not empty any more")
         print(f"{self._name}: baton up serves: {text}", flush=True)

@@ -1,22 +1,24 @@
-"""The one screen ``baton up`` ends its start with, and the question to the router that it needs an answer to first."""
+"""The screen with which ``baton up`` says that it serves, and how it asks the router for the model's name."""
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import shlex
 import shutil
+import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
+
 from core.net.tls import own_certificate_context
 from router.settings import RouterSettings
 
 #: The router hears of workers through the registry, a moment after they say that they are ready. It has no way to tell
-#: us that it did, so we ask; this bounds how often and how long.
+#: us that it did, so it is asked this often, with these pauses.
 MODEL_ATTEMPTS = 100
 MODEL_RETRY_S = 0.1
 REQUEST_TIMEOUT_S = 5.0
@@ -32,17 +34,23 @@ class Service:
     num_decode: int
     log_dir: Path
     router: RouterSettings
-    #: Of each worker that is not up, its name and why.
+    #: One line for each worker that is not up: its name and why.
     missing: tuple[str, ...] = ()
 
 
 async def first_model(url: str, settings: RouterSettings) -> str:
     """The name of the model that the router serves; empty when it knows none after a while."""
-    for _ in range(MODEL_ATTEMPTS):
-        name = await asyncio.to_thread(_ask_model, url, settings)
-        if name:
-            return name
-        await asyncio.sleep(MODEL_RETRY_S)
+    certificate = settings.tls_certificate_file
+    # A context of its own in any case: to load the authorities of this machine takes longer than all the rest.
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if certificate is None else own_certificate_context(certificate)
+    headers = {"Authorization": f"Bearer {settings.api_keys[0].get_secret_value()}"} if settings.api_keys else {}
+    async with httpx.AsyncClient(
+        base_url=url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False, verify=tls
+    ) as http:
+        for _ in range(MODEL_ATTEMPTS):
+            if name := await _ask_model(http):
+                return name
+            await asyncio.sleep(MODEL_RETRY_S)
     return ""
 
 
@@ -90,7 +98,7 @@ def command_name() -> str:
 
 
 def _wanted(service: Service) -> int:
-    """Prefill workers, with those that are not up."""
+    """How many prefill workers there should be: those that serve and those that are not up."""
     return service.num_prefill + sum(line.startswith("prefill-") for line in service.missing)
 
 
@@ -98,23 +106,11 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _ask_model(url: str, settings: RouterSettings) -> str:
-    address = urlsplit(url)
-    headers = {"Authorization": f"Bearer {settings.api_keys[0].get_secret_value()}"} if settings.api_keys else {}
-    connection = _connection(address.hostname or "127.0.0.1", address.port, settings.tls_certificate_file)
+async def _ask_model(http: httpx.AsyncClient) -> str:
+    """The first model's name; empty while the router knows none or does not answer."""
     try:
-        connection.request("GET", "/v1/models", headers=headers)
-        response = connection.getresponse()
-        models = json.loads(response.read())["data"] if response.status == http.HTTPStatus.OK else []
+        answer = await http.get("/v1/models")
+        models = answer.json()["data"] if answer.status_code == httpx.codes.OK else []
         return str(models[0]["id"]) if models else ""
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
-        return ""  # not yet: the caller asks again
-    finally:
-        connection.close()
-
-
-def _connection(host: str, port: int | None, certificate: Path | None) -> http.client.HTTPConnection:
-    if certificate is None:
-        return http.client.HTTPConnection(host, port, timeout=REQUEST_TIMEOUT_S)
-    context = own_certificate_context(certificate)
-    return http.client.HTTPSConnection(host, port, timeout=REQUEST_TIMEOUT_S, context=context)
+    except (httpx.HTTPError, ValueError, LookupError, TypeError):
+        return ""
