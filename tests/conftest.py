@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import certifi
 import pytest
 import redis
-from certificates import Authority
 from hypothesis import HealthCheck, settings
 
 from baton.processes.embedded_redis import EmbeddedRedis
+from tests.kits.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

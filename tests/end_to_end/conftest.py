@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from stack import Stack
+
+from tests.kits.whole.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import fuzz_kit
 import pytest
-from fuzz_kit import Stage
 
+from tests.kits.fuzz import profile
+from tests.kits.fuzz.profile import Stage
 from workers.transfer.ucx import apply_ucx_environment
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ def stage() -> Iterator[Stage]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long profile takes its time."""
     for item in items:
-        if fuzz_kit.LONG and HERE in item.path.parents:
+        if profile.LONG and HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many inputs were tried, by area."""
-    if not fuzz_kit.tried:
+    if not profile.tried:
         return
     terminalreporter.section("inputs tried")
-    for area, count in sorted(fuzz_kit.tried.items()):
+    for area, count in sorted(profile.tried.items()):
         terminalreporter.write_line(f"{count:8d}  {area}")
-    terminalreporter.write_line(f"{sum(fuzz_kit.tried.values()):8d}  in all, {fuzz_kit.profile()}")
+    terminalreporter.write_line(f"{sum(profile.tried.values()):8d}  in all, {profile.profile()}")

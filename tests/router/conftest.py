@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from router_cluster import Cluster, make_settings
+
+from tests.kits.router.cluster import Cluster, make_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

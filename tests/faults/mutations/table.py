@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tests.faults.mutations.mutation import Change, Mutation
 
-_REAL = "tests/faults/model/test_faults_model_real_leases.py::"
-_SCHEDULER = "tests/engine/test_engine_scheduler.py::"
-_MACHINE = "tests/transfer/test_transfer_read_machine.py::"
-_GATHER = "tests/transfer/test_transfer_gather.py::"
-_HOLDER = "tests/leases/test_leases_holder.py::"
-_CONTRACT = "tests/leases/test_leases_store_contract.py::"
-_FLOW = "tests/router/test_router_flow.py::"
-_FAILOVER = "tests/router/test_router_failover.py::"
-_ENDS = "tests/router/test_router_ends.py::"
-_SEEN = "tests/router/test_router_seen.py::"
-_ABORTS = "tests/router/test_router_prefill_aborts.py"
+_REAL = "tests/faults/model/test_real_leases.py::"
+_SCHEDULER = "tests/workers/engine/test_scheduler.py::"
+_MACHINE = "tests/workers/transfer/test_read_machine.py::"
+_GATHER = "tests/workers/sharding/test_gather.py::"
+_HOLDER = "tests/core/leases/test_holder.py::"
+_CONTRACT = "tests/core/leases/test_store_contract.py::"
+_FLOW = "tests/router/steps/test_run.py::"
+_FAILOVER = "tests/router/steps/test_migration.py::"
+_ENDS = "tests/router/steps/test_exit.py::"
+_SEEN = "tests/router/request/test_sent_tokens.py::"
+_ABORTS = "tests/router/upstream/test_prefill_aborts.py"
 
 FENCE = (
     Mutation(
@@ -46,7 +46,7 @@ FENCE = (
                 "        self._versions.store(step.fresh)\n        return StepResult(",
             ),
         ),
-        ("tests/rank/test_rank_versions_first.py",),
+        ("tests/workers/rank/test_versions_first.py",),
     ),
     Mutation(
         "version-after-read",
@@ -59,7 +59,7 @@ FENCE = (
                 "        self._memory.versions.store(read.fresh)\n        if ended.machine.tells_peer:\n",
             ),
         ),
-        ("tests/transfer/test_transfer_versions_first.py",),
+        ("tests/workers/transfer/test_versions_first.py",),
     ),
     Mutation(
         "version-at-release",
@@ -73,7 +73,7 @@ FENCE = (
                 "            self._retire(block)\n\n    def take_over",
             ),
         ),
-        ("tests/engine/test_engine_lease_versions.py",),
+        ("tests/workers/engine/test_lease_versions.py",),
     ),
     Mutation(
         "stale-read-keeps-all",
@@ -132,7 +132,7 @@ READS = (
             Change("workers/sharding/gather.py", "transfer.heard.add(member)", "transfer.heard.append(member)"),
         ),
         (
-            "tests/transfer/test_transfer_notices.py::test_all_readers_have_to_tell_and_none_counts_twice",
+            "tests/workers/transfer/test_read_notices.py::test_all_readers_have_to_tell_and_none_counts_twice",
             _GATHER + "test_any_order_of_any_reports_ends_every_transfer_once",
         ),
     ),
@@ -161,7 +161,7 @@ LEASES = (
                 "        if status.state is LeaseState.HELD and lease.deadline_ms > now_ms:\n",
             ),
         ),
-        ("tests/leases/test_leases_holder_late_renewal.py",),
+        ("tests/core/leases/test_holder_late_renewal.py",),
     ),
     Mutation(
         "freed-when-the-store-is-silent",
@@ -185,7 +185,7 @@ LEASES = (
                 "return [work for work in works if work is not None][:1]",
             ),
         ),
-        ("tests/leases/test_leases_renewal_engines.py",),
+        ("tests/core/leases/test_renewal_engines.py",),
     ),
     Mutation(
         "renewal-revives",
@@ -225,9 +225,7 @@ LEASES = (
                 "        lease_ids: list[str] = []\n",
             ),
         ),
-        (
-            "tests/worker_server/test_worker_server_kept_leases.py::test_all_leases_of_a_suffix_are_dropped_granted_or_not",
-        ),
+        ("tests/workers/leases/test_kept_leases.py::test_all_leases_of_a_suffix_are_dropped_granted_or_not",),
     ),
 )
 
@@ -248,7 +246,7 @@ ROUTER = (
                 "            await asyncio.sleep(0)\n            settle(self._services, request, error)\n",
             ),
         ),
-        ("tests/router/test_router_second_cancel.py",),
+        ("tests/router/steps/test_second_cancel.py",),
     ),
     Mutation(
         "unread-answer-is-nobodys",
@@ -266,13 +264,13 @@ ROUTER = (
         "failed-d-asked-again",
         "a request whose D failed before its first byte is sent to the same D",
         (Change("router/request/attempts.py", "        self.tried_decode.add(worker)\n", ""),),
-        ("tests/router/test_router_other_d.py::test_before_its_first_byte",),
+        ("tests/router/steps/test_other_decode_worker.py::test_before_its_first_byte",),
     ),
     Mutation(
         "broken-d-asked-again",
         "a stream whose D broke off goes on at the same D",
         (Change("router/request/attempts.py", "            self.failed_decode.add(worker)\n", "            pass\n"),),
-        ("tests/router/test_router_other_d.py::test_in_the_middle_of_a_stream",),
+        ("tests/router/steps/test_other_decode_worker.py::test_in_the_middle_of_a_stream",),
     ),
     Mutation(
         "first-token-repeated",
@@ -318,7 +316,7 @@ ROUTER = (
                 "len(self.dead_engines) < 0:",
             ),
         ),
-        ("tests/router/test_router_failover.py",),
+        ("tests/router/steps/test_migration.py",),
     ),
     Mutation(
         "clients-name-blocks",
@@ -327,7 +325,7 @@ ROUTER = (
             Change("router/front.py", '    body.pop("kv_transfer_params", None)\n', ""),
             Change("router/request/bodies.py", 'if name != "kv_transfer_params" and body', "if body"),
         ),
-        ("tests/router/test_router_client_params.py",),
+        ("tests/router/request/test_client_params.py",),
     ),
     Mutation(
         "cancellation-swallowed-once",
@@ -338,7 +336,7 @@ ROUTER = (
                 "core/registry/task_end.py", "await asyncio.wait({task}, timeout=AGAIN_S)", "await asyncio.wait({task})"
             ),
         ),
-        ("tests/registry/test_registry_task_end.py::test_a_task_that_swallows_cancellations_ends",),
+        ("tests/core/registry/test_task_end.py::test_a_task_that_swallows_cancellations_ends",),
     ),
 )
 

@@ -1,0 +1,272 @@
+"""``baton up`` with real processes: what it starts, and that nothing of it is ever left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import urllib.request
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from tests.kits.baton.up_process import wait_for_end
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kits.baton.up_process import StartUp, UpProcess
+
+
+def missing_file(up: UpProcess) -> Path:
+    """Its own, whoever else writes into the folder: two may have it as their ``--log-dir``."""
+    return up.log_dir / f"missing-{up.pid}.json"
+
+
+def test_the_screen_has_a_url_that_serves(start_up: StartUp, model_dir: str, free_port: int) -> None:
+    up = start_up("--model", model_dir, "--port", str(free_port), "--prefill", "2")
+    screen = up.until_ready()
+    url = f"http://127.0.0.1:{free_port}"
+    assert f"Baton serves stand-in on {url}/v1" in screen
+    assert f"curl -N {url}/v1/chat/completions" in screen
+    assert f"logs   {up.log_dir}" in screen
+    assert sorted(path.name for path in up.log_dir.iterdir()) == [
+        "decode-1.log",
+        missing_file(up).name,
+        "prefill-1.log",
+        "prefill-2.log",
+        "redis.log",
+        "router.log",
+    ]
+    with urllib.request.urlopen(f"{url}/v1/models") as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "term", "hangup"])
+def test_a_stop_is_in_order_and_leaves_nothing(start_up: StartUp, model_dir: str, how: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--decode", "2")
+    up.until_ready()
+    assert len(up.pids()) == 6  # up, redis, router, one prefill worker, two decode workers
+    stop = {
+        "ctrl-c": up.ctrl_c,
+        "term": partial(up.signal, signal.SIGTERM),
+        "hangup": partial(up.signal, signal.SIGHUP),
+    }
+    stop[how]()
+    code, errors = up.finish()
+    assert (code, errors) == (0, "")
+    assert up.stopped() == ["router", "decode", "decode", "prefill"]
+    assert up.pids() == {}
+    assert list(up.temporary.iterdir()) == []
+
+
+def test_a_stop_while_loading_leaves_nothing(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_PREFILL="silent")
+    up.until_line("ready on")
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+
+
+def test_a_child_that_ignores_sigterm_is_killed(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "0.2", STAND_IN_DECODE="deaf")
+    up.until_ready()
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.stopped() == ["router", "prefill"]
+    assert up.pids() == {}
+
+
+def test_a_second_ctrl_c_does_not_wait(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
+    up.until_ready()
+    up.ctrl_c()
+    up.until_line("stopping")
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+
+
+def test_who_dies_during_the_stop_is_not_started_again(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
+    up.until_ready()
+    up.ctrl_c()
+    up.until_line("stopping")
+    dies = up.pid_of("--role prefill")
+    os.kill(dies, signal.SIGKILL)
+    wait_for_end([dies])
+    os.kill(up.pid_of("router"), signal.SIGKILL)
+    assert "again" not in up.rest_of_output()
+    assert up.finish() == (0, "")
+    assert up.stopped() == ["decode"]
+
+
+def test_sigkill_of_up_leaves_nothing(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0")
+    up.until_ready()
+    pids = list(up.pids())
+    up.signal(signal.SIGKILL)
+    wait_for_end(pids)
+    assert up.finish()[0] == -signal.SIGKILL
+    assert up.pids() == {}
+
+
+def test_a_second_start_works_at_once(start_up: StartUp, model_dir: str, free_port: int) -> None:
+    for _ in range(2):
+        up = start_up("--model", model_dir, "--port", str(free_port))
+        up.until_ready()
+        up.ctrl_c()
+        assert up.finish() == (0, "")
+
+
+def test_a_worker_that_cannot_start_is_one_line(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_DECODE="fail")
+    code, errors = up.finish()
+    assert code == 1
+    assert errors == f"baton: decode-1: there is no such architecture (logs in {up.log_dir})\n"
+    assert up.pids() == {}
+
+
+def test_a_worker_that_crashes_gives_the_end_of_its_log(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_PREFILL="crash")
+    code, errors = up.finish()
+    assert code == 1
+    assert errors.startswith("baton: prefill-1: ended with exit code 1: RuntimeError: out of luck")
+    assert errors.count("\n") == 1
+    assert up.pids() == {}
+
+
+@pytest.mark.parametrize("name", ["decode-1", "router"])
+def test_a_part_that_dies_later_is_started_again(start_up: StartUp, model_dir: str, name: str) -> None:
+    part = {"decode-1": "--role decode", "router": "router --host"}[name]
+    up = start_up("--model", model_dir, "--port", "0")
+    screen = up.until_ready()
+    before = up.pids()
+    os.kill(killed := up.pid_of(part), signal.SIGKILL)
+    assert up.until_line(name) == f"{name}: was ended by SIGKILL; starting it again in 0.2 s\n"
+    assert up.until_line(name) == f"{name}: serves again\n"
+    assert killed not in up.pids()
+    assert set(before) - {killed} < set(up.pids())
+    url = re.search(r"on (http://127\.0\.0\.1:\d+)/v1", screen)
+    assert url is not None
+    with urllib.request.urlopen(f"{url[1]}/v1/models") as response:
+        assert response.status == 200
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+
+
+def test_a_redis_that_dies_is_started_again_at_its_place(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0")
+    up.until_ready()
+    (socket_path,) = up.temporary.glob("baton-redis-*/redis.sock")
+    os.kill(up.pid_of("redis-server"), signal.SIGKILL)
+    assert up.until_line("redis") == "redis: has ended; starting it again in 0.2 s\n"
+    assert up.until_line("redis") == "redis: serves again, empty\n"
+    with redis.Redis(unix_socket_path=str(socket_path)) as client:
+        assert client.ping()
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.pids() == {}
+    assert list(up.temporary.iterdir()) == []
+
+
+def test_a_worker_that_does_not_come_back_ends_everything(start_up: StartUp, model_dir: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_BROKEN=str(broken))
+    up.until_ready()
+    broken.touch()
+    os.kill(up.pid_of("--role decode"), signal.SIGUSR1)
+    code, errors = up.finish()
+    assert code == 1
+    assert errors == f"baton: decode-1: it broke (logs in {up.log_dir})\n"
+    assert up.stopped() == ["router", "prefill"]
+    assert up.pids() == {}
+
+
+def test_one_of_several_that_cannot_start_is_done_without(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--decode", "2", STAND_IN_FAILING="decode-2")
+    screen = up.until_ready()
+    assert "decode-2   failed: there is no such architecture; starting it again in " in screen
+    assert "with 1 prefill worker and 1 decode worker\n" in screen
+    assert "not up yet, and tried again from time to time: decode-2: there is no such architecture\n" in screen
+    assert json.loads(missing_file(up).read_text()) == ["decode-2"]
+    assert f"--missing-file {missing_file(up)}" in up.pids()[up.pid_of("router --host")]
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.stopped() == ["router", "decode", "prefill"]
+    assert up.pids() == {}
+
+
+def test_a_stop_says_what_it_waits_for(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_DECODE="deaf")
+    up.until_ready()
+    up.ctrl_c()
+    assert "decode-1, prefill-1; Ctrl-C once more kills what is left" in up.until_line("waiting for decode-1")
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+
+
+def test_never_ready_is_bounded(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--start-timeout-s", "0.5", STAND_IN_PREFILL="silent")
+    code, errors = up.finish()
+    assert code == 1
+    assert errors == f"baton: prefill-1: was not ready after 0.5 s (logs in {up.log_dir})\n"
+    assert up.pids() == {}
+
+
+def test_a_port_in_use_is_one_line(start_up: StartUp, model_dir: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        up = start_up("--model", model_dir, "--port", str(port))
+        code, errors = up.finish()
+    assert code == 1
+    assert (
+        errors == f"baton: cannot listen on 127.0.0.1 port {port}: address already in use; choose another with --port\n"
+    )
+    assert up.pids() == {}
+
+
+def test_a_missing_model_is_one_line(start_up: StartUp) -> None:
+    up = start_up("--model", "/nowhere/model", "--port", "0")
+    assert up.finish() == (1, "baton: there is no model at /nowhere/model\n")
+
+
+def test_a_host_for_strangers_needs_keys(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--host", "0.0.0.0")
+    code, errors = up.finish()
+    assert code == 2
+    assert errors.startswith("baton: host 0.0.0.0 is not a loopback address")
+    assert errors.count("\n") == 1
+
+
+def test_nobody_has_to_read_what_it_prints(start_up: StartUp, model_dir: str, free_port: int) -> None:
+    """``baton up | head -1``."""
+    up = start_up("--model", model_dir, "--port", str(free_port))
+    up.until_line("loading")
+    up.close_output()
+    up.until_serving("router", "decode", "prefill")
+    up.ctrl_c()
+    assert up.finish() == (0, "")
+    assert up.stopped() == ["router", "decode", "prefill"]
+    assert up.pids() == {}
+
+
+def test_an_empty_redis_url_is_refused(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", "--redis-url", "")
+    code, errors = up.finish()
+    assert code == 2
+    assert errors.startswith("baton: --redis-url: ")
+    assert errors.count("\n") == 1
+
+
+def test_secrets_are_on_no_command_line(start_up: StartUp, model_dir: str) -> None:
+    up = start_up("--model", model_dir, "--port", "0", BATON_INTERNAL_TOKEN="sesame-open", BATON_ADMIN_TOKEN="sesame-2")
+    screen = up.until_ready()
+    assert not [command for command in up.pids().values() if "sesame" in command]
+    assert "sesame" not in screen
+    assert "Bearer $BATON_ADMIN_TOKEN" in screen

@@ -1,0 +1,34 @@
+"""Fixtures of the lease tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kits.leases.harness import Clock, Harness, MemoryHarness, RedisHarness
+from tests.kits.leases.wrong_clock import SHIFT_S, set_wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+#: Redis' own clock is what counts: for a client whose clock of the day is hours off, everything is as for the others.
+CLOCKS_S = {"redis": 0, "redis, a fast clock here": SHIFT_S, "redis, a slow clock here": -SHIFT_S}
+
+
+@pytest.fixture(params=["memory", *CLOCKS_S])
+def harness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    if request.param == "memory":
+        yield MemoryHarness()
+        return
+    if shift_s := CLOCKS_S[request.param]:
+        set_wrong(monkeypatch, shift_s)
+    redis_harness = RedisHarness(request.getfixturevalue("redis_url"))
+    yield redis_harness
+    redis_harness.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

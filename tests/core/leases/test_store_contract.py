@@ -1,0 +1,300 @@
+"""What every lease store promises: the same tests for the one in memory and the one in Redis."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
+from core.leases.store import LeaseState, LeaseStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kits.leases.harness import Harness
+
+DURATION_MS = 100_000
+#: A real server's clock goes on while a test runs; all durations are far above this.
+SLACK_MS = 30_000
+ENGINE = "e0"
+
+HELD, DONE, RELEASED = LeaseState.HELD, LeaseState.DONE, LeaseState.RELEASED
+EXPIRED, UNKNOWN = LeaseState.EXPIRED, LeaseState.UNKNOWN
+
+
+def states(answers: list[LeaseStatus]) -> list[LeaseState]:
+    return [answer.state for answer in answers]
+
+
+def about(answer: LeaseStatus, expected_ms: int) -> bool:
+    return expected_ms - SLACK_MS < answer.remaining_ms <= expected_ms
+
+
+def test_granted_lease_is_held_for_its_duration(harness: Harness) -> None:
+    harness.store.grant(ENGINE, ["a"], DURATION_MS)
+    [answer] = harness.store.held(ENGINE)
+    assert (answer.lease_id, answer.state) == ("a", HELD)
+    assert about(answer, DURATION_MS)
+
+
+def test_nothing_is_held_by_an_engine_never_heard_of(harness: Harness) -> None:
+    assert harness.store.held(ENGINE) == []
+
+
+def test_granting_again_never_shortens(harness: Harness) -> None:
+    harness.store.grant(ENGINE, ["a"], 3 * DURATION_MS)
+    harness.store.grant(ENGINE, ["a"], DURATION_MS)
+    assert about(harness.store.held(ENGINE)[0], 3 * DURATION_MS)
+
+
+def test_renewal_moves_the_deadline_only_forward(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a", "b"], 2 * DURATION_MS)
+    harness.advance(DURATION_MS)
+    a, b = store.renew(ENGINE, ["a"], 2 * DURATION_MS) + store.renew(ENGINE, ["b"], DURATION_MS // 2)
+    assert states([a, b]) == [HELD, HELD]
+    assert about(a, 2 * DURATION_MS)
+    assert about(b, DURATION_MS)
+
+
+def test_renewal_answers_in_order_for_every_state_and_brings_nothing_back(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["expired"], 1)
+    harness.advance(1)
+    store.grant(ENGINE, ["held", "done", "released"], DURATION_MS)
+    store.release(ENGINE, ["released"])
+    store.reap(ENGINE, ["expired", "released"], ["done"])
+    asked = ["unknown", "released", "done", "held", "expired", "held"]
+    answers = store.renew(ENGINE, asked, DURATION_MS)
+    assert [answer.lease_id for answer in answers] == asked
+    assert states(answers) == [UNKNOWN, RELEASED, DONE, HELD, EXPIRED, HELD]
+    assert [answer.lease_id for answer in store.held(ENGINE)] == ["held"]
+
+
+def test_reap_ends_what_is_due_and_answers_the_rest(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["short"], DURATION_MS)
+    store.grant(ENGINE, ["long"], 3 * DURATION_MS)
+    harness.advance(2 * DURATION_MS)
+    short, long, other = store.reap(ENGINE, ["short", "long", "other"], [])
+    assert states([short, long, other]) == [EXPIRED, HELD, UNKNOWN]
+    assert short.remaining_ms == 0
+    assert about(long, DURATION_MS)
+    assert [answer.lease_id for answer in store.held(ENGINE)] == ["long"]
+
+
+def test_an_outcome_is_answered_again_when_the_first_answer_got_lost(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a", "b", "c"], DURATION_MS)
+    store.release(ENGINE, ["b"])
+    harness.advance(DURATION_MS)
+    for _ in range(2):
+        assert states(store.reap(ENGINE, ["a", "b", "c"], ["c"])) == [EXPIRED, RELEASED, DONE]
+
+
+def test_an_overdue_lease_may_be_renewed_until_it_is_reaped(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a"], DURATION_MS // 2)
+    harness.advance(DURATION_MS // 2 + 1)
+    assert store.held(ENGINE) == [LeaseStatus("a", HELD, 0)]
+    assert states(store.renew(ENGINE, ["a"], DURATION_MS)) == [HELD]
+    assert states(store.reap(ENGINE, ["a"], [])) == [HELD]
+
+
+def test_released_lease_is_due_at_once_and_cannot_be_held_again(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a"], DURATION_MS)
+    store.release(ENGINE, ["a"])
+    store.grant(ENGINE, ["a"], DURATION_MS)
+    assert states(store.renew(ENGINE, ["a"], DURATION_MS)) == [RELEASED]
+    assert store.held(ENGINE) == [LeaseStatus("a", RELEASED, 0)]
+    assert store.reap(ENGINE, ["a"], []) == [LeaseStatus("a", RELEASED, 0)]
+    store.grant(ENGINE, ["a"], DURATION_MS)
+    assert store.held(ENGINE) == []
+
+
+def test_done_wins_over_a_release_and_a_passed_deadline(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["released", "late"], DURATION_MS // 2)
+    store.release(ENGINE, ["released"])
+    harness.advance(DURATION_MS // 2)
+    assert states(store.reap(ENGINE, ["released", "late"], ["released", "late"])) == [DONE, DONE]
+
+
+def test_an_outcome_that_was_told_is_final(harness: Harness) -> None:
+    harness.store.grant(ENGINE, ["a"], DURATION_MS)
+    harness.store.release(ENGINE, ["a"])
+    assert states(harness.store.reap(ENGINE, ["a"], [])) == [RELEASED]
+    assert states(harness.store.reap(ENGINE, ["a"], ["a"])) == [RELEASED]
+
+
+def test_done_is_remembered_even_if_the_store_had_lost_the_lease(harness: Harness) -> None:
+    harness.store.grant(ENGINE, ["a"], DURATION_MS)
+    harness.lose_everything()
+    harness.store.reap(ENGINE, [], ["a"])
+    assert states(harness.store.renew(ENGINE, ["a"], DURATION_MS)) == [DONE]
+
+
+def test_releasing_what_is_not_held_changes_nothing(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a"], DURATION_MS)
+    store.reap(ENGINE, [], ["a"])
+    store.release(ENGINE, ["a", "never"])
+    assert states(store.renew(ENGINE, ["a", "never"], DURATION_MS)) == [DONE, UNKNOWN]
+    assert store.held(ENGINE) == []
+
+
+def test_outcomes_are_forgotten_after_a_minute(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a"], DURATION_MS)
+    store.reap(ENGINE, [], ["a"])
+    harness.advance(OUTCOME_MEMORY_MS // 2)
+    assert states(store.renew(ENGINE, ["a"], DURATION_MS)) == [DONE]
+    harness.advance(OUTCOME_MEMORY_MS // 2)
+    assert states(store.renew(ENGINE, ["a"], DURATION_MS)) == [UNKNOWN]
+
+
+def test_a_dead_engine_leaves_nothing(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a", "b"], DURATION_MS)
+    store.release(ENGINE, ["b"])
+    harness.advance(DURATION_MS + DEAD_ENGINE_MARGIN_MS - SLACK_MS)
+    assert states(store.held(ENGINE)) == [RELEASED, HELD]
+    harness.advance(SLACK_MS)
+    assert store.held(ENGINE) == []
+
+
+def test_members_that_their_owner_forgot_are_dropped_by_its_next_reap(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["forgotten", "released"], 1)
+    store.release(ENGINE, ["released"])
+    store.grant(ENGINE, ["mine"], 10 * DURATION_MS)
+    harness.advance(DEAD_ENGINE_MARGIN_MS + 1)
+    store.reap(ENGINE, ["mine"], [])
+    assert [answer.lease_id for answer in store.held(ENGINE)] == ["mine"]
+
+
+def test_held_lists_released_ones_first_then_the_soonest_deadline(harness: Harness) -> None:
+    store = harness.store
+    for lease_id, factor in [("late", 3), ("soon", 1), ("later", 4), ("middle", 2)]:
+        store.grant(ENGINE, [lease_id], factor * DURATION_MS)
+    store.release(ENGINE, ["later"])
+    assert [answer.lease_id for answer in store.held(ENGINE)] == ["later", "soon", "middle", "late"]
+
+
+def test_engines_do_not_see_each_other(harness: Harness) -> None:
+    store = harness.store
+    store.grant("e1", ["a"], DURATION_MS)
+    store.release("e2", ["a"])
+    assert states(store.reap("e2", ["a"], [])) == [UNKNOWN]
+    assert states(store.renew("e1", ["a"], DURATION_MS)) == [HELD]
+
+
+def test_batches_larger_than_one_script_call(harness: Harness) -> None:
+    ids = [f"l{index}" for index in range(1203)]
+    store = harness.store
+    store.grant(ENGINE, ids, DURATION_MS)
+    assert [answer.lease_id for answer in store.renew(ENGINE, ids, DURATION_MS)] == ids
+    store.release(ENGINE, ids[:700])
+    answers = store.reap(ENGINE, ids, ids[1200:])
+    assert states(answers) == [RELEASED] * 700 + [HELD] * 500 + [DONE] * 3
+
+
+def test_empty_batches_answer_empty(harness: Harness) -> None:
+    harness.store.grant(ENGINE, [], DURATION_MS)
+    harness.store.release(ENGINE, [])
+    assert harness.store.renew(ENGINE, [], DURATION_MS) == []
+    assert harness.store.reap(ENGINE, [], []) == []
+
+
+@pytest.mark.parametrize("bad", ["", "a:b", "{a}", "a b", "a\n", "é", "-a", "a" * 129, "a,b", "*"])
+def test_ids_that_cannot_be_ours_are_refused(harness: Harness, bad: str) -> None:
+    store = harness.store
+    verbs: list[Callable[[str, str], object]] = [
+        lambda engine, lease: store.grant(engine, [lease], 1),
+        lambda engine, lease: store.renew(engine, [lease], 1),
+        lambda engine, lease: store.release(engine, [lease]),
+        lambda engine, lease: store.reap(engine, [lease], []),
+        lambda engine, lease: store.reap(engine, [], [lease]),
+    ]
+    for verb in verbs:
+        with pytest.raises(ValueError, match="not an engine or lease id"):
+            verb(ENGINE, bad)
+        with pytest.raises(ValueError, match="not an engine or lease id"):
+            verb(bad, "good")
+    listings: list[Callable[[str], object]] = [store.held, store.wakeups]
+    for listing in listings:
+        with pytest.raises(ValueError, match="not an engine or lease id"):
+            listing(bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 86_400_001])
+def test_durations_that_make_no_sense_are_refused(harness: Harness, bad: int) -> None:
+    with pytest.raises(ValueError, match="a lease lasts"):
+        harness.store.grant(ENGINE, ["a"], bad)
+    with pytest.raises(ValueError, match="a lease lasts"):
+        harness.store.renew(ENGINE, ["a"], bad)
+
+
+def test_release_wakes_the_owner_and_nothing_else_does(harness: Harness) -> None:
+    store = harness.store
+    ear = store.wakeups(ENGINE)
+    store.grant(ENGINE, ["a", "b"], DURATION_MS)
+    store.renew(ENGINE, ["a"], DURATION_MS)
+    store.grant("other", ["x"], DURATION_MS)
+    store.release("other", ["x"])
+    store.release(ENGINE, ["never"])
+    assert not ear.wait(0)
+    store.release(ENGINE, ["a"])
+    assert ear.wait(10)
+    assert not ear.wait(0)
+    ear.close()
+
+
+def test_several_releases_may_be_one_wakeup_and_none_is_missed_between_waits(harness: Harness) -> None:
+    ear = harness.store.wakeups(ENGINE)
+    harness.store.grant(ENGINE, ["a", "b"], DURATION_MS)
+    harness.store.release(ENGINE, ["a"])
+    harness.store.release(ENGINE, ["b"])
+    assert ear.wait(10)
+    ear.close()
+
+
+def test_every_ear_hears(harness: Harness) -> None:
+    ears = [harness.store.wakeups(ENGINE) for _ in range(2)]
+    harness.store.grant(ENGINE, ["a"], DURATION_MS)
+    harness.store.release(ENGINE, ["a"])
+    assert [ear.wait(10) for ear in ears] == [True, True]
+    for ear in ears:
+        ear.close()
+
+
+def test_closing_an_ear_ends_a_wait_in_another_thread(harness: Harness) -> None:
+    ear = harness.store.wakeups(ENGINE)
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(ear.wait(60)))
+    thread.start()
+    ear.close()
+    ear.close()
+    thread.join(10)
+    assert answers == [False]
+    assert not ear.wait(60)
+
+
+def test_several_threads_share_a_store(harness: Harness) -> None:
+    store = harness.store
+
+    def work(name: str) -> None:
+        for index in range(50):
+            store.grant(ENGINE, [f"{name}{index}"], DURATION_MS)
+            store.renew(ENGINE, [f"{name}{index}"], DURATION_MS)
+            store.reap(ENGINE, [], [f"{name}{index}"] if index % 2 else [])
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.held(ENGINE)) == 4 * 25

@@ -1,0 +1,133 @@
+"""Where one request ends and the next begins, and what is refused between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from core.net.served.config import HeadLimits, PortConfig
+from core.net.served.connection import MAX_PIPELINED
+from core.net.served.notices import BAD_REQUEST
+from tests.kits.port import GET, HEAD, serving
+
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+BAD = {
+    "no host": b"GET /echo HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /echo HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+    "the same host twice": b"GET /echo HTTP/1.1\r\nhost: a\r\nHost: a\r\n\r\n",
+    "a host with a space": b"GET /echo HTTP/1.1\r\nhost: a b\r\n\r\n",
+    "a host with a path": b"GET /echo HTTP/1.1\r\nhost: a/b\r\n\r\n",
+    "a host with a user": b"GET /echo HTTP/1.1\r\nhost: u@a\r\n\r\n",
+    "old, with two hosts": b"GET /echo HTTP/1.0\r\nhost: a\r\nhost: b\r\n\r\n",
+    "no http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "http/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a url that is none": b"GET echo HTTP/1.1\r\nhost: a\r\n\r\n",
+    "connect": b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n",
+    "two lengths": HEAD + b"content-length: 1\r\ncontent-length: 1\r\n\r\n",
+    "a length and chunks": HEAD + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+    "a chunk without a size": CHUNKED + b"x\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", BAD.values(), ids=BAD)
+async def test_what_is_no_request_is_answered_in_our_shape_and_closed(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving() as served:
+        for _ in range(3):
+            caller, answer = await served.ask(sent)
+            assert (answer.status, answer.headers["connection"]) == (400, "close")
+            assert answer.code in ("invalid_http", "invalid_host")
+            await caller.closed()
+        assert served.port.connections.notices.counts == {BAD_REQUEST: 3}
+    said = [record.getMessage() for record in caplog.records if record.name != "uvicorn.error"]
+    assert said == [f"port: {BAD_REQUEST}: 1", f"port: {BAD_REQUEST}: 2"], "the second line is of the port's end"
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("host", [b"", b"127.0.0.1:8000", b"[::1]:8000", b"router.example", b"a_b:1"])
+async def test_hosts_that_are_some(host: bytes) -> None:
+    async with serving() as served:
+        _, answer = await served.ask(b"GET /echo HTTP/1.1\r\nhost: " + host + b"\r\n\r\n")
+        assert answer.status == 200
+
+
+async def test_an_old_client_needs_no_host() -> None:
+    """Probes of load balancers speak HTTP/1.0."""
+    async with serving() as served:
+        caller, answer = await served.ask(b"GET /echo HTTP/1.0\r\n\r\n")
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        await caller.closed()
+
+
+async def test_an_upgrade_is_not_made() -> None:
+    upgrade = b"GET /echo HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    async with serving() as served:
+        caller, answer = await served.ask(upgrade + b"\x81\x05hello")
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        await caller.closed()
+        assert len(served.app.scopes) == 1
+
+
+async def test_answers_come_in_the_order_of_the_requests() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        for number in range(1, 4):
+            await caller.send(HEAD + b"content-length: 1\r\n\r\nx")
+            assert (await caller.answer()).body == b"%d" % number
+        await caller.send((HEAD + b"content-length: 1\r\n\r\nx") * MAX_PIPELINED)
+        for number in range(4, 4 + MAX_PIPELINED):
+            assert (await caller.answer()).body == b"%d" % number
+
+
+async def test_nobody_gets_far_ahead_of_the_answers() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" + GET * 10_000)
+        await served.app.until_asked(1)
+        served.app.go_on.set()
+        answers = [await caller.answer() for _ in range(MAX_PIPELINED + 1)]
+        assert [answer.status for answer in answers] == [200] * (MAX_PIPELINED + 1)
+        assert answers[-1].headers["connection"] == "close"
+        await caller.closed()
+
+
+async def test_what_follows_a_request_does_not_get_into_its_answer() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n")
+        await served.app.until_asked(1)
+        await caller.send(b"\x00\x01garbage\r\n\r\n")
+        while BAD_REQUEST not in served.port.connections.notices.counts:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        served.app.go_on.set()
+        answer = await caller.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        await caller.closed()
+
+
+SMALL = PortConfig(keep_alive_s=60, head=HeadLimits(max_bytes=4096))
+
+
+@pytest.mark.parametrize("step", [1 << 20, 700])
+@pytest.mark.parametrize("what", ["the size of a chunk", "lines after the last chunk"])
+async def test_between_the_pieces_of_a_body_little_may_be_said(step: int, what: str) -> None:
+    async with serving(SMALL) as served:
+        caller = await served.connect()
+        await caller.send(CHUNKED + b"1\r\nx\r\n")
+        endless = (b"1;" if what == "the size of a chunk" else b"0\r\na: ") + b"x" * 300_000
+        for start in range(0, 8192, step):
+            caller.writer.write(endless[start : start + step])
+        answer = await caller.answer()
+        assert answer.status in (400, 431)
+        await caller.closed()
+
+
+async def test_chunks_of_one_byte_are_a_body() -> None:
+    async with serving(SMALL) as served:
+        _, answer = await served.ask(CHUNKED + b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n")
+        assert (answer.status, answer.body) == (200, b"5000")

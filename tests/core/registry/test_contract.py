@@ -1,0 +1,196 @@
+"""What every registry promises: the same tests for memory and Redis, for workers and routers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from core.protocol.router import RouterRecord
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import ROUTERS, WORKERS
+from core.registry.memory_registry import MemoryRegistry
+from core.registry.redis_registry import RedisRegistry
+from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from core.registry.announcement import Kind
+    from core.registry.store import Registry
+
+LONG_MS = 60_000
+
+
+def worker(worker_id: str, running: int = 0) -> WorkerStatus:
+    return WorkerStatus(
+        record=WorkerRecord(
+            worker_id=worker_id,
+            engine_id=f"engine-{worker_id}",
+            role=Role.PREFILL,
+            model="demo",
+            url="http://127.0.0.1:1",
+            internal_url="http://127.0.0.1:2",
+            compatibility_hash="c",
+            max_model_len=100,
+            block_size=16,
+            num_blocks=10,
+            max_num_seqs=4,
+        ),
+        load=WorkerLoad(running=running),
+    )
+
+
+def router(router_id: str, version: int = 0) -> RouterRecord:
+    return RouterRecord(router_id=router_id, url=f"http://127.0.0.1:{1 + version}", internal_url="http://127.0.0.1:2")
+
+
+@dataclass
+class Made:
+    """A registry, and how to make entries for it: the second argument makes two of one id differ."""
+
+    registry: Registry[Any]
+    entry: Callable[..., Any]
+    kind: Kind[Any]
+
+
+@pytest.fixture(params=["worker", "router"])
+def kind(request: pytest.FixtureRequest) -> Kind[Any]:
+    return WORKERS if request.param == "worker" else ROUTERS
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def made(request: pytest.FixtureRequest, kind: Kind[Any]) -> AsyncIterator[Made]:
+    registry: Registry[Any] = (
+        MemoryRegistry(kind) if request.param == "memory" else RedisRegistry(request.getfixturevalue("redis_url"), kind)
+    )
+    yield Made(registry, worker if kind is WORKERS else router, kind)
+    await registry.close()
+
+
+class Watch:
+    """A watcher that a test steps through."""
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self._changes = cast("AsyncGenerator[list[Any], None]", registry.watch())
+
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._changes.aclose()
+
+    async def next(self) -> list[Any]:
+        return await asyncio.wait_for(anext(self._changes), PATIENCE_S)
+
+    async def until(self, expected: list[Any]) -> None:
+        while await self.next() != expected:
+            pass
+
+
+async def test_an_empty_registry(made: Made) -> None:
+    assert await made.registry.snapshot() == []
+    async with Watch(made.registry) as watch:
+        assert await watch.next() == []
+
+
+async def test_those_announced_are_listed_in_order_with_what_they_said_last(made: Made) -> None:
+    await made.registry.announce(made.entry("b"), LONG_MS)
+    await made.registry.announce(made.entry("a"), LONG_MS)
+    await made.registry.announce(made.entry("b", 3), LONG_MS)
+    assert await made.registry.snapshot() == [made.entry("a"), made.entry("b", 3)]
+
+
+async def test_a_watcher_sees_everything_at_once_and_then_every_change(made: Made) -> None:
+    await made.registry.announce(made.entry("a"), LONG_MS)
+    async with Watch(made.registry) as watch:
+        assert await watch.next() == [made.entry("a")]
+        await made.registry.announce(made.entry("b"), LONG_MS)
+        await watch.until([made.entry("a"), made.entry("b")])
+        await made.registry.announce(made.entry("a", 1), LONG_MS)
+        await watch.until([made.entry("a", 1), made.entry("b")])
+        await made.registry.withdraw("b")
+        await watch.until([made.entry("a", 1)])
+
+
+async def test_announcing_the_same_again_is_no_change(made: Made) -> None:
+    async with Watch(made.registry) as watch:
+        await watch.next()
+        await made.registry.announce(made.entry("a"), LONG_MS)
+        assert await watch.next() == [made.entry("a")]
+        for _ in range(3):
+            await made.registry.announce(made.entry("a"), LONG_MS)
+        await made.registry.announce(made.entry("b"), LONG_MS)
+        assert await watch.next() == [made.entry("a"), made.entry("b")]
+
+
+async def test_one_that_fell_silent_is_forgotten(made: Made) -> None:
+    async with Watch(made.registry) as watch:
+        assert await watch.next() == []
+        await made.registry.announce(made.entry("a"), 300)
+        assert await watch.next() == [made.entry("a")]
+        assert await watch.next() == []
+    assert await made.registry.snapshot() == []
+
+
+async def test_one_that_goes_on_announcing_stays(made: Made) -> None:
+    async with Watch(made.registry) as watch:
+        await watch.next()
+        await made.registry.announce(made.entry("a"), 300)
+        assert await watch.next() == [made.entry("a")]
+        await made.registry.announce(made.entry("a"), LONG_MS)
+        await made.registry.announce(made.entry("short"), 400)
+        assert await watch.next() == [made.entry("a"), made.entry("short")]
+        assert await watch.next() == [made.entry("a")]
+
+
+async def test_withdrawing_an_unknown_id_changes_nothing(made: Made) -> None:
+    await made.registry.withdraw("never")
+    assert await made.registry.snapshot() == []
+
+
+async def test_two_watchers_see_the_same(made: Made) -> None:
+    async with Watch(made.registry) as one, Watch(made.registry) as two:
+        await one.next()
+        await two.next()
+        await made.registry.announce(made.entry("a"), LONG_MS)
+        assert await one.next() == await two.next() == [made.entry("a")]
+
+
+async def test_a_cancelled_watcher_harms_nobody(made: Made) -> None:
+    async def watch_for_ever() -> None:
+        async with aclosing(cast("AsyncGenerator[list[Any], None]", made.registry.watch())) as changes:
+            async for _ in changes:
+                started.set()
+
+    started = asyncio.Event()
+    task = asyncio.create_task(watch_for_ever())
+    await asyncio.wait_for(started.wait(), PATIENCE_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await made.registry.announce(made.entry("a"), LONG_MS)
+    assert await made.registry.snapshot() == [made.entry("a")]
+
+
+@pytest.mark.parametrize("bad", ["", "a:b", "*", "a b", "a\n", "-"])
+async def test_ids_that_cannot_be_part_of_a_key_are_refused(made: Made, bad: str) -> None:
+    with pytest.raises(ValueError, match=f"not a {made.kind.name} id"):
+        await made.registry.announce(made.entry(bad), LONG_MS)
+    with pytest.raises(ValueError, match=f"not a {made.kind.name} id"):
+        await made.registry.withdraw(bad)
+
+
+async def test_workers_and_routers_of_one_redis_do_not_meet(redis_url: str) -> None:
+    workers, routers = RedisRegistry(redis_url, WORKERS), RedisRegistry(redis_url, ROUTERS)
+    async with Watch(workers) as watch:
+        assert await watch.next() == []
+        await routers.announce(router("a"), LONG_MS)
+        await workers.announce(worker("a"), LONG_MS)
+        assert await watch.next() == [worker("a")]
+    assert await routers.snapshot() == [router("a")]
+    await workers.close()
+    await routers.close()

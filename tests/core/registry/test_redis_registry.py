@@ -1,0 +1,161 @@
+"""What only the registry in Redis can get wrong: foreign values, a Redis that dies, hangs or comes back empty."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from redis.asyncio.client import PubSub
+
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
+from core.registry.store import RegistryError
+from tests.core.registry.test_contract import LONG_MS, Watch, worker
+from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from baton.processes.embedded_redis import EmbeddedRedis
+    from core.protocol.worker import WorkerStatus
+
+
+async def announcing(registry: RedisRegistry[WorkerStatus], worker_id: str, first: asyncio.Event) -> None:
+    """What a worker does: announce itself again and again, whatever happens to Redis."""
+    while True:
+        try:
+            await registry.announce(worker(worker_id), 1_000)
+            first.set()
+        except RegistryError:
+            pass
+        await asyncio.sleep(0.02)
+
+
+async def test_foreign_values_are_skipped_and_complained_about_once(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = RedisRegistry(redis_url, WORKERS)
+    await registry.announce(worker("a"), LONG_MS)
+    await registry.announce(worker("without-expiry"), LONG_MS)
+    with redis.Redis.from_url(redis_url) as foreign:
+        foreign.set(WORKERS.key_prefix + "broken", b"\xff{")
+        foreign.set(WORKERS.key_prefix + "json", b'{"worker_id": 3}')
+        foreign.lpush(WORKERS.key_prefix + "list", "x")
+        foreign.set(WORKERS.key_prefix + "liar", foreign.get(WORKERS.key_prefix + "a") or b"", px=LONG_MS)
+        foreign.persist(WORKERS.key_prefix + "without-expiry")
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                assert await registry.snapshot() == [worker("a")]
+        assert len(caplog.records) == 5
+        async with Watch(registry) as watch:
+            assert await watch.next() == [worker("a")]
+            for garbage in (b"", b"\xff", b"{}", b'{"worker_id": "a", "ttl_ms": -1}', b"[" * 10_000):
+                foreign.publish(WORKERS.channel, garbage)
+            await registry.withdraw("a")
+            assert await watch.next() == []
+    await registry.close()
+
+
+async def test_every_record_expires(redis_url: str) -> None:
+    registry = RedisRegistry(redis_url, WORKERS)
+    await registry.announce(worker("a"), LONG_MS)
+    with redis.Redis.from_url(redis_url) as client:
+        assert 0 < client.pttl(WORKERS.key_prefix + "a") <= LONG_MS
+    await registry.close()
+
+
+async def test_without_redis_every_call_is_a_registry_error(free_port: int) -> None:
+    registry = RedisRegistry(f"redis://127.0.0.1:{free_port}", WORKERS)
+    for call in (registry.announce(worker("a"), LONG_MS), registry.withdraw("a"), registry.snapshot()):
+        with pytest.raises(RegistryError):
+            await call
+    await registry.close()
+
+
+async def test_an_emptied_redis_makes_no_worker_vanish(own_redis: EmbeddedRedis) -> None:
+    registry, workers = RedisRegistry(own_redis.url, WORKERS), RedisRegistry(own_redis.url, WORKERS)
+    announced = asyncio.Event()
+    task = asyncio.create_task(announcing(workers, "a", announced))
+    await announced.wait()
+    seen = []
+    async with Watch(registry) as watch:
+        seen.append(await watch.next())
+        own_redis.kill()
+        own_redis.start()
+        await workers.announce(worker("new"), LONG_MS)
+        seen.append(await watch.next())
+    assert seen == [[worker("a")], [worker("a"), worker("new")]]
+    task.cancel()
+    await registry.close()
+    await workers.close()
+
+
+async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_ttl(own_redis: EmbeddedRedis) -> None:
+    registry = RedisRegistry(own_redis.url, WORKERS)
+    await registry.announce(worker("a"), 500)
+    async with Watch(registry) as watch:
+        assert await watch.next() == [worker("a")]
+        own_redis.kill()
+        own_redis.start()
+        assert await watch.next() == []
+    await registry.close()
+
+
+async def test_a_hung_redis_keeps_the_known_workers(own_redis: EmbeddedRedis) -> None:
+    registry = RedisRegistry(own_redis.url, WORKERS, socket_timeout_s=0.2)
+    await registry.announce(worker("a"), 300)
+    async with Watch(registry) as watch:
+        assert await watch.next() == [worker("a")]
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        with pytest.raises(RegistryError):
+            await registry.snapshot()
+        change = asyncio.create_task(watch.next())
+        await asyncio.wait([change], timeout=1)
+        assert not change.done(), "nobody can say who is alive"
+        os.kill(own_redis.pid, signal.SIGCONT)
+        assert await change == []
+    await registry.close()
+
+
+async def test_a_watcher_may_start_before_redis(own_redis: EmbeddedRedis) -> None:
+    registry = RedisRegistry(own_redis.url, WORKERS)
+    own_redis.kill()
+    async with Watch(registry) as watch:
+        first = asyncio.create_task(watch.next())
+        await asyncio.wait([first], timeout=0.1)
+        assert not first.done()
+        own_redis.start()
+        assert await first == []
+    await registry.close()
+
+
+async def test_a_connection_that_cannot_even_be_closed_does_not_end_the_watch(
+    own_redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, closed = PubSub.aclose, asyncio.Event()
+
+    async def aclose(self: PubSub) -> None:
+        await close(self)  # type: ignore[no-untyped-call]
+        closed.set()
+        raise redis.TimeoutError("closing took too long")
+
+    monkeypatch.setattr(PubSub, "aclose", aclose)
+    registry = RedisRegistry(own_redis.url, WORKERS)
+    async with Watch(registry) as watch:
+        assert await watch.next() == []
+        change = asyncio.create_task(watch.next())
+        own_redis.kill()
+        await asyncio.wait_for(closed.wait(), PATIENCE_S)
+        own_redis.start()
+        await registry.announce(worker("a"), LONG_MS)
+        assert await change == [worker("a")]
+    await registry.close()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:1/0?no_such_option=1", "redis://h/0?protocol=9"])
+def test_a_url_that_is_none(url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|option"):
+        RedisRegistry(url, WORKERS)

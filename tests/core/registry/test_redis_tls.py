@@ -1,0 +1,69 @@
+"""Redis behind TLS, by the options of its URL that docs/security.md names."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from core.leases.redis_store import RedisLeaseStore
+from core.leases.store import LeaseStoreError
+from core.net.tls import Files, server_context
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
+from core.registry.store import RegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.kits.certificates import Authority
+
+
+@asynccontextmanager
+async def behind_tls(authority: Authority, redis_url: str) -> AsyncIterator[str]:
+    """A relay that speaks TLS to the outside; its URL, without options."""
+    own, tasks = authority.of("router.internal"), set[asyncio.Task[None]]()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_unix_connection(urlsplit(redis_url).path)
+        tasks.update(asyncio.create_task(copy(*ends)) for ends in ((reader, back), (there, writer)))
+
+    context = server_context(Files(own.certificate, own.key))
+    async with await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context) as server:
+        yield f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        await asyncio.gather(*tasks)
+
+
+async def test_the_ca_is_named_in_the_url(authority: Authority, redis_url: str) -> None:
+    async with behind_tls(authority, redis_url) as url:
+        registry, leases = (kind(f"{url}?ssl_ca_certs={authority.ca}", *more) for kind, more in KINDS)
+        assert await registry.snapshot() == []  # type: ignore[attr-defined]
+        await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)  # type: ignore[attr-defined]
+        await registry.close()  # type: ignore[attr-defined]
+        leases.close()
+
+
+async def test_another_one_is_refused(authority: Authority, other_authority: Authority, redis_url: str) -> None:
+    async with behind_tls(authority, redis_url) as url:
+        registry, leases = (kind(f"{url}?ssl_ca_certs={other_authority.ca}", *more) for kind, more in KINDS)
+        with pytest.raises(RegistryError):
+            await registry.snapshot()  # type: ignore[attr-defined]
+        with pytest.raises(LeaseStoreError):
+            await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)  # type: ignore[attr-defined]
+        await registry.close()  # type: ignore[attr-defined]
+        leases.close()
+
+
+KINDS = ((RedisRegistry, (WORKERS,)), (RedisLeaseStore, ()))

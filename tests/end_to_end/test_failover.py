@@ -1,0 +1,272 @@
+"""Decode workers die under streams, and the clients see what they would have seen anyway. Real processes, SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from router.request.attempts import CLEARED_AFTER_TOKENS
+from tests.kits.whole import reference
+from tests.kits.whole.stack import MODEL, Stack, eventually, stopped
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+
+NUM_TOKENS = 160
+#: Chunks that every client has before somebody dies.
+NUM_BEFORE = 12
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    folder = tmp_path_factory.mktemp("failover")
+    flags = {"worker_flags": {"dtype": "float32"}}
+    router = {"token-timeout-s": 5, "max-worker-deaths": 3, "pick-decode": "least_loaded"}
+    async with Stack(folder, decode=2, router_flags=router, **flags) as running:
+        yield running
+
+
+def asks(seed: int) -> list[tuple[str, dict[str, Any]]]:
+    """One of each kind: greedy, seeded with penalties, chat with logprobs, and one with stop strings."""
+    common = {
+        "model": MODEL,
+        "max_tokens": NUM_TOKENS,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    prompt = reference.prompt_of(70, seed=seed)
+    chat = {"messages": [{"role": "user", "content": f"Tell me about number {seed}, please."}]}
+    return [
+        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 0}),
+        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 1, "seed": seed, "frequency_penalty": 0.5}),
+        (CHAT, {**common, **chat, "temperature": 1, "seed": seed, "logprobs": True, "top_logprobs": 2}),
+        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 1, "seed": seed, "stop": ["qzx", "\u0000"]}),
+    ]
+
+
+async def lines(stack: Stack, path: str, body: dict[str, Any], on_chunk: Callable[[], None]) -> list[str]:
+    found = []
+    async with stack.http.stream("POST", f"{stack.router.url}{path}", json=body) as response:
+        assert response.status_code == 200
+        async for line in response.aiter_lines():
+            if line:
+                found.append(line)
+                on_chunk()
+    return found
+
+
+def gist(found: list[str]) -> dict[str, Any]:
+    """What must not differ between two runs of a stream; its form is checked."""
+    assert all(line.startswith("data: ") for line in found), "what is between router and worker stays there"
+    assert found[-1] == "data: [DONE]", found[-1]
+    chunks = [json.loads(line[6:]) for line in found[:-1]]
+    assert not any("error" in chunk for chunk in chunks), chunks[-1]
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    deltas = [choice["delta"] for choice in choices if "delta" in choice]
+    entries = [entry for choice in choices for entry in (choice["logprobs"] or {}).get("content", ())]
+    usage = chunks[-1]["usage"]
+    del usage["prompt_tokens_details"]  # what was in whose cache may differ
+    return {
+        "text": "".join(choice.get("text", "") for choice in choices),
+        "said": "".join(delta.get("content") or "" for delta in deltas),
+        "roles": [delta["role"] for delta in deltas if "role" in delta],
+        "tokens": [(entry["token"], round(entry["logprob"], 2)) for entry in entries],
+        "finish": [choice["finish_reason"] for choice in choices if choice["finish_reason"]],
+        "usage": usage,
+    }
+
+
+class Counts:
+    """How many chunks each of some streams has."""
+
+    def __init__(self, num_streams: int) -> None:
+        self._counts = [0] * num_streams
+        self._news = asyncio.Event()
+
+    def counter(self, i: int) -> Callable[[], None]:
+        def one_more() -> None:
+            self._counts[i] += 1
+            self._news.set()
+
+        return one_more
+
+    async def more(self, count: int) -> None:
+        """Wait until each has so many more."""
+        wanted = [before + count for before in self._counts]
+        while any(now < then for now, then in zip(self._counts, wanted, strict=True)):
+            self._news.clear()
+            await self._news.wait()
+
+
+async def all_at_once(
+    stack: Stack, wanted: list[tuple[str, dict[str, Any]]], strike: Callable[[Counts], Awaitable[None]]
+) -> list[dict[str, Any]]:
+    """The gists of these streams. ``strike`` is awaited once each of them has begun well."""
+    counts = Counts(len(wanted))
+    async with asyncio.TaskGroup() as group:
+        streams = [group.create_task(lines(stack, *one, counts.counter(i))) for i, one in enumerate(wanted)]
+        await counts.more(NUM_BEFORE)
+        await strike(counts)
+    return [gist(stream.result()) for stream in streams]
+
+
+async def nothing(_: Counts) -> None:
+    """Nobody dies."""
+
+
+async def kill(stack: Stack, worker: str) -> None:
+    os.kill(stack.workers.pop(worker).pid, signal.SIGKILL)
+
+
+async def resumed(stack: Stack) -> float:
+    return await stack.metric("router", "baton_router_resumed_total", outcome="resumed")
+
+
+async def test_a_d_is_killed_under_many_streams(stack: Stack) -> None:
+    wanted = [one for seed in range(4) for one in asks(seed)]
+    quiet = await all_at_once(stack, wanted, nothing)
+    assert [await resumed(stack), quiet[0]["usage"]["completion_tokens"]] == [0, NUM_TOKENS]
+    hits = await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total")
+    assert await all_at_once(stack, wanted, lambda _: kill(stack, "decode-0")) == quiet
+    assert await resumed(stack) >= len(wanted) // 4
+    assert await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total") > hits
+    await stack.until_gone()
+    await stack.until_idle()
+
+
+async def test_two_are_killed_one_after_the_other(stack: Stack) -> None:
+    """There is one left; the second one to die has the streams of the first."""
+    for name in ("late-0", "late-1"):
+        await stack.start_worker(name, {"role": "decode"})
+    await stack._routable(4)
+    wanted = asks(11) + asks(12)
+    quiet = await all_at_once(stack, wanted, nothing)
+    before = await resumed(stack)
+
+    async def strike(_: Counts) -> None:
+        await kill(stack, "decode-1")
+        await eventually(moved)
+        await kill(stack, "late-0")
+
+    async def moved() -> bool:
+        return await resumed(stack) > before
+
+    assert await all_at_once(stack, wanted, strike) == quiet
+    await stack.until_gone()
+    await stack.until_idle()
+
+
+async def test_a_d_that_stands_still_is_left(stack: Stack) -> None:
+    """And when it goes on, nobody reads it: its connections are closed, so it aborts."""
+    await stack.start_worker("still", {"role": "decode"})
+    await stack._routable(3)
+    wanted = asks(21) + asks(22)
+    quiet = await all_at_once(stack, wanted, nothing)
+    before = await resumed(stack)
+    pid = stack.workers["still"].pid
+    async with AsyncExitStack() as exit_stack:
+
+        async def stand_still(_: Counts) -> None:
+            exit_stack.enter_context(stopped(pid))
+
+        assert await all_at_once(stack, wanted, stand_still) == quiet
+    assert await resumed(stack) > before
+    await stack.until_gone()
+    await stack.until_idle()
+
+
+async def test_no_p_is_left(stack: Stack) -> None:
+    """A D that dies then is replaced by one that computes everything itself, and who comes anew is served too."""
+    wanted = asks(31) + asks(32)
+    quiet = await all_at_once(stack, wanted, nothing)
+    before = await resumed(stack)
+
+    async def strike(_: Counts) -> None:
+        await kill(stack, "prefill-0")
+        await kill(stack, "still")
+
+    assert await all_at_once(stack, wanted, strike) == quiet
+    assert await resumed(stack) > before
+    assert await all_at_once(stack, wanted, nothing) == quiet
+    await stack.until_gone()
+    await stack.until_idle()
+
+
+async def streams_on(stack: Stack, name: str) -> set[str]:
+    """Ids of the requests that this D has."""
+    known = (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
+    (worker_id,) = [worker["id"] for worker in known if worker["url"] == stack.workers[name].url]
+    return {row["id"] for row in await stack.requests() if row["decode_worker"] == worker_id}
+
+
+async def test_a_stream_that_had_got_further_outlives_a_second_d(tmp_path: Path) -> None:
+    """As many die with it as may die of one, but it was well past the place where the first did."""
+    router = {"pick-decode": "least_loaded"}
+    async with Stack(tmp_path, decode=3, router_flags=router, worker_flags={"dtype": "float32"}) as stack:
+        wanted = asks(41) + asks(42)
+        quiet = await all_at_once(stack, wanted, nothing)
+        twice: set[str] = set()
+
+        async def strike(counts: Counts) -> None:
+            first = await streams_on(stack, "decode-0")
+            await kill(stack, "decode-0")
+            await counts.more(CLEARED_AFTER_TOKENS + 2)
+            twice.update(first & await streams_on(stack, "decode-1"))
+            await kill(stack, "decode-1")
+
+        assert await all_at_once(stack, wanted, strike) == quiet
+        assert twice, "those of the first are spread over the others"
+        await stack.until_gone()
+        await stack.until_idle()
+
+
+async def cut_in_two(stack: Stack, body: dict[str, Any]) -> tuple[str, str]:
+    """An answer's text up to the middle of a token that comes after those of ``NUM_BEFORE`` chunks, and the rest."""
+    keys = ("prompt", "max_tokens", "ignore_eos", "temperature", "seed")
+    (choice,) = (await stack.complete(**{key: body[key] for key in keys}, logprobs=1))["choices"]
+    text, offsets = choice["text"], choice["logprobs"]["text_offset"]
+    starts = zip(offsets[3 * NUM_BEFORE :], offsets[3 * NUM_BEFORE + 1 :], strict=False)
+    cut = next(start + 1 for start, end in starts if end - start > 1)
+    return text[:cut], text[cut:]
+
+
+async def test_a_stop_string_spans_the_place_where_d_dies(tmp_path: Path) -> None:
+    """The client has half of the token with which it begins; D dies long before it is complete."""
+    async with Stack(tmp_path, decode=3, worker_flags={"dtype": "float32"}) as stack:
+
+        async def strike(_: Counts) -> None:
+            (name,) = [name for name in stack.workers if "decode" in name and await streams_on(stack, name)]
+            metric = "baton_worker_decode_tokens_total"
+            far = await stack.metric(name, metric) + 5 * NUM_BEFORE
+
+            async def is_far() -> bool:
+                return await stack.metric(name, metric) >= far
+
+            await eventually(is_far)
+            await kill(stack, name)
+
+        for num_resumed, temperature in enumerate((0, 1)):
+            body = {**asks(51)[1][1], "temperature": temperature, "max_tokens": 4 * NUM_TOKENS}
+            del body["frequency_penalty"]
+            before, stop = await cut_in_two(stack, body)
+            wanted = [(COMPLETIONS, {**body, "stop": ["qzx", stop]})]
+            quiet = await all_at_once(stack, wanted, nothing)
+            assert (quiet[0]["text"], quiet[0]["finish"]) == (before, ["stop"])
+            assert await resumed(stack) == num_resumed
+            assert await all_at_once(stack, wanted, strike) == quiet
+            assert await resumed(stack) == num_resumed + 1
+        await stack.until_gone()
+        await stack.until_idle()

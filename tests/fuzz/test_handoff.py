@@ -1,0 +1,425 @@
+"""What P, or a stranger in its place, tells D: the hand-off, the handshake and notifications. Pure, but for one server.
+
+Whatever is said, D refuses with its typed error, or reads inside of what its peer advertises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from core.protocol.errors import BadRequestError
+from core.protocol.handoff import KVTransferParams
+from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
+from core.protocol.steps import Read, Sent
+from tests.kits.fuzz.profile import JSON, Stage, fuzz, mutated, tried
+from tests.kits.transfer.shards import engine, shards
+from workers.engine.api import EngineError, EngineRequest
+from workers.engine.config import EngineConfig
+from workers.engine.validation import check_request
+from workers.handshake.fetch import HandshakeFetcher, target_of
+from workers.handshake.resolver import Resolver
+from workers.handshake.server import handshake_bytes
+from workers.rank_protocol.transfer_errors import HandshakeError, TransferError
+from workers.server.transfer_params import parse
+from workers.sharding.plan import check_pair, plan
+from workers.transfer.local_memory import blocks_of, versions_of
+from workers.transfer.notice_codec import ReadNotice, encode_read, parse_read
+from workers.transfer.read_checks import ReadRefusedError, check_read
+from workers.transfer.read_notices import MAX_OPEN, ReadNotices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+HASH = "0" * 32
+BLOCK_SIZE = 16
+PARAMS: dict[str, Any] = {
+    "do_remote_prefill": True,
+    "do_remote_decode": False,
+    "remote_engine_id": "e" * 32,
+    "remote_request_id": "r",
+    "remote_host": "127.0.0.1",
+    "remote_port": 1,
+    "remote_block_ids": [[3, 4]],
+    "remote_num_tokens": 20,
+    "lease_id": "l",
+    "block_versions": [2**64 - 1, 5],
+    "first_token": 7,
+    "prompt_token_ids": list(range(20)),
+    "seed": 1,
+    "created": 5,
+    "num_cached_tokens": 0,
+    "output_token_ids": [],
+}
+WORSE: list[Any] = [
+    -1,
+    2**31,
+    2**63,
+    2**64,
+    2**200,
+    0.5,
+    "",
+    "x" * 100_000,
+    "a\r\nb: c",
+    "..",
+    "::1%eth0",
+    "127.0.0.1/../",
+    None,
+    True,
+    [],
+    [[]],
+    [[-1]],
+    [[2**31]],
+    [[3, 3]],
+    [[3], [4]],
+    [[3, 4, 5]],
+    [list(range(100_000))],
+    [-1] * 20,
+    {"token_ids": [-1]},
+    {"token_ids": [2**31] * 100, "created": -1},
+    {"content": [{}] * 1000},
+]
+CONFIG = EngineConfig(num_blocks=64, block_size=BLOCK_SIZE, vocab_size=300, max_model_len=200)
+
+
+def accepted(raw: dict[str, Any]) -> None:
+    """Refused as the request's fault, or something that the engine then reads within bounds."""
+    tried["a hand-off (kv_transfer_params)"] += 1
+    try:
+        params = parse(raw)
+    except BadRequestError as error:
+        assert len(error.message) < 1000
+        return
+    if not isinstance(params, KVTransferParams):
+        return
+    request = EngineRequest(
+        request_id="r",
+        prompt_token_ids=params.prompt_token_ids or list(range(20)),
+        sampling=None,  # type: ignore[arg-type]
+        max_tokens=50,
+        stop_token_ids=frozenset({1}),
+        remote=params,
+        output_token_ids=params.output_token_ids,
+    )
+    try:
+        check_request(request, CONFIG)
+    except EngineError:
+        return
+    blocks = params.remote_block_ids[0]
+    assert len(blocks) == len(set(blocks)) == len(params.block_versions) == -(-params.remote_num_tokens // BLOCK_SIZE)
+    assert all(0 <= block < 2**31 for block in blocks)
+    try:
+        target = target_of(params)
+    except HandshakeError:
+        return
+    assert 0 < target.port < 65536 and not set(target.host) & set("/@?#% \r\n\0")
+
+
+@fuzz(120)
+@given(names=st.lists(st.tuples(st.sampled_from([*PARAMS, "resume", "tp_size", "first_logprobs"]), JSON), max_size=3))
+def test_a_hand_off_with_any_values(names: list[tuple[str, Any]]) -> None:
+    accepted({**PARAMS, **dict(names)})
+
+
+@pytest.mark.parametrize("name", [*PARAMS, "resume", "tp_size", "pp_size", "dcp_size", "first_logprobs", "unknown"])
+def test_a_hand_off_with_each_field_worse(name: str) -> None:
+    for value in WORSE:
+        accepted({**PARAMS, name: value})
+    accepted({key: value for key, value in PARAMS.items() if key != name})
+
+
+# --- the handshake
+
+
+def rank_bytes(rank: RankMetadata | None = None) -> bytes:
+    return handshake_bytes(rank or engine(shards(64, 2, 1, 1))[0], HASH)
+
+
+class Liar:
+    """A handshake server that answers every rank with the same bytes."""
+
+    def __init__(self) -> None:
+        self.raw = b""
+        self._server: asyncio.Server
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(self.raw)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    async def fetch(self, raw: bytes, num_ranks: int = 1) -> list[RankMetadata]:
+        self.raw = raw
+        fetcher = HandshakeFetcher("token", HASH, resolver=Resolver(no_names, 8), try_s=1.0)
+        params = msgspec.convert(
+            {**PARAMS, "remote_port": self.port, "tp_size": num_ranks, "remote_engine_id": engine_id()},
+            KVTransferParams,
+        )
+        return await fetcher.fetch(target_of(params))
+
+
+def no_names(host: str) -> list[str]:
+    return [host]
+
+
+def engine_id() -> str:
+    return engine(shards(64, 2, 1, 1))[0].engine_id
+
+
+def http(body: bytes, status: bytes = b"200 OK") -> bytes:
+    return b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.fixture(scope="module")
+def liar(stage: Stage) -> Liar:
+    made = Liar()
+    stage.run(made.start())
+    stage.at_end(made.stop)
+    return made
+
+
+def met(stage: Stage, liar: Liar, raw: bytes) -> None:
+    """HandshakeError of bounded length, or ranks that are then looked at as always."""
+    tried["a handshake's answer"] += 1
+    try:
+        ranks = stage.run(liar.fetch(raw))
+    except HandshakeError as error:
+        assert len(str(error)) < 600 and "\n" not in str(error)
+    else:
+        read_inside(ranks)
+
+
+@fuzz(120)
+@given(body=mutated(rank_bytes()) | st.binary(max_size=64))
+def test_a_handshake_of_changed_bytes(stage: Stage, liar: Liar, body: bytes) -> None:
+    met(stage, liar, http(body))
+
+
+@fuzz(60)
+@given(raw=mutated(http(rank_bytes())))
+def test_a_handshake_over_changed_http(stage: Stage, liar: Liar, raw: bytes) -> None:
+    met(stage, liar, raw)
+
+
+@pytest.mark.parametrize("depth", [100, 1_000, 200_000])
+def test_a_handshake_nested_deeply(stage: Stage, liar: Liar, depth: int) -> None:
+    nested = b"\x91" * depth + b"\x00"
+    good = msgspec.msgpack.decode(rank_bytes())
+    inner = msgspec.msgpack.encode({**good, "metadata": b"\x81\xa1x" + nested})
+    for body in (nested, b"\x81\xa1x" + nested, inner):
+        met(stage, liar, http(body))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x00" * 10,
+        http(b""),
+        http(rank_bytes(), b"201 OK"),
+        http(rank_bytes(), b"302 Found"),
+        http(b"x" * (2 << 20)),
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * (2 << 20),
+        b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffff\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+        http(rank_bytes()[:-10]),
+        http(rank_bytes() + b"\x00"),
+        http(b"\xdf\xff\xff\xff\xff"),
+        http(b"\xdd\xff\xff\xff\xff"),
+        http(b"\xc6\xff\xff\xff\xff"),
+    ],
+    ids=range(15),
+)
+def test_a_handshake_that_is_none(stage: Stage, liar: Liar, raw: bytes) -> None:
+    met(stage, liar, raw)
+
+
+@pytest.mark.parametrize("version", [-1, 0, WIRE_VERSION - 1, WIRE_VERSION + 1, 2**64 - 1])
+def test_a_handshake_of_another_wire_version_says_so(stage: Stage, liar: Liar, version: int) -> None:
+    other = Handshake(wire_version=version, engine_id="", compatibility_hash="", metadata=b"\xff")
+    with pytest.raises(HandshakeError, match=f"wire version {version} there"):
+        stage.run(liar.fetch(http(msgspec.msgpack.encode(other))))
+
+
+# --- the ranks that are told of, and what is read of them
+
+NUMBERS = st.sampled_from([0, 1, 2, 3, 4, 64, 65, 2**20, 2**31, 2**32, 2**48, 2**63, 2**64 - 1]) | st.integers(
+    -(2**63), 2**64 - 1
+)
+RANKS = st.builds(
+    RankMetadata,
+    engine_id=st.just(engine_id()),
+    rank=st.integers(-1, 4),
+    num_ranks=st.integers(-1, 4) | NUMBERS,
+    agent_metadata=st.binary(max_size=8),
+    agent_name=st.text(max_size=4) | st.just("x" * 10_000),
+    cache_address=NUMBERS,
+    cache_memory_type=st.sampled_from(["DRAM", "VRAM", "FILE", ""]),
+    cache_device_id=st.integers(-1, 1),
+    num_blocks=st.integers(0, 100) | NUMBERS,
+    block_bytes=st.sampled_from([0, 1, 8, 64, 4096, 65536]) | NUMBERS,
+    version_address=NUMBERS,
+    shard=st.builds(
+        Shard,
+        first_layer=st.integers(-1, 4) | NUMBERS,
+        last_layer=st.integers(-1, 70) | NUMBERS,
+        first_head=st.integers(-1, 4) | NUMBERS,
+        last_head=st.integers(-1, 70) | NUMBERS,
+    ),
+)
+
+
+def read_inside(remotes: list[RankMetadata], ours: RankMetadata | None = None) -> None:
+    """Either refused, or all that is read of each rank lies in the cache and the version table it told of."""
+    tried["an engine's description of its memory"] += 1
+    local = ours or engine(shards(64, 2, 1, 1))[0]
+    try:
+        check_pair([local], remotes)
+        sources = plan(local, remotes)
+    except TransferError as error:
+        assert "\n" not in str(error)
+        return
+    for source in sources:
+        remote = source.remote
+        assert source.num_readers > 0
+        for run in source.runs:
+            assert run.remote_offset >= 0 and run.remote_offset + run.num_bytes <= remote.block_bytes
+            assert run.local_offset >= 0 and run.local_offset + run.num_bytes <= local.block_bytes
+        spans = [(run.remote_offset, run.num_bytes) for run in source.runs]
+        for pieces, first, size in (
+            (blocks_of(remote, spans), remote.cache_address, remote.num_blocks * remote.block_bytes),
+            (versions_of(remote), remote.version_address, 8 * remote.num_blocks),
+        ):
+            for row in pieces.rows:
+                assert first <= row.address
+                assert row.address + (row.count - 1) * row.stride + row.num_bytes <= first + size < 2**64
+
+
+@fuzz(120)
+@given(ranks=st.lists(RANKS, max_size=3))
+def test_any_description_of_memory(ranks: list[RankMetadata]) -> None:
+    read_inside(ranks)
+
+
+FIELDS = [name for name in RankMetadata.__struct_fields__ if name not in {"agent_metadata", "shard", "engine_id"}]
+
+
+@fuzz(150)
+@given(
+    name=st.sampled_from(FIELDS),
+    number=NUMBERS,
+    edges=st.none() | st.tuples(*[st.integers(-1, 70)] * 4),
+    which=st.integers(0, 3),
+)
+def test_a_good_description_with_one_thing_changed(
+    name: str, number: int, edges: tuple[int, int, int, int] | None, which: int
+) -> None:
+    ranks = engine(shards(64, 2, 2, 2))
+    value: Any = str(number) if isinstance(getattr(ranks[which], name), str) else number
+    ranks[which] = replace(ranks[which], **{name: value})
+    if edges is not None:
+        shard = Shard(first_layer=edges[0], last_layer=edges[1], first_head=edges[2], last_head=edges[3])
+        ranks[which] = replace(ranks[which], shard=shard)
+    read_inside(ranks)
+
+
+# --- reads
+
+
+IDS = st.lists(st.integers(-2, 70) | NUMBERS, max_size=6)
+
+
+@fuzz(150)
+@given(local=IDS, remote=IDS, versions=IDS, busy=st.sets(st.integers(0, 63), max_size=3))
+def test_a_read_of_any_blocks(local: list[int], remote: list[int], versions: list[int], busy: set[int]) -> None:
+    tried["a read of blocks"] += 1
+    read = Read(1, "e", "l", remote, local, versions, [])
+    try:
+        check_read(read, 64, 32, busy)
+    except ReadRefusedError:
+        return
+    assert len(local) == len(remote) == len(versions) == len(set(local))
+    assert all(0 <= block < 64 for block in local) and all(0 <= block < 32 for block in remote)
+    assert busy.isdisjoint(local) and all(0 <= version < 2**64 for version in versions)
+
+
+# --- notifications
+
+
+class Ears:
+    """The part of an agent that hears."""
+
+    name = "us"
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+
+    def notifications(self) -> list[bytes]:
+        payloads, self.payloads = self.payloads, []
+        return payloads
+
+
+GOOD_NOTICE = encode_read(ReadNotice("a" * 32, 2, "b" * 32 + "-5", 1))
+NOTICES = (
+    mutated(GOOD_NOTICE)
+    | st.binary(max_size=40)
+    | st.from_regex(rb"[a-f0-9]{1,4}:[0-9]{1,3}:[a-f]{1,2}-[0-9]{1,22}:[0-9]{1,3}", fullmatch=True)
+)
+
+
+@fuzz(120)
+@given(payloads=st.lists(NOTICES, max_size=20))
+def test_notifications_of_a_stranger(payloads: list[bytes]) -> None:
+    ears = Ears()
+    notices = ReadNotices(ears)  # type: ignore[arg-type]
+    for payload in payloads:
+        tried["a notification"] += 1
+        notice = parse_read(payload)
+        if notice is not None:
+            assert encode_read(notice) == payload
+            assert notice.num_readers > 0 and notice.rank >= 0
+    ears.payloads = payloads * 2
+    notices.listen()
+    for sent in notices.take_sent():
+        assert isinstance(sent, Sent) and sent.lease_id
+
+
+def strangers() -> Iterator[bytes]:
+    yield b""
+    yield b"\xff" * 100
+    yield b"a" * 10_000_000
+    yield b":" * 1000
+    yield GOOD_NOTICE + b"\n"
+    yield b"a:1:b-1:0\x00"
+    yield "а:1:b-1:0".encode()
+    yield b"a:99:b-1:98"
+    yield b"a:1:b-" + b"9" * 21 + b":0"
+
+
+def test_notifications_fill_neither_memory_nor_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    ears = Ears()
+    notices = ReadNotices(ears)  # type: ignore[arg-type]
+    half_told: Iterable[bytes] = (b"l%d:2:e-1:0" % number for number in range(3 * MAX_OPEN))
+    ears.payloads = [*strangers(), *half_told, *[b"\xff"] * 1000]
+    tried["a notification"] += len(ears.payloads)
+    notices.listen()
+    assert notices.take_sent() == []
+    assert f"<Gather {MAX_OPEN} open>" in repr(notices._gather)
+    assert len(caplog.records) < 15

@@ -1,0 +1,337 @@
+"""What clients, operators and other routers may send to a router: any body, any header, any path, on both ports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.dashboard.recorder import Recorder
+from router.dashboard.routes import live_part_routes
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
+from router.internal.group_metrics import metrics_state_routes
+from router.peers.internal import InternalFront
+from tests.kits.fuzz.profile import (
+    BUSY,
+    JSON,
+    LONG_TEXT,
+    NASTY_TEXTS,
+    Stage,
+    check_error,
+    check_excerpts,
+    fuzz,
+    mutated,
+    tried,
+    with_long_text,
+)
+from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+
+if TYPE_CHECKING:
+    from tests.kits.router.stub_workers import StubWorker
+
+PATHS = ("/v1/chat/completions", "/v1/completions")
+ADMIN = (
+    ("GET", "/admin/requests"),
+    ("POST", "/admin/requests/x/abort"),
+    ("POST", "/admin/abort"),
+    ("GET", "/admin/workers"),
+    ("POST", "/admin/workers"),
+    ("POST", "/admin/workers/x/drain"),
+    ("DELETE", "/admin/workers/x"),
+    ("GET", "/admin/leases"),
+    ("GET", "/admin/routers"),
+)
+INTERNAL = (
+    ("GET", "/health"),
+    ("GET", "/internal/requests"),
+    ("GET", "/internal/keepers"),
+    ("GET", "/internal/live"),
+    ("GET", "/internal/metrics-state"),
+    ("GET", "/internal/workers/shared"),
+    ("POST", "/internal/abort"),
+    ("POST", "/internal/requests/x/abort"),
+    ("POST", "/internal/workers/add"),
+    ("POST", "/internal/workers/forget"),
+    ("POST", "/internal/workers/leave-out"),
+)
+
+
+class Served:
+    """A router with one P and one D that serve what they are sent."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        stage.run(self._start())
+        stage.at_end(self.cluster.close)
+
+    async def _start(self) -> None:
+        self.cluster = Cluster(make_settings(max_body_bytes=2 << 20, body_timeout_s=5))
+        await self.cluster.start()
+        self.workers: list[StubWorker] = [await self.cluster.add("prefill"), await self.cluster.add("decode")]
+        services = self.cluster.services
+        recorder = Recorder(services)
+        shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
+        port = InternalFront(
+            self.cluster.settings, services.peers.record, internal_app(services, *shares), services.body_budget
+        )
+        self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(port), base_url="http://localhost")
+        self.stage.at_end(self.internal.aclose)
+
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Any = None, *, internal: bool = False
+    ) -> httpx.Response:
+        client = self.internal if internal else self.cluster.client
+        headers = [("content-type", "application/json"), *(headers or ())]
+        return self.stage.run(client.request(method, path, content=body, headers=headers))
+
+    def tried(self, area: str, answer: httpx.Response) -> None:
+        tried[area] += 1
+        check_error(answer, *BUSY)
+        assert b"internal_error" not in answer.content
+        self.stage.run(eventually(self.cluster.is_idle))
+
+
+@pytest.fixture(scope="module")
+def served(stage: Stage) -> Served:
+    return Served(stage)
+
+
+@fuzz(40)
+@given(
+    body=mutated(orjson.dumps(chat(stream=True, stop=["x"], logit_bias={"5": 1}, seed=1))), path=st.sampled_from(PATHS)
+)
+def test_a_body_with_changed_bytes(served: Served, body: bytes, path: str) -> None:
+    served.tried("a client's body", served.send("POST", path, body))
+
+
+NAMES = [*chat(), "prompt", "stop", "stream", "stream_options", "logprobs", "logit_bias", "seed", "n", "tools", "user"]
+
+
+@fuzz(40)
+@given(
+    values=st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), JSON, max_size=4), path=st.sampled_from(PATHS)
+)
+def test_a_body_with_any_values(served: Served, values: dict[str, Any], path: str) -> None:
+    try:
+        body = orjson.dumps({**chat(), **values})
+    except TypeError:
+        body = b'{"model":"m","prompt":"x","seed":' + b"9" * 30 + b"}"
+    served.tried("a client's body", served.send("POST", path, body))
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/admin/abort", "/admin/workers"])
+@pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
+def test_a_nasty_body(served: Served, path: str, body: bytes) -> None:
+    answer = served.send("POST", path, body)
+    assert answer.status_code >= 400
+    served.tried("a client's body", answer)
+
+
+@fuzz(20)
+@given(params=JSON, inner=JSON)
+def test_kv_transfer_params_of_clients_reach_no_worker(served: Served, params: Any, inner: Any) -> None:
+    for worker in served.workers:
+        worker.bodies.clear()
+    body = {**chat(), "kv_transfer_params": {"do_remote_prefill": True, "remote_host": "evil", "resume": inner}}
+    try:
+        answers = [
+            served.send("POST", PATHS[0], orjson.dumps(one)) for one in (body, {**body, "kv_transfer_params": params})
+        ]
+    except TypeError:
+        return
+    for answer in answers:
+        served.tried("a client's kv_transfer_params", answer)
+        assert answer.status_code == 200
+    for worker in served.workers:
+        for seen in worker.bodies:
+            assert b"evil" not in orjson.dumps(seen)
+            assert set(seen["kv_transfer_params"]) & {"do_remote_decode", "lease_id"}
+
+
+HEADER_NAMES = ("x-request-timeout", "x-baton-priority", "x-request-id", "authorization", "traceparent", "tracestate")
+HEADER_VALUES = (
+    st.binary(max_size=40).map(lambda value: bytes(byte for byte in value if byte >= 32 and byte != 127).strip())
+    | st.floats().map(lambda value: repr(value).encode())
+    | st.sampled_from(
+        [
+            b"",
+            b"1e-300",
+            b"1e999",
+            b"-1",
+            b"nan",
+            b"0x10",
+            b"1_0",
+            b"\xb2",
+            b"9" * 5000,
+            b"Bearer",
+            b"Bearer \xff",
+            b"00-",
+            b"00-" + b"f" * 32 + b"-" + b"0" * 16 + b"-01",
+            b"high",
+            b"normal",
+        ]
+    )
+)
+
+
+@fuzz(40)
+@given(headers=st.lists(st.tuples(st.sampled_from(HEADER_NAMES), HEADER_VALUES), max_size=4))
+def test_headers(served: Served, headers: list[tuple[str, bytes]]) -> None:
+    answer = served.send("POST", PATHS[0], orjson.dumps(chat()), headers)
+    served.tried("headers", answer)
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+@fuzz(40)
+@given(
+    place=st.sampled_from(ADMIN),
+    tail=st.sampled_from(["", "/", "/%00", "/%ff", "/..%2f", "/" + "x" * 1000, "?a=%ff", "/\u20ac"]),
+    body=JSON.map(lambda value: _json(value)) | st.sampled_from([b"", b'{"url":"http://\\ud800:1","role":"both"}']),
+)
+def test_the_admin_api(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
+    method, path = place
+    served.tried("the admin API", served.send(method, path + tail, b"" if method == "GET" else body))
+
+
+def test_what_other_routers_ask_is_served(served: Served) -> None:
+    """Else the tests below would only try how unknown paths are refused."""
+    for method, path in INTERNAL:
+        if method == "GET":
+            assert served.send(method, path, internal=True).status_code == 200, path
+    for told in (b'{"id":"w","left_out":true}', b'{"id":"w","left_out":false}'):
+        assert served.send("POST", "/internal/workers/leave-out", told, internal=True).status_code == 200
+
+
+TOLD = st.sampled_from(
+    [
+        b"",
+        b"[" * 100_000,
+        b'{"\\ud800":1}',
+        b"\xff",
+        b'{"url":"http://x:0","role":"both"}',
+        b'{"url":"http://x:1","role":"decode"}',
+        b'{"id":"\\ud800"}',
+        b'{"id":"\\ud800","left_out":true}',
+        b'{"id":"%b","left_out":true}' % (b"x" * 100_000),
+        b'{"id":"%b"}' % (b"x" * 100_000),
+        b'{"state":"\\ud800"}',
+        b'{"older_than_s":NaN}',
+        b'{"older_than_s":1e999}',
+        b'{"worker":"%b","all":0}' % (b"x" * 100_000),
+    ]
+)
+
+
+def ask_internal(served: Served, method: str, path: str, body: bytes = b"") -> None:
+    answer = served.send(method, path, body, internal=True)
+    tried["a router's internal port"] += 1
+    check_error(answer)
+    pool = served.cluster.services.pool
+    for worker in pool:
+        if pool.is_static(worker):  # or the next requests would go there
+            pool.remove_static(worker)
+
+
+@fuzz(60)
+@given(
+    place=st.sampled_from(INTERNAL),
+    tail=st.sampled_from(["", "", "/", "/%00", "/%ff", "/x", "?num_steps=x", "?num_steps=-1"]),
+    body=JSON.map(lambda value: _json(value)) | TOLD,
+)
+def test_the_internal_port(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
+    method, path = place
+    ask_internal(served, method, path + tail, b"" if method == "GET" else body)
+
+
+@pytest.mark.parametrize("path", [path for method, path in INTERNAL if method == "POST"])
+@pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
+def test_a_nasty_text_of_another_router(served: Served, path: str, body: bytes) -> None:
+    ask_internal(served, "POST", path, body)
+
+
+WORKERS = st.sampled_from(
+    ["http://w", "w:1", "http://[::1", "file:///x", "http://w:1/\r\n", "http://\u20ac", "a b", ""]
+)
+
+
+@fuzz(20)
+@given(url=WORKERS | st.text(max_size=30), role=st.sampled_from(["prefill", "decode", "both", "x", None]))
+def test_addresses_of_workers(served: Served, url: str, role: str | None) -> None:
+    """Refused, or a worker that nobody can reach; none of them takes the router down."""
+    body = b'{"url":' + (_json(url)) + b',"role":' + _json(role) + b"}"
+    answer = served.send("POST", "/admin/workers", body)
+    served.tried("the admin API", answer)
+    if answer.status_code == 201:
+        served.send("DELETE", f"/admin/workers/{answer.json()['id']}")
+
+
+CHAT = chat(
+    stream=True,
+    stream_options={"include_usage": True},
+    stop=["x"],
+    logit_bias={"5": 1},
+    n=1,
+    tools=[],
+    user="u",
+    seed=1,
+)
+COMPLETION = {"model": "m", "prompt": [1, 2], "best_of": 1, "suffix": "", "logprobs": 1}
+FILTER = {"all": False, "state": "held", "worker": "w", "model": "m", "user": "u", "older_than_s": 1e9}
+BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/completions", COMPLETION),
+    ("/admin/abort", FILTER),
+    ("/admin/workers", {"url": "w:1", "role": "decode"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES, ids=[path for path, _ in BODIES])
+def test_an_error_repeats_little_of_a_body(served: Served, path: str, body: dict[str, Any]) -> None:
+    for other in with_long_text(body):
+        answer = served.send("POST", path, orjson.dumps(other))
+        check_excerpts(answer)
+        served.tried("long texts", answer)
+
+
+def test_an_error_repeats_little_of_another_routers_body(served: Served) -> None:
+    for path, body in (
+        ("/internal/abort", FILTER),
+        ("/internal/workers/add", {"url": "w:1", "role": "decode"}),
+        ("/internal/workers/forget", {"id": "w"}),
+        ("/internal/workers/leave-out", {"id": "w", "left_out": True}),
+    ):
+        for other in with_long_text(body):
+            check_excerpts(served.send("POST", path, orjson.dumps(other), internal=True))
+            ask_internal(served, "POST", path, orjson.dumps(other))
+
+
+@pytest.mark.parametrize("internal", [False, True])
+def test_an_error_repeats_little_of_a_path(served: Served, internal: bool) -> None:
+    places = (*ADMIN, *INTERNAL, ("GET", "/v1/models/x"), ("POST", PATHS[0]), ("PUT", "/nothing"))
+    for method, path in places:
+        for tail in ("", "/", "?num_steps=", "?beginning="):
+            for asked in (path.replace("/x", f"/{quote(LONG_TEXT)}"), path + tail + quote(LONG_TEXT)):
+                answer = served.send(method, asked, b"", internal=internal)
+                check_excerpts(answer)
+                served.tried("long texts", answer)
+
+
+@pytest.mark.parametrize("name", [*HEADER_NAMES, "sec-fetch-site", "origin", "content-type", "accept", "x-any"])
+@pytest.mark.parametrize("path", [*PATHS, "/admin/abort"])
+def test_an_error_repeats_little_of_a_header(served: Served, name: str, path: str) -> None:
+    answer = served.send("POST", path, b"{}", [(name, "Z" * 5000)])
+    check_excerpts(answer)
+    served.tried("long texts", answer)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return b'"\\ud800"'

@@ -1,0 +1,82 @@
+"""Requests and configurations for the engine's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.protocol.handoff import KVTransferParams
+from core.protocol.steps import SamplingParams
+from tests.kits.engine.fake_rank import next_token, remote_blocks, values
+from workers.engine.api import EngineRequest, HandOff
+from workers.engine.config import EngineConfig
+
+VOCAB = 11
+BLOCK_SIZE = 4
+
+
+def config(**changes: Any) -> EngineConfig:
+    """16 blocks of 4 tokens unless changed."""
+    fields: dict[str, Any] = {
+        "num_blocks": 16,
+        "block_size": BLOCK_SIZE,
+        "max_model_len": 64,
+        "vocab_size": VOCAB,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 16,
+    }
+    return EngineConfig(**{**fields, **changes})
+
+
+def request(name: str, prompt: list[int], max_tokens: int = 4, **fields: Any) -> EngineRequest:
+    """A greedy request."""
+    return EngineRequest(
+        request_id=name,
+        prompt_token_ids=prompt,
+        sampling=SamplingParams(temperature=0),
+        max_tokens=max_tokens,
+        **fields,
+    )
+
+
+def params(prompt: list[int], **changes: Any) -> KVTransferParams:
+    """What a made-up P answers after ``prompt``."""
+    blocks, versions = remote_blocks(prompt, BLOCK_SIZE)
+    fields: dict[str, Any] = {
+        "do_remote_prefill": True,
+        "do_remote_decode": False,
+        "remote_engine_id": "p",
+        "remote_request_id": "r",
+        "remote_host": "127.0.0.1",
+        "remote_port": 1,
+        "remote_block_ids": [blocks],
+        "remote_num_tokens": len(prompt),
+        "lease_id": "theirs",
+        "block_versions": versions,
+        "first_token": next_token(values(prompt)[-1], VOCAB),
+        "prompt_token_ids": prompt,
+    }
+    return KVTransferParams(**{**fields, **changes})
+
+
+def params_of(hand_off: HandOff, prompt: list[int], engine_id: str, **changes: Any) -> KVTransferParams:
+    """What ``engine_id`` answers after it handed off ``prompt``."""
+    fields: dict[str, Any] = {
+        "remote_engine_id": engine_id,
+        "remote_block_ids": [hand_off.block_ids],
+        "lease_id": hand_off.lease_id,
+        "block_versions": hand_off.versions,
+    }
+    return params(prompt, **{**fields, **changes})
+
+
+def remote_request(name: str, prompt: list[int], max_tokens: int = 4, **fields: Any) -> EngineRequest:
+    """A request whose prompt P has computed; ``remote`` may be given."""
+    return request(name, prompt, max_tokens, **{"remote": params(prompt), **fields})
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    """The first ``count`` outputs after ``prompt``."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(values(tokens)[-1], VOCAB))
+    return tokens[len(prompt) :]

@@ -1,0 +1,186 @@
+"""How much is tried, and what all areas share: the profile, the counts, a loop that sync tests call into.
+
+The quick profile is the same inputs in every run. ``BATON_FUZZ=long`` tries more, other ones in every run: their seed
+is printed, and ``BATON_FUZZ_SEED`` repeats it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+import orjson
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+
+from core.protocol.excerpts import MAX_CHARS
+from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+    from types import TracebackType
+
+T = TypeVar("T")
+Test = TypeVar("Test", bound="Callable[..., Any]")
+
+LONG = os.environ.get("BATON_FUZZ", "quick") == "long"
+SEED = int(os.environ.get("BATON_FUZZ_SEED") or secrets.randbits(32))
+#: How much more the long profile tries.
+FACTOR = int(os.environ.get("BATON_FUZZ_FACTOR") or 20) if LONG else 1
+
+#: Refusals that are not the client's fault, and no mistake: no worker, no time.
+BUSY = (502, 503, 504)
+#: Inputs that were tried, by area.
+tried: Counter[str] = Counter()
+
+
+def profile() -> str:
+    """In words."""
+    return f"long, BATON_FUZZ_SEED={SEED}" if LONG else "quick, always the same ones"
+
+
+def fuzz(num_examples: int) -> Callable[[Test], Test]:
+    """Decorate a hypothesis test: so many inputs in the quick profile."""
+    chosen = settings(
+        max_examples=num_examples * FACTOR,
+        derandomize=not LONG,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    )
+
+    def decorate(test: Test) -> Test:
+        return seed(SEED)(chosen(test)) if LONG else chosen(test)
+
+    return decorate
+
+
+class Stage:
+    """An event loop that runs only while a test calls into it. Close what lives in it with ``at_end``."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._at_end: list[Callable[[], Coroutine[Any, Any, Any]]] = []
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for end in reversed(self._at_end):
+            self.run(end())
+        self._runner.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """To its end, which has to come."""
+
+        async def bounded() -> T:
+            async with asyncio.timeout(PATIENCE_S):
+                return await coroutine
+
+        return self._runner.run(bounded())
+
+    def at_end(self, end: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Run it before the loop is closed, last one first."""
+        self._at_end.append(end)
+
+
+# --- inputs
+
+#: Whatever JSON can say, and what orjson and the standard library disagree about.
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+)
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)
+
+#: Texts that are JSON, almost JSON, or hard to read.
+NASTY_TEXTS = (
+    b"",
+    b"null",
+    b"NaN",
+    b"[" * 100_000,
+    b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
+    b'{"model":' + b"[" * 900 + b"]" * 900 + b"}",
+    b"\xff\xfe{",
+    b'{"model":"\xff"}',
+    b'{"model":"\\ud800"}',
+    b'{"\\ud800":1}',
+    b"\x00" * 1000,
+    b'{"model":' + b"9" * 10_000 + b"}",
+    b'{"model":-1e999}',
+    b'{"model":NaN,"messages":Infinity}',
+    b"{" + b",".join(b'"k%d":1' % i for i in range(100_000)) + b"}",
+    b'{"model":"m","model":"n","messages":[],"messages":[{}]}',
+    b"[" + b"{}," * 100_000 + b"{}]",
+    b'{"model":"m","messages":[' + b'{"role":"user","content":1},' * 20_000 + b"{}]}",
+    b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * 1_000_000 + b'"}],"max_tokens":0}',
+    b'{"model":"m","prompt":[' + b"-1," * 100_000 + b"0]}",
+    b'{"model":"m","logit_bias":{' + b",".join(b'"%d":1e9' % i for i in range(2_000)) + b'},"prompt":"x"}',
+    b'{"model":"m","prompt":"x","stop":[' + b'"",' * 50_000 + b'""]}',
+)
+
+
+def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
+    """A valid text with a few bytes changed, doubled or cut."""
+
+    def change(args: tuple[list[tuple[int, int]], int]) -> bytes:
+        changes, end = args
+        data = bytearray(valid)
+        for place, value in changes:
+            data[place % len(data)] = value
+        return bytes(data[: len(data) if end >= len(data) else end])
+
+    places = st.lists(st.tuples(st.integers(0, len(valid) - 1), st.integers(0, 255)), max_size=4)
+    return st.tuples(places, st.integers(0, 2 * len(valid))).map(change)
+
+
+#: With characters that no terminal should be sent.
+LONG_TEXT = "Z\x1b[2J\r\n\u202e" + "Z" * 5000
+
+
+def with_long_text(valid: Any) -> Iterator[Any]:
+    """A JSON value with ``LONG_TEXT`` in one place: as each value in it, within each, and as one more key of each."""
+    yield from (LONG_TEXT, [LONG_TEXT], {LONG_TEXT: LONG_TEXT})
+    if isinstance(valid, dict):
+        yield {**valid, LONG_TEXT: 1}
+        for name, value in valid.items():
+            yield from ({**valid, name: other} for other in with_long_text(value))
+    elif isinstance(valid, list):
+        for index, value in enumerate(valid):
+            yield from ([*valid[:index], other, *valid[index + 1 :]] for other in with_long_text(value))
+
+
+# --- verdicts
+
+
+def check_error(answer: httpx.Response, *allowed: int) -> None:
+    """Success, or an error as OpenAI's clients read it; never a mistake of ours."""
+    if answer.status_code < 400:
+        return
+    assert answer.status_code < 500 or answer.status_code in allowed, (answer.status_code, answer.content[:300])
+    error = orjson.loads(answer.content)["error"]
+    assert set(error) >= {"message", "type", "param", "code"}, error
+    assert isinstance(error["message"], str) and error["message"], error
+    assert len(answer.content) < 10_000, "an error that repeats what it was sent"
+    for text in filter(None, (error["message"], error["param"])):
+        assert text.isprintable(), text
+
+
+def check_excerpts(answer: httpx.Response) -> None:
+    """An answer to something with ``LONG_TEXT`` in it: of that it repeats a little, once in each field."""
+    check_error(answer, *BUSY)
+    if answer.status_code >= 400:
+        for text in orjson.loads(answer.content)["error"].values():
+            assert text is None or str(text).count("Z") <= MAX_CHARS, text

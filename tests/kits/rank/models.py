@@ -1,0 +1,43 @@
+"""Fixtures: small models, written and loaded once for all tests of a folder."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from tests.kits import tiny_models
+from tests.kits.rank.driver import Reference, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from workers.rank.model import Model
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    root = tmp_path_factory.mktemp("models")
+    return lru_cache(lambda architecture: tiny_models.build(root / architecture, architecture))
+
+
+@pytest.fixture(scope="session")
+def model_of(folder_of: Callable[[str], Path]) -> Callable[..., Model]:
+    return lru_cache(
+        lambda architecture, device="cpu", block_size=16: load(folder_of(architecture), device, block_size)
+    )
+
+
+@pytest.fixture(scope="session")
+def reference_of(folder_of: Callable[[str], Path]) -> Callable[[str], Reference]:
+    return lru_cache(lambda architecture: Reference(folder_of(architecture)))
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return str(request.param)

@@ -1,0 +1,231 @@
+"""A real router on a real port, in front of scripted workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from core.leases.memory_store import MemoryLeaseStore
+from core.net.sockets import base_url, listen, port_of
+from core.net.tls import own_certificate_context
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from router.app import create_app
+from router.build import build_services
+from router.pool.health import HealthProbes
+from router.renewal.lease_view import LeaseListing
+from router.server import RouterServer
+from router.settings import RouterSettings
+from router.tls import load_tls
+from tests.kits.patience import PATIENCE_S
+from tests.kits.router.stub_workers import StubWorker
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from core.leases.store import LeaseState, LeaseStore
+    from router.services import Services
+
+
+class DirectLeases:
+    """The ``Leases`` port straight on a store, without threads; remembers what was asked of it."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self.store = store
+        self.tracked: dict[str, Callable[[LeaseState], None]] = {}
+        #: The store answers; else nothing is known of any lease.
+        self.answers = True
+        self.released: list[str] = []
+        self.untracked: list[str] = []
+
+    def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
+        self.tracked[lease_id] = on_over
+
+    def tracks(self, engine_id: str, lease_id: str) -> bool:
+        return lease_id in self.tracked
+
+    def untrack(self, engine_id: str, lease_id: str) -> None:
+        self.tracked.pop(lease_id, None)
+        self.untracked.append(lease_id)
+
+    def release(self, engine_id: str, lease_id: str) -> None:
+        self.tracked.pop(lease_id, None)
+        self.released.append(lease_id)
+        self.store.release(engine_id, [lease_id])
+
+    def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
+        return 4321 if lease_id in self.tracked and self.answers else None
+
+    def __len__(self) -> int:
+        return len(self.tracked)
+
+    def counters(self) -> dict[str, int]:
+        return {"released": len(self.released)}
+
+
+async def eventually(condition: Callable[[], bool], what: str = "") -> None:
+    """Until the condition holds; fails after a while. For what happens without anybody to wait on."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+            await asyncio.sleep(0.002)
+    assert condition(), what
+
+
+class Cluster:
+    """Workers and a router in front of them."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self.settings = settings
+        self.store = MemoryLeaseStore()
+        self.leases = DirectLeases(self.store)
+        self.tls = load_tls(settings)
+        self.services: Services = build_services(settings, self.leases, tls=self.tls.internal)
+        self.workers: list[StubWorker] = []
+        self.limits: dict[str, int] = {}
+        #: Compatibility hashes, by worker.
+        self.hashes: dict[str, str] = {}
+        self.weights: dict[str, str] = {}
+        self.front = create_app(self.services, LeaseListing(self.store))
+        self.server = RouterServer(self.front, self.services, tls=self.tls.public)
+        self.probes = HealthProbes(self.services.upstream, self.services.pool)
+        self.url = ""
+        self.client: httpx.AsyncClient
+
+    async def add(
+        self,
+        role: str,
+        *,
+        ours: bool = True,
+        limit: int = 8,
+        model: str = "m",
+        digest: str = "hash",
+        weights: str = "w",
+    ) -> StubWorker:
+        """A new worker, announced as the registry would. Those of one ``digest`` can read from each other, those of one
+        ``weights`` can go on for each other.
+        """
+        worker = StubWorker(role, ours=ours, store=self.store, name=f"{role[0]}{len(self.workers)}")
+        worker.model = model
+        await worker.start(tls=None if self.tls.internal is None else self.tls.internal.server(internal=True))
+        self.workers.append(worker)
+        self.limits[worker.name] = limit
+        self.hashes[worker.name] = digest if ours else ""
+        self.weights[worker.name] = weights if ours else ""
+        self.announce()
+        return worker
+
+    def announce(self) -> None:
+        """What the registry would say now."""
+        self.services.pool.apply([self._status(worker) for worker in self.workers])
+
+    def _status(self, worker: StubWorker) -> WorkerStatus:
+        # The pool doubles what a prefill worker reports, so that it never waits; tests count places.
+        limit = self.limits[worker.name]
+        return WorkerStatus(
+            record=WorkerRecord(
+                worker_id=worker.name,
+                engine_id=worker.engine_id,
+                role=Role(worker.role),
+                model=worker.model,
+                url=worker.url,
+                internal_url=worker.url if worker.ours else "",
+                compatibility_hash=self.hashes[worker.name],
+                weights_fingerprint=self.weights.get(worker.name, ""),
+                max_model_len=1000,
+                block_size=16,
+                num_blocks=10,
+                max_num_seqs=limit,
+            ),
+            load=WorkerLoad(),
+        )
+
+    async def start(self) -> None:
+        sock = listen("127.0.0.1", 0)
+        self.url = base_url("127.0.0.1", port_of(sock), tls=self.tls.public is not None)
+        ready = asyncio.Event()
+        self.server._on_ready = ready.set
+        self._serving = asyncio.create_task(self.server.serve(sockets=[sock]))
+        await ready.wait()
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=20, verify=self._trust())
+
+    def _trust(self) -> ssl.SSLContext | bool:
+        certificate = self.settings.tls_certificate_file
+        return certificate is None or own_certificate_context(certificate)
+
+    async def close(self) -> None:
+        await self.client.aclose()
+        self.server.stop()
+        self.server.stop()
+        await self._serving
+        await self.probes.close()
+        await self.services.prefill_aborts.close()
+        await self.services.cleanup.close()
+        await self.services.upstream.close()
+        for worker in self.workers:
+            await worker.stop()
+
+    # --- for tests
+
+    async def post(self, body: dict[str, Any], path: str = "/v1/chat/completions", **kwargs: Any) -> httpx.Response:
+        return await self.client.post(path, json=body, **kwargs)
+
+    async def open(self, body: dict[str, Any], path: str = "/v1/chat/completions") -> asyncio.StreamWriter:
+        """Send a request on a connection of its own and do not read; closing the writer is the client leaving."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+        raw = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(raw)}\r\n\r\n"
+        writer.write(head.encode() + raw)
+        await writer.drain()
+        self._readers = [*getattr(self, "_readers", []), reader]
+        return writer
+
+    async def until_state(self, state: str, count: int = 1) -> None:
+        await eventually(lambda: {str(k): v for k, v in self.services.active.count().items()}[state] == count, state)
+
+    def check_idle(self) -> None:
+        """The ledger: nothing is left anywhere, and no request ended in a bug of the router's."""
+        assert not any(reason == "internal_error" for _, reason in self.services.metrics.outcomes)
+        assert len(self.services.active) == 0
+        assert [worker.in_flight for worker in self.services.pool] == [0] * len(self.services.pool)
+        assert len(self.services.prefill_queue) == len(self.services.held_queue) == 0
+        assert self.leases.tracked == {}
+        for worker in self.workers:
+            assert self.store.held(worker.engine_id) == [] or all(
+                lease.remaining_ms == 0 for lease in self.store.held(worker.engine_id)
+            )
+
+    def is_idle(self) -> bool:
+        """Whether ``check_idle`` finds nothing: what was given up is told to P, which takes a moment."""
+        try:
+            self.check_idle()
+        except AssertionError:
+            return False
+        return True
+
+
+def chat(**kwargs: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, **kwargs}
+
+
+def events(text: str) -> list[Any]:
+    """The events of a stream, parsed; ``[DONE]`` as it is."""
+    lines = [line[6:] for line in text.split("\n") if line.startswith("data: ")]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def spoken(text: str) -> str:
+    """The text of a chat or completion stream."""
+    said = ""
+    for event in events(text):
+        if event != "[DONE]":
+            for choice in event.get("choices", []):
+                said += choice.get("text", "") or choice.get("delta", {}).get("content", "") or ""
+    return said
+
+
+def make_settings(**kwargs: Any) -> RouterSettings:
+    return RouterSettings.model_validate({"drain_timeout_s": 0.0, **kwargs})

@@ -1,0 +1,208 @@
+"""Taking a worker out of the rotation and back, through the admin REST."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from core.protocol.hello import HELLO_PATH, worker_proof
+from core.protocol.token_keys import hello_key
+from core.protocol.worker import WorkerLoad
+from tests.kits.router.cluster import Cluster, chat, make_settings
+from tests.kits.router.stub_workers import Hang
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from router.pool import Worker
+    from router.settings import RouterSettings
+
+TOKEN = "s3cret-internal"
+
+
+class InternalPort:
+    """A worker's internal port: notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str | None]] = []
+        #: Whose port it is: it proves that it knows the internal token.
+        self.worker: Worker | None = None
+        self.status = 200
+        self.url = ""
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_post("/internal/{what}", self._told)
+        app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _hello(self, request: web.Request) -> web.Response:
+        assert self.worker is not None
+        return web.Response(text=worker_proof(hello_key(TOKEN), self.worker, request.match_info["nonce"]))
+
+    async def _told(self, request: web.Request) -> web.Response:
+        self.told.append((request.match_info["what"], request.headers.get("authorization")))
+        return web.json_response({"error": {"message": "no", "code": "worker_leaving"}}, status=self.status)
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    return make_settings(internal_token=TOKEN)
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[InternalPort]:
+    made = InternalPort()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def three(cluster: Cluster, port: InternalPort) -> tuple[Worker, Worker]:
+    """A P and two Ds; the port is the first D's."""
+    for role in ("prefill", "decode", "decode"):
+        await cluster.add(role)
+    _, d1, d2 = cluster.services.pool
+    d1.internal_url = port.url
+    port.worker = d1
+    return d1, d2
+
+
+async def tell(cluster: Cluster, worker_id: str, what: str) -> tuple[int, Any]:
+    answer = await cluster.client.post(f"/admin/workers/{worker_id}/{what}")
+    return answer.status_code, answer.json()
+
+
+async def view(cluster: Cluster, worker: Worker) -> Any:
+    rows = (await cluster.client.get("/admin/workers")).json()["workers"]
+    return next(row for row in rows if row["id"] == worker.worker_id)
+
+
+async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Cluster, port: InternalPort) -> None:
+    d1, _ = await three(cluster, port)
+    for _ in range(2):
+        assert await tell(cluster, "d1", "drain") == (
+            200,
+            {"id": "d1", "draining": True, "told": True, "unreachable_routers": []},
+        )
+    assert port.told == [("drain", "Bearer s3cret-internal")] * 2
+    row = await view(cluster, d1)
+    assert (row["draining"], row["takes_work"], row["healthy"]) == (True, False, True)
+    for _ in range(4):
+        assert (await cluster.post(chat())).status_code == 200
+    assert [len(stub.bodies) for stub in cluster.workers] == [4, 0, 4]
+    for _ in range(2):
+        assert await tell(cluster, "d1", "resume") == (
+            200,
+            {"id": "d1", "draining": False, "told": True, "unreachable_routers": []},
+        )
+    assert (await view(cluster, d1))["takes_work"]
+    for _ in range(4):
+        await cluster.post(chat())
+    assert len(cluster.workers[1].bodies) == 2
+    cluster.check_idle()
+
+
+async def test_what_runs_on_it_goes_on(cluster: Cluster, port: InternalPort) -> None:
+    _, d2 = await three(cluster, port)
+    d2.left_out = True
+    hang = Hang()
+    cluster.workers[1].script.append(hang)
+    running = asyncio.create_task(cluster.post(chat()))
+    await cluster.until_state("reading")
+    await tell(cluster, "d1", "drain")
+    hang.release.set()
+    assert (await running).status_code == 200
+    assert len(cluster.workers[1].bodies) == 1
+    cluster.check_idle()
+
+
+async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: Cluster, port: InternalPort) -> None:
+    _, d2 = await three(cluster, port)
+    d2.left_out = True
+    await tell(cluster, "d1", "drain")
+    waiting = asyncio.create_task(cluster.post(chat()))
+    await cluster.until_state("held")
+    await tell(cluster, "d1", "resume")
+    assert (await waiting).status_code == 200
+
+
+async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster, port: InternalPort) -> None:
+    d1, _ = await three(cluster, port)
+    port.status = 500
+    status, body = await tell(cluster, "d1", "drain")
+    assert (status, body["error"]["message"]) == (502, "The worker was not told to drain: no")
+    await port.stop()
+    status, body = await tell(cluster, "d1", "drain")
+    assert (status, body["error"]["code"]) == (502, "worker_unreachable")
+    d1.report(WorkerLoad(), 1.0)
+    row = await view(cluster, d1)
+    assert (row["draining"], row["left_out"], row["takes_work"]) == (True, True, False)
+    assert (await tell(cluster, "d1", "resume"))[0] == 502
+    assert (await view(cluster, d1))["left_out"], "as it was"
+
+
+async def test_who_leaves_is_not_resumed(cluster: Cluster, port: InternalPort) -> None:
+    await three(cluster, port)
+    port.status = 409
+    status, body = await tell(cluster, "d1", "resume")
+    assert (status, body["error"]["code"]) == (409, "worker_leaving")
+
+
+async def test_nobody_knows_that_worker(cluster: Cluster) -> None:
+    for what in ("drain", "resume"):
+        status, body = await tell(cluster, "nobody", what)
+        assert (status, body["error"]["code"]) == (404, "worker_not_found")
+
+
+async def test_a_static_worker_is_not_told(cluster: Cluster) -> None:
+    url = "http://127.0.0.1:9"
+    (worker,) = cluster.services.pool.add_static([], [url])
+    for address in (url, "http:%2F%2F127.0.0.1:9"):
+        assert await tell(cluster, address, "drain") == (
+            200,
+            {"id": url, "draining": True, "told": False, "unreachable_routers": []},
+        )
+        assert worker.left_out
+        assert (await tell(cluster, address, "resume"))[0] == 200
+        assert not worker.left_out
+
+
+async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: InternalPort) -> None:
+    """Another router may resume it."""
+    d1, _ = await three(cluster, port)
+    await tell(cluster, "d1", "drain")
+    d1.report(WorkerLoad(), 1.0)
+    assert not d1.takes_work, "said before it was told"
+    d1.report(WorkerLoad(draining=True), 2.0)
+    assert not d1.takes_work
+    d1.report(WorkerLoad(), 3.0)
+    assert d1.takes_work
+
+
+async def test_one_that_drained_already(cluster: Cluster, port: InternalPort) -> None:
+    d1, _ = await three(cluster, port)
+    d1.report(WorkerLoad(draining=True), 1.0)
+    await tell(cluster, "d1", "drain")
+    d1.report(WorkerLoad(), 2.0)
+    assert d1.takes_work
+
+
+async def test_a_page_of_another_site_drains_nobody(cluster: Cluster) -> None:
+    """A browser on this machine sends what any page tells it to; without a token that would be enough."""
+    await cluster.add("decode", ours=False)
+    (worker,) = cluster.services.pool
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        answer = await cluster.client.post("/admin/workers/d0/drain", headers={"sec-fetch-site": site})
+        assert (answer.status_code, worker.left_out) == (status, status == 200)
+        cluster.services.pool.take_back(worker)

@@ -1,0 +1,55 @@
+"""``GET /internal/state`` of a router: what it has under way, and nothing when it has nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
+from tests.kits.router.cluster import Cluster, chat, eventually
+from tests.kits.router.stub_workers import Hang
+
+
+async def state(cluster: Cluster) -> dict[str, Any]:
+    """All of it but the number of tasks, where it is something."""
+    transport = httpx.ASGITransport(internal_app(cluster.services, internal_routes(cluster.services)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
+        body: dict[str, Any] = (await http.get("/internal/state")).json()
+    assert body.pop("tasks") > 0
+    return {name: value for name, value in body.items() if value}
+
+
+async def test_tells_where_a_request_is_until_it_is_over(cluster: Cluster) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    assert await state(cluster) == {}
+    prefills, decodes = Hang(), Hang()
+    p.script.append(prefills)
+    d.script.append(decodes)
+    running = asyncio.create_task(cluster.post(chat()))
+    await eventually(lambda: len(p.bodies) == 1)
+    assert (await state(cluster)).items() >= {"requests": 1, "in_flight": {"p0": 1}}.items()
+    prefills.release.set()
+    await eventually(lambda: len(d.bodies) == 1)
+    assert (await state(cluster)).items() >= {"requests": 1, "in_flight": {"d1": 1}, "renewed": 1}.items()
+    decodes.release.set()
+    assert (await running).status_code == 200
+    await eventually(lambda: not cluster.services.active)
+    assert await state(cluster) == {}
+
+
+async def test_tells_who_waits_for_a_worker(cluster: Cluster) -> None:
+    p = await cluster.add("prefill")
+    p.script.append(Hang())
+    (worker,) = cluster.services.pool
+    worker.limit = 1
+    await cluster.add("decode")
+    running = [asyncio.create_task(cluster.post(chat())) for _ in range(3)]
+    await eventually(lambda: len(cluster.services.prefill_queue) == 2)
+    assert (await state(cluster)).items() >= {"requests": 3, "waiting": 2, "in_flight": {"p0": 1}}.items()
+    for one in running:
+        one.cancel()
+    await eventually(lambda: not cluster.services.active)
+    assert await state(cluster) == {}

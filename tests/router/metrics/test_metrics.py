@@ -1,0 +1,58 @@
+"""What the metrics and the log say, and what they cannot be made to say."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from core.process.log import JsonFormatter, TextFormatter
+from tests.kits.router.cluster import Cluster, chat
+from tests.kits.router.stub_workers import Refuse
+
+NASTY = "x\nforged \x1b[2J\u2028\x85 line"
+
+
+async def ready(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    await cluster.add("decode")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_only_a_stream_has_a_first_token_to_wait_for(cluster: Cluster, stream: bool) -> None:
+    await ready(cluster)
+    assert (await cluster.post(chat(stream=stream))).status_code == 200
+    metrics = cluster.services.metrics
+    counts = {phase: sum(buckets.counts) for phase, buckets in metrics.phases.items()}
+    assert counts == {"queue": 1, "prefill": 1, "held": 1, "read": int(stream)}
+    assert sum(metrics.ttft.counts) == int(stream)
+
+
+async def test_itl_has_a_gap_for_every_chunk_after_the_first_token_and_none_unstreamed(cluster: Cluster) -> None:
+    await ready(cluster)
+    await cluster.post(chat(stream=False))
+    metrics = cluster.services.metrics
+    assert sum(metrics.itl.counts) == metrics.num_chunks == 0
+    await cluster.post(chat(stream=True))
+    assert sum(metrics.itl.counts) == metrics.num_chunks > 0  # P's token came before D's first chunk
+
+
+async def test_workers_cannot_invent_labels(cluster: Cluster) -> None:
+    await ready(cluster)
+    for i in range(3):
+        error: dict[str, Any] = {"message": NASTY, "type": f"t{i}", "code": f"c{i}\n"}
+        cluster.workers[0].script.append(Refuse(400, {"error": error}))
+        assert (await cluster.post(chat())).json()["error"]["code"] == f"c{i}\n"
+    assert dict(cluster.services.metrics.outcomes) == {("failed", "worker_400"): 3}
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter("%(levelname).1s %(name)s: %(message)s"), JsonFormatter()])
+def test_one_record_is_one_line(formatter: logging.Formatter) -> None:
+    record = logging.LogRecord("n", logging.INFO, "f", 1, "code %s", (NASTY,), None)
+    line = formatter.format(record)
+    assert len(line.splitlines()) == 1 or isinstance(formatter, JsonFormatter)
+    assert "\n" not in line and "\x1b" not in line
+    if isinstance(formatter, JsonFormatter):
+        assert json.loads(line)["message"] == f"code {NASTY}"

@@ -1,0 +1,279 @@
+"""Links between routers: internal ports in this process, the registry played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from fastapi import FastAPI
+
+from core.net.served.body import BodyBudget
+from core.net.sockets import base_url, listen
+from core.protocol.router import RouterRecord
+from core.protocol.token_keys import hello_key
+from router.peers import links
+from router.peers.calls import PeerCalls
+from router.peers.internal import CLOSE_S, InternalFront, InternalPort
+from router.peers.links import LinkedPeers
+from router.upstream.client import HttpUpstream
+from tests.kits.router.cluster import eventually, make_settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from core.net.tls import InternalTls
+
+TOKEN = "s3cret-internal"
+SETTINGS = make_settings(internal_token=TOKEN)
+OTHER = "b" * 12
+OWN = RouterRecord(router_id="a" * 12, url="http://own", internal_url="http://own")
+
+
+def app() -> FastAPI:
+    made = FastAPI()
+
+    @made.get("/internal/echo")
+    async def echo() -> dict[str, str]:
+        return {"from": OTHER}
+
+    return made
+
+
+class OtherRouter:
+    """One that answers on its internal port."""
+
+    def __init__(self, port: int = 0, router_id: str = OTHER, tls: InternalTls | None = None) -> None:
+        sock = listen("127.0.0.1", port)
+        self.port = sock.getsockname()[1]
+        url = base_url("127.0.0.1", self.port, tls=tls is not None)
+        self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=url)
+        front = InternalFront(SETTINGS, self.record, app(), BodyBudget(1 << 20))
+        self._port = InternalPort(SETTINGS, front, sock, None if tls is None else tls.server(internal=True))
+
+    async def __aenter__(self) -> OtherRouter:
+        await self._port.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._port.stop(CLOSE_S)
+
+
+class Listener:
+    """Somebody else on a port that was announced; writes down what is sent there, and answers what it is told."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        self.answer = answer
+        self.heard = b""
+        self.num_connections = 0
+
+    async def __aenter__(self) -> Listener:
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{port}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        while data := await reader.read(1 << 16):
+            self.heard += data
+            writer.write(self.answer)
+        writer.close()
+
+
+class Mute:
+    """Takes connections and never says a word."""
+
+    async def __aenter__(self) -> Mute:
+        self.num_connections = 0
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        self._writers: list[asyncio.StreamWriter] = []
+        port = self._server.sockets[0].getsockname()[1]
+        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{port}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._server.close()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self.num_connections += 1
+
+
+@asynccontextmanager
+async def linked(token: str = TOKEN, tls: InternalTls | None = None) -> AsyncIterator[LinkedPeers]:
+    upstream, headers = HttpUpstream(2.0, tls), (("authorization", f"Bearer {token}"),)
+    peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers, hello_key(token), tls)
+    dead: list[str] = []
+    peers.on_dead.append(dead.append)
+    peers.dead = dead  # type: ignore[attr-defined]
+    try:
+        yield peers
+    finally:
+        await peers.close()
+        await upstream.close()
+
+
+def deaths(peers: Any) -> list[str]:
+    return list(peers.dead)
+
+
+def state(peers: LinkedPeers) -> str:
+    return " ".join(peer.state for peer in peers.peers())
+
+
+async def test_others_are_met_asked_and_missed() -> None:
+    async with linked() as peers:
+        async with OtherRouter() as other:
+            peers.apply([other.record])
+            assert list(peers) == [other.record]
+            await eventually(lambda: state(peers) == "linked")
+            (answer,) = await peers.gather("GET", "/internal/echo")
+            assert (answer.router_id, answer.ok, answer.body, answer.error) == (
+                OTHER,
+                True,
+                b'{"from":"bbbbbbbbbbbb"}',
+                "",
+            )
+            assert await peers.ask(OTHER, "GET", "/internal/echo") == answer
+            assert await peers.ask("c" * 12, "GET", "/internal/echo") is None
+        await eventually(lambda: deaths(peers) == [OTHER])
+        assert list(peers) == [], "although the registry has not forgotten it"
+        peers.apply([other.record])
+        peers.apply([])
+        assert deaths(peers) == [OTHER], "once"
+
+
+async def test_one_that_answers_is_alive_whatever_the_registry_says() -> None:
+    async with linked() as peers, OtherRouter() as other:
+        peers.apply([other.record])
+        await eventually(lambda: state(peers) == "linked")
+        (peer,) = peers.peers()
+        since_s = peer.since_s
+        for _ in range(3):
+            peers.apply([])
+        await eventually(lambda: state(peers) == "linked" and peer.since_s > since_s)
+        assert list(peers) == [other.record]
+        assert deaths(peers) == []
+
+
+async def test_one_that_is_started_again_on_its_port_is_another(free_port: int) -> None:
+    async with linked() as peers:
+        async with OtherRouter(free_port) as other:
+            peers.apply([other.record])
+            await eventually(lambda: state(peers) == "linked")
+        await eventually(lambda: deaths(peers) == [OTHER])
+        async with OtherRouter(free_port) as other:
+            peers.apply([])
+            peers.apply([other.record])
+            await eventually(lambda: state(peers) == "linked")
+        await eventually(lambda: deaths(peers) == [OTHER, OTHER])
+
+
+async def test_one_that_was_refused_and_answers_after_all_is_met_again(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "MAX_RETRY_S", 0.02)
+    async with linked() as peers:
+        async with OtherRouter(free_port) as other:
+            peers.apply([other.record])
+            await eventually(lambda: state(peers) == "linked")
+        await eventually(lambda: deaths(peers) == [OTHER])
+        async with OtherRouter(free_port):
+            await eventually(lambda: state(peers) == "linked")
+            assert list(peers) == [other.record]
+            assert deaths(peers) == [OTHER]
+        await eventually(lambda: deaths(peers) == [OTHER, OTHER])
+        peers.apply([])
+        async with OtherRouter(free_port):
+            assert list(peers) == []
+
+
+async def test_another_router_on_its_port_does_not_speak_for_it() -> None:
+    async with linked() as peers, OtherRouter(router_id="c" * 12) as heir:
+        gone = RouterRecord(router_id=OTHER, url="http://h", internal_url=heir.record.internal_url)
+        peers.apply([gone, heir.record])
+        await eventually(lambda: state(peers) == "unmet linked")
+        peers.apply([heir.record])
+        assert deaths(peers) == [OTHER]
+        assert list(peers) == [heir.record]
+
+
+async def test_one_that_does_not_answer_is_dead_once_its_presence_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "LINK_TIMEOUT_S", 0.05)
+    async with linked() as peers, Mute() as mute:
+        peers.apply([mute.record])
+        await eventually(lambda: mute.num_connections >= 3)
+        assert state(peers) == "unmet"
+        peers.apply([])
+        assert deaths(peers) == [OTHER]
+        assert list(peers) == []
+
+
+async def test_a_wrong_token_is_no_link() -> None:
+    async with linked("another") as peers, OtherRouter() as other:
+        peers.apply([other.record])
+        await eventually(lambda: state(peers) == "unmet")
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert (answer.status, answer.error) == (0, "it did not prove that it knows the internal token")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 64\r\n\r\n" + b"0" * 64,
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n" + b"x" * 64,
+        b"\r\n\r\n" + b"\xff" * 64,
+    ],
+)
+async def test_whoever_listens_on_an_announced_port_is_not_shown_the_token(answer: bytes) -> None:
+    async with linked() as peers, Listener(answer) as listener:
+        peers.apply([listener.record])
+        await eventually(lambda: listener.num_connections >= 2)
+        (told,) = await peers.gather("POST", "/internal/abort", b"{}")
+        asked = await peers.ask(OTHER, "GET", "/internal/echo")
+        assert told.error == "it did not prove that it knows the internal token" and told == asked
+        assert listener.heard.startswith(b"GET /internal/hello/")
+        assert TOKEN.encode() not in listener.heard and b"authorization" not in listener.heard
+
+
+async def test_a_proof_passed_on_from_another_router_is_none() -> None:
+    """Somebody who announces an address of their own lets the real router answer."""
+    async with linked() as peers, OtherRouter() as other:
+        relay = await asyncio.start_server(lambda r, w: _relay(other.port, r, w), "127.0.0.1", 0)
+        port = relay.sockets[0].getsockname()[1]
+        peers.apply([msgspec.structs.replace(other.record, internal_url=f"http://127.0.0.1:{port}")])
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert answer.error == "it did not prove that it knows the internal token"
+        relay.close()
+
+
+async def _relay(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+    other.write(await reader.readuntil(b"\r\n\r\n"))
+    writer.write(await other_reader.readuntil(b"\r\n\r\n") + await other_reader.readexactly(64))
+    other.close()
+    writer.close()
+
+
+async def test_a_call_to_a_new_router_waits_for_its_proof() -> None:
+    async with linked() as peers, OtherRouter() as other:
+        peers.apply([other.record])
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert answer.ok
+
+
+async def test_who_does_not_answer_is_named() -> None:
+    async with linked() as peers:
+        async with OtherRouter() as other:
+            pass
+        peers.apply([other.record])
+        (answer,) = await peers.gather("GET", "/internal/echo")
+        assert (answer.router_id, answer.status, answer.error) == (OTHER, 0, "it does not accept connections")

@@ -1,0 +1,175 @@
+"""The prefix index, and the policies that go by it: ``prefix`` and ``affinity``."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.placement.affinity import Affinity
+from router.placement.chunks import MAX_CHUNKS
+from router.placement.prefix import Prefix
+from router.placement.prefix_index import PrefixIndex
+from router.pool import WorkerPool
+from tests.kits.router.placement import prefilled, prompt, worker
+
+#: Prompts over a small alphabet of chunks, so that they share beginnings; a hash is of everything before, as in life.
+PROMPTS = st.lists(st.sampled_from("ab"), min_size=1, max_size=6).map(
+    lambda letters: tuple(hash("".join(letters[: i + 1])) for i in range(len(letters)))
+)
+SENT = st.lists(st.tuples(st.sampled_from(["one", "two"]), PROMPTS), max_size=30)
+
+
+# --- the index
+
+
+@given(SENT, PROMPTS)
+def test_with_room_it_finds_the_longest_beginning_that_was_sent(
+    sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...]
+) -> None:
+    index = PrefixIndex(1000)
+    for key, chunks in sent:
+        index.note(key, chunks)
+    for key in ("one", "two"):
+        shared = [
+            sum(1 for i in range(len(asked)) if asked[: i + 1] == chunks[: i + 1]) for k, chunks in sent if k == key
+        ]
+        assert index.longest(key, asked) == max(shared, default=0)
+
+
+@given(SENT, PROMPTS, st.integers(1, 8))
+def test_it_is_bounded_and_never_claims_a_chunk_without_those_before(
+    sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...], room: int
+) -> None:
+    index = PrefixIndex(room)
+    for key, chunks in sent:
+        index.note(key, chunks)
+        assert len(index) <= 2 * room
+        assert index.longest(key, chunks) == min(len(chunks), room), "what was sent last is known, as far as it fits"
+    for key in ("one", "two"):
+        held = [chunk for chunk in asked if index.longest(key, (chunk,))]
+        assert held == list(asked[: index.longest(key, asked)])
+
+
+@given(SENT, PROMPTS)
+def test_who_is_forgotten_has_nothing_and_the_other_keeps_everything(
+    sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...]
+) -> None:
+    index = PrefixIndex(1000)
+    for key, chunks in sent:
+        index.note(key, chunks)
+    before = index.longest("two", asked)
+    index.forget("one")
+    assert (index.longest("one", asked), index.longest("two", asked)) == (0, before)
+    index.forget("two")
+    index.forget("two")
+    assert len(index) == 0
+
+
+def test_the_least_recently_sent_goes_first() -> None:
+    index = PrefixIndex(4)
+    index.note("w", (1, 2))
+    index.note("w", (3, 4))
+    index.note("w", (1, 2))
+    index.note("w", (5,))
+    assert [index.longest("w", chunks) for chunks in ((1, 2), (3, 4), (5,))] == [2, 1, 1]
+
+
+def test_a_worker_with_a_smaller_cache_has_a_smaller_index() -> None:
+    index = PrefixIndex(100)
+    index.note("w", (1, 2, 3), max_entries=2)
+    assert index.longest("w", (1, 2, 3)) == 2
+    index.note("w", (9,), max_entries=0)
+    assert len(index) == 1
+    with pytest.raises(ValueError, match="room"):
+        PrefixIndex(0)
+
+
+# --- prefix
+
+
+def test_a_prompt_goes_where_its_beginning_went() -> None:
+    policy = Prefix([])
+    workers = [worker(f"w{i}") for i in range(4)]
+    first = policy.pick(workers, prompt(b"a" * 4000))
+    others = [one for one in workers if one is not first]
+    first.in_flight = 10
+    assert policy.pick(workers, prompt(b"a" * 4000 + b"b" * 3000)) is first
+    assert policy.pick(workers, prompt(b"c" * 4000)) in others, "another one goes to the least loaded"
+
+
+def test_of_two_that_have_it_the_one_with_more_is_taken_then_the_less_loaded() -> None:
+    policy = Prefix([])
+    a, b = worker("a"), worker("b")
+    policy.pick([a], prompt(b"x" * 4000))
+    policy.pick([b], prompt(b"x" * 2000))
+    a.in_flight = 5
+    assert policy.pick([a, b], prompt(b"x" * 4000)) is a
+    policy.pick([b], prompt(b"x" * 4000))
+    assert policy.pick([a, b], prompt(b"x" * 4000)) is b
+
+
+def test_a_beginning_that_is_a_small_part_of_the_prompt_does_not_count() -> None:
+    policy = Prefix([])
+    a, b = worker("a"), worker("b")
+    policy.pick([a], prompt(b"s" * 1024))
+    a.in_flight = 1
+    assert policy.pick([a, b], prompt(b"s" * 1024 + b"a" * 9000)) is b
+    assert policy.pick([a, b], prompt(b"s" * 1024 + b"z" * 1024)) is b, "it has it by now, too"
+
+
+@pytest.mark.parametrize(("has_it", "other", "taken"), [(25, 0, True), (26, 0, False), (90, 61, True), (90, 59, False)])
+def test_who_is_much_busier_than_the_least_loaded_is_not_taken(has_it: int, other: int, taken: bool) -> None:
+    policy = Prefix([])
+    a, b = worker("a"), worker("b")
+    policy.pick([a], prompt(b"x" * 8000))
+    a.in_flight, b.in_flight = has_it, other
+    assert (policy.pick([a, b], prompt(b"x" * 8000)) is a) is taken
+
+
+def test_prompts_too_short_for_a_chunk_go_to_the_least_loaded() -> None:
+    policy = Prefix([])
+    a, b = worker("a", in_flight=1), worker("b")
+    assert [policy.pick([a, b], prompt(b"hi")) for _ in range(3)] == [b, b, b]
+    assert len(policy.index) == 0
+
+
+def test_no_prompt_is_too_long() -> None:
+    policy = Prefix([])
+    policy.pick([worker("a")], prompt(b"x" * 1_000_000))
+    assert len(policy.index) == MAX_CHUNKS
+
+
+async def test_the_pool_tells_it_who_went() -> None:
+    pool = WorkerPool(4)
+    policy = Prefix(pool.on_gone)
+    policy.pick([worker("a")], prompt(b"x" * 4000))
+    for listener in pool.on_gone:
+        listener("engine-other")
+    assert len(policy.index) > 0
+    for listener in pool.on_gone:
+        listener("engine-a")
+    assert len(policy.index) == 0
+
+
+async def test_a_worker_that_was_added_by_url_is_forgotten_with_it() -> None:
+    pool = WorkerPool(4)
+    policy = Prefix(pool.on_gone)
+    (added,) = pool.add_static(["http://x"], [])
+    policy.pick([added], prompt(b"x" * 4000))
+    assert len(policy.index) > 0
+    pool.remove_static(added)
+    assert len(policy.index) == 0
+
+
+# --- affinity
+
+
+def test_the_next_turn_goes_to_the_worker_that_decoded_the_last_one() -> None:
+    policy = Affinity([])
+    workers = [worker(f"w{i}") for i in range(4)]
+    first = policy.pick(workers, prefilled(b"turn one" * 300, 600))
+    first.in_flight = 10
+    assert policy.pick(workers, prefilled(b"turn one" * 300 + b"turn two" * 200, 1000)) is first
+    first.in_flight = 60
+    assert policy.pick(workers, prefilled(b"turn one" * 300 + b"turn two" * 200, 1000)) is not first

@@ -1,0 +1,198 @@
+"""Requests that skip P: short ones, and those of which a D has most."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from router.placement import Prefilled, SkipPrefill, SkipPrefillRule
+from router.placement.affinity import Affinity
+from router.settings import RouterSettings
+from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
+from tests.kits.router.placement import prompt, with_blocks, worker
+from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Refuse, StreamThen, StubWorker, word
+
+WHOLE = "".join(map(word, range(4)))
+KIB = b"x" * 1024
+
+
+def test_off_means_that_nothing_is_looked_at() -> None:
+    rule = SkipPrefillRule(0, 9, None)
+    assert rule.is_off and rule.workers_for(prompt(b""), [worker("a")]) is None
+
+
+@pytest.mark.parametrize(("num_tokens", "skips"), [(99, True), (100, False)])
+def test_short_is_below_the_setting(num_tokens: int, skips: bool) -> None:
+    a = worker("a")
+    found = SkipPrefillRule(100, 0, None).workers_for(prompt(b"x" * 4 * num_tokens), [a])
+    assert found == ((SkipPrefill.SHORT, [a]) if skips else None)
+
+
+def test_only_who_has_room_is_sent_it() -> None:
+    full, stuck, good = worker("a", in_flight=1, limit=1), with_blocks("b", free=1), with_blocks("c", free=9)
+    rule = SkipPrefillRule(100, 0, None)
+    about = prompt(b"x" * 4 * 40)
+    assert rule.workers_for(about, [full, stuck, good]) == (SkipPrefill.SHORT, [good])
+    assert rule.workers_for(about, [full, stuck]) is None
+
+
+def test_cached_is_what_a_worker_lacks_little_of() -> None:
+    policy, a, b = Affinity([]), worker("a"), worker("b")
+    rule = SkipPrefillRule(0, 129, policy)
+    assert rule.workers_for(prompt(KIB), [a, b]) is None
+    policy.pick([a], Prefilled(prompt(KIB), None, 0))
+    assert rule.workers_for(prompt(KIB + b"y" * 512), [a, b]) == (SkipPrefill.CACHED, [a])
+    assert rule.workers_for(prompt(KIB + b"y" * 516), [a, b]) is None, "129 tokens are too many"
+    assert rule.workers_for(prompt(b"short"), [a, b]) is None, "it lacks little, but has nothing of it"
+
+
+def test_a_busy_worker_is_not_sent_what_it_has() -> None:
+    policy, a, b = Affinity([]), worker("a", in_flight=26, limit=100), worker("b")
+    policy.pick([a], Prefilled(prompt(KIB), None, 0))
+    assert SkipPrefillRule(0, 129, policy).workers_for(prompt(KIB), [a, b]) is None
+
+
+def test_nobody_knows_what_is_cached_without_affinity() -> None:
+    with pytest.raises(ValueError, match="pick_decode=affinity"):
+        RouterSettings.model_validate({"min_uncached_tokens": 5, "pick_decode": "least_loaded"})
+
+
+async def three(cluster: Cluster) -> tuple[StubWorker, StubWorker, StubWorker]:
+    made = await cluster.add("prefill"), await cluster.add("decode"), await cluster.add("decode")
+    for one in cluster.services.pool:
+        one.num_blocks = 1000
+    return made
+
+
+def body_for(path: str, text: str = "hi", **kwargs: Any) -> dict[str, Any]:
+    if "chat" in path:
+        return chat(messages=[{"role": "user", "content": text}], **kwargs)
+    return {"model": "m", "prompt": text, "max_tokens": 4, **kwargs}
+
+
+PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+STREAMS = pytest.mark.parametrize("stream", [False, True])
+
+
+class TestShort:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(min_prefill_tokens=10)
+
+    @PATHS
+    @STREAMS
+    async def test_goes_to_a_d_that_answers_all_of_it(self, cluster: Cluster, path: str, stream: bool) -> None:
+        p, *both = await three(cluster)
+        more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
+        response = await cluster.post(body_for(path, stream=stream, logprobs=None, **more), path)
+        assert response.status_code == 200
+        (body,) = [body for d in both for body in d.bodies]
+        assert p.bodies == []
+        assert "kv_transfer_params" not in body
+        if stream:
+            assert spoken(response.text) == WHOLE
+            usage = events(response.text)[-2]["usage"]
+            roles = [e["choices"][0]["delta"].get("role") for e in events(response.text)[:-2] if "chat" in path]
+            assert roles.count("assistant") == ("chat" in path)
+            assert cluster.services.metrics.ttft.total > 0
+        else:
+            usage = response.json()["usage"]
+        assert usage["completion_tokens"] == 4
+        text = (await cluster.client.get("/metrics")).text
+        assert 'baton_router_direct_requests_total{reason="short"} 1.0' in text
+        assert 'baton_router_direct_requests_total{reason="cached"} 0.0' in text
+        cluster.check_idle()
+
+    async def test_a_longer_prompt_goes_to_p(self, cluster: Cluster) -> None:
+        p, _, _ = await three(cluster)
+        assert (await cluster.post(body_for("chat", "x" * 40))).status_code == 200
+        assert len(p.bodies) == 1
+        assert cluster.services.metrics.direct == {"short": 0, "cached": 0, "unreachable": 0}
+
+    async def test_token_ids_are_counted(self, cluster: Cluster) -> None:
+        p, _, _ = await three(cluster)
+        for num_tokens, num_prefilled in ((9, 0), (10, 1)):
+            await cluster.post({"model": "m", "prompt": [1] * num_tokens, "max_tokens": 4}, "/v1/completions")
+            assert len(p.bodies) == num_prefilled
+
+    async def test_p_has_it_while_no_d_has_room(self, cluster: Cluster) -> None:
+        p, d = await cluster.add("prefill"), await cluster.add("decode", limit=1)
+        hang = Hang()
+        d.script.append(hang)
+        first = asyncio.create_task(cluster.post(chat()))
+        await cluster.until_state("decoding")
+        second = asyncio.create_task(cluster.post(chat()))
+        await cluster.until_state("held")
+        assert len(p.bodies) == 1
+        hang.release.set()
+        assert [(await one).status_code for one in (first, second)] == [200, 200]
+        cluster.check_idle()
+
+    @STREAMS
+    async def test_another_d_has_it_when_one_fails(self, cluster: Cluster, stream: bool) -> None:
+        p, d1, d2 = await three(cluster)
+        for d in (d1, d2):
+            d.script.append(Refuse(500, {"error": {"message": "no"}}))
+        response = await cluster.post(chat(stream=stream))
+        assert response.status_code == 200
+        assert (p.bodies, len(d1.bodies) + len(d2.bodies)) == ([], 3)
+        cluster.check_idle()
+
+    async def test_a_stream_that_breaks_off_goes_on_through_p(self, cluster: Cluster) -> None:
+        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        then = StreamThen(2, "die")
+        then.go.set()
+        d.script.append(then)
+        response = await cluster.post(chat(stream=True))
+        assert spoken(response.text) == WHOLE
+        assert response.text.count('"role"') == 1
+        assert [body["kv_transfer_params"]["resume"] for body in p.bodies] == [
+            {"token_ids": [FIRST_TOKEN, FIRST_TOKEN + 1], "created": 5}
+        ]
+        cluster.check_idle()
+
+    async def test_a_client_that_leaves_gives_the_place_back(self, cluster: Cluster) -> None:
+        _, d = await cluster.add("prefill"), await cluster.add("decode")
+        d.script.append(Hang())
+        writer = await cluster.open(chat())
+        await cluster.until_state("decoding")
+        writer.close()
+        await cluster.until_state("decoding", 0)
+        cluster.check_idle()
+
+
+class TestCached:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(min_uncached_tokens=200, pick_decode="affinity", default_max_in_flight=64)
+
+    @PATHS
+    @STREAMS
+    async def test_the_next_turn_goes_to_the_d_that_has_the_earlier(
+        self, cluster: Cluster, path: str, stream: bool
+    ) -> None:
+        p, d1, d2 = await three(cluster)
+        text = "a" * 2048
+        await cluster.post(body_for(path, text), path)
+        (had,) = [d for d in (d1, d2) if d.bodies]
+        response = await cluster.post(body_for(path, text + "b" * 256, stream=stream), path)
+        assert response.status_code == 200
+        assert (len(p.bodies), len(had.bodies)) == (1, 2)
+        assert "kv_transfer_params" not in had.bodies[1]
+        assert cluster.services.metrics.direct == {"short": 0, "cached": 1, "unreachable": 0}
+        await cluster.post(body_for(path, "c" * 2048), path)
+        assert len(p.bodies) == 2, "another conversation"
+        cluster.check_idle()
+
+    async def test_p_has_it_while_that_d_has_no_room(self, cluster: Cluster) -> None:
+        p, d1, d2 = await three(cluster)
+        text = "a" * 2048
+        await cluster.post(body_for("chat", text))
+        (name,) = [d.name for d in (d1, d2) if d.bodies]
+        had = cluster.services.pool.get(name)
+        assert had is not None
+        had.left_out = True
+        await cluster.post(body_for("chat", text))
+        assert (len(p.bodies), len(d1.bodies), len(d2.bodies)) == (2, 1, 1)

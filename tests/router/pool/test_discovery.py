@@ -1,0 +1,86 @@
+"""The pool follows the registry, also after a bug somewhere between the two."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import WORKERS
+from core.registry.memory_registry import MemoryRegistry
+from router.pool import WorkerPool, discovery
+from tests.kits.router.cluster import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+LONG_MS = 60_000
+
+
+def worker(worker_id: str) -> WorkerStatus:
+    return WorkerStatus(
+        record=WorkerRecord(
+            worker_id=worker_id,
+            engine_id=worker_id,
+            role=Role.BOTH,
+            model="m",
+            url="http://127.0.0.1:1",
+            internal_url="http://127.0.0.1:2",
+            compatibility_hash="c",
+            max_model_len=10,
+            block_size=16,
+            num_blocks=4,
+            max_num_seqs=2,
+        ),
+        load=WorkerLoad(),
+    )
+
+
+class Faulty(MemoryRegistry[WorkerStatus]):
+    """Its watch breaks, or just ends, as often as it is told."""
+
+    def __init__(self, *faults: Exception | None) -> None:
+        super().__init__(WORKERS)
+        self.faults = list(faults)
+
+    async def watch(self) -> AsyncIterator[list[WorkerStatus]]:
+        if self.faults:
+            fault = self.faults.pop(0)
+            if fault is None:
+                return
+            raise fault
+        async for statuses in super().watch():
+            yield statuses
+
+
+class FaultyPool(WorkerPool):
+    num_faults = 1
+
+    def apply(self, statuses: Any) -> None:
+        if self.num_faults:
+            self.num_faults -= 1
+            raise KeyError("bug in the pool")
+        super().apply(statuses)
+
+
+async def test_discovery_goes_on_after_whatever_ended_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(discovery, "FIRST_PAUSE_S", 0.01)
+    registry, pool = Faulty(RuntimeError("bug in the registry"), None), FaultyPool(1)
+    await registry.announce(worker("a"), LONG_MS)
+    with caplog.at_level(logging.ERROR):
+        task = asyncio.create_task(discovery.discover(registry, pool))
+        await eventually(lambda: [one.worker_id for one in pool] == ["a"])
+        await registry.announce(worker("b"), LONG_MS)
+        await eventually(lambda: [one.worker_id for one in pool] == ["a", "b"])
+    assert [record.exc_info is not None for record in caplog.records] == [True, False, True]
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()

@@ -1,0 +1,205 @@
+"""``/ready``: not before a P is up, and not lost again with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from core.leases.memory_store import MemoryLeaseStore
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from router.build import build_services
+from router.pool import WorkerPool
+from router.pool.missing import MissingWorkers
+from router.pool.model_card import ModelFacts
+from router.pool.readiness import Readiness, Ready
+from tests.kits.router.cluster import Cluster, DirectLeases, chat, eventually, make_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from router.settings import RouterSettings
+
+WAIT_S = 100.0
+
+
+def status(name: str, digest: str = "same", *, draining: bool = False) -> WorkerStatus:
+    """A worker whose role is the beginning of its name."""
+    role = next(role for role in Role if name.startswith(role))
+    urls = {"url": f"http://{name}", "internal_url": ""}
+    record = WorkerRecord(
+        worker_id=name,
+        engine_id=f"engine-{name}",
+        role=role,
+        model="m",
+        compatibility_hash=digest,
+        max_model_len=1000,
+        block_size=16,
+        num_blocks=10,
+        max_num_seqs=4,
+        **urls,
+    )
+    return WorkerStatus(record=record, load=WorkerLoad(draining=draining))
+
+
+class Deployment:
+    """A router's readiness, and the workers that the registry tells it of."""
+
+    def __init__(self, wait_s: float = WAIT_S) -> None:
+        self.now_s = 1000.0
+        self.pool = WorkerPool(8)
+        self.readiness = Readiness(self.pool, wait_s, lambda: self.now_s)
+
+    def has(self, *statuses: WorkerStatus) -> Ready:
+        """What it says while these are there."""
+        self.pool.apply(statuses)
+        return self.readiness.state()
+
+
+P, D, BOTH = status("prefill-0"), status("decode-0"), status("both-0")
+
+
+@pytest.mark.parametrize("first", [P, D])
+async def test_workers_come_in_any_order(first: WorkerStatus) -> None:
+    deployment = Deployment()
+    assert deployment.has() == Ready.NO_WORKERS
+    assert deployment.has(first) == (Ready.NO_PREFILL if first is D else Ready.NO_WORKERS)
+    assert deployment.has(P, D) == Ready.OK
+
+
+async def test_a_worker_that_does_both_is_a_deployment() -> None:
+    assert Deployment().has(BOTH) == Ready.OK
+    assert Deployment().has(BOTH, D) == Ready.OK
+    assert Deployment().has(status("both-0", draining=True)) == Ready.NO_WORKERS
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        [status("prefill-0", "other"), D],
+        [status("prefill-0", draining=True), D],
+        [P, status("prefill-1", "other"), status("decode-0", "other", draining=True), D, status("decode-1", "none")],
+    ],
+    ids=["another kind", "leaving", "several kinds"],
+)
+async def test_a_p_that_nobody_reads_from_is_none(together: list[WorkerStatus]) -> None:
+    pair = len(together) > 2
+    assert (Deployment().has(*together) == Ready.OK) == pair
+
+
+async def test_the_only_p_dies_and_comes_back() -> None:
+    deployment = Deployment()
+    deployment.has(P, D)
+    (p,) = (worker for worker in deployment.pool if worker.role is Role.PREFILL)
+    deployment.pool.unreachable(p)
+    assert deployment.readiness.state() == Ready.OK, "it is still in the registry"
+    assert deployment.has(D) == Ready.OK
+    assert deployment.has(status("prefill-1", draining=True), D) == Ready.OK
+    assert deployment.has(status("prefill-1")) == Ready.NO_WORKERS, "that is no matter of P"
+    assert deployment.has(status("decode-1")) == Ready.OK
+
+
+async def test_a_p_counts_that_came_and_went_while_nobody_asked() -> None:
+    deployment = Deployment()
+    deployment.pool.apply([P, D])
+    deployment.pool.apply([D])
+    assert deployment.readiness.state() == Ready.OK
+
+
+async def test_the_wait_for_a_p_has_an_end() -> None:
+    deployment = Deployment()
+    assert deployment.has(D) == Ready.NO_PREFILL
+    deployment.now_s += WAIT_S
+    assert deployment.readiness.state() == Ready.OK
+    assert deployment.has() == Ready.NO_WORKERS
+    assert Deployment(wait_s=0).has(D) == Ready.OK
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        ({"prefill": ["http://d"]}, Ready.OK),
+        ({"prefill": ["http://p"]}, Ready.NO_PREFILL),
+        ({}, Ready.NO_PREFILL),
+        ({"ready_prefill_wait_s": 0}, Ready.OK),
+    ],
+    ids=["it does both", "P has not answered yet", "none is named", "none is wanted"],
+)
+async def test_workers_that_are_named(given: dict[str, Any], state: Ready) -> None:
+    services = build_services(make_settings(decode=["http://d"], **given), DirectLeases(MemoryLeaseStore()))
+    services.pool.add_static(services.settings.prefill, services.settings.decode)
+    for worker in services.pool:
+        worker.healthy = worker.url == "http://d"
+    (d,) = (worker for worker in services.pool if worker.healthy)
+    services.pool.learn_models(d, {"m": ModelFacts()})
+    assert services.readiness.state() == state
+    await services.upstream.close()
+
+
+async def test_what_a_load_balancer_sees(cluster: Cluster) -> None:
+    """A D is up, then a P, whose death then costs it nothing."""
+
+    async def ready() -> tuple[int, str]:
+        answer = await cluster.client.get("/ready")
+        return answer.status_code, answer.json()["status"]
+
+    assert await ready() == (503, "no_workers")
+    await cluster.add("decode")
+    assert await ready() == (503, "no_prefill_worker")
+    p = await cluster.add("prefill")
+    assert await ready() == (200, "ok")
+    await p.stop()
+    assert (await cluster.post(chat())).status_code == 200
+    await eventually(lambda: any(not worker.healthy for worker in cluster.services.pool))
+    assert await ready() == (200, "ok")
+    cluster.check_idle()
+
+
+class TestMissing:
+    """``baton up`` has a worker that never came, of which the registry knows nothing."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "missing.json"
+
+    @pytest.fixture
+    def settings(self, path: Path) -> RouterSettings:
+        return make_settings(missing_file=path)
+
+    async def told(self, cluster: Cluster) -> list[str] | None:
+        answers = [(await cluster.client.get(path)).json()["missing_workers"] for path in ("/health", "/ready")]
+        assert answers[0] == answers[1]
+        names: list[str] | None = answers[0]
+        return names
+
+    async def test_its_name_is_told(self, cluster: Cluster, path: Path) -> None:
+        for names in ([], ["decode-2"], ["decode-3"], []):
+            path.with_suffix(".new").write_text(json.dumps(names))
+            path.with_suffix(".new").replace(path)
+            assert await self.told(cluster) == names
+
+    @pytest.mark.parametrize("text", ['["decode-', "", None], ids=["cut", "empty", "none"])
+    async def test_what_cannot_be_read_is_not_nothing(
+        self, cluster: Cluster, path: Path, text: str | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        if text is not None:
+            write(path, text)
+        assert await self.told(cluster) is None
+        assert [
+            record.getMessage().partition(":")[0] for record in caplog.records if record.levelname == "WARNING"
+        ] == ["which workers are missing is not known"]
+
+    def test_a_file_that_has_not_changed_is_not_read_again(self, path: Path) -> None:
+        missing = MissingWorkers(path)
+        write(path, '["decode-2"]')
+        assert missing.names() == ["decode-2"]
+        before = path.stat()
+        write(path, '["decode-3"]')
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert missing.names() == ["decode-2"]
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)

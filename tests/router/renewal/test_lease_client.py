@@ -1,0 +1,309 @@
+"""The router's shell: renews while the event loop is blocked, releases at once, outlives a Redis that dies or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore, leases_key
+from core.leases.renewal import AlreadyTrackedError, TrackedLeases
+from core.leases.store import LeaseState, LeaseStoreError
+from router.renewal import lease_client
+from router.renewal.lease_client import LeaseClient
+from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from baton.processes.embedded_redis import EmbeddedRedis
+    from core.leases.renewal import EngineWork
+    from core.leases.store import LeaseStatus, LeaseStore
+
+ENGINE = "e0"
+
+
+@dataclass(frozen=True)
+class Settings:
+    lease_duration_ms: int = 60_000
+    lease_renew_interval_ms: int = 20
+    redis_grace_ms: int = 60_000
+
+
+class WatchedStore(MemoryLeaseStore):
+    """Tells a test when the n-th renewal happened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewals: list[Sequence[str]] = []
+        self._renewed = threading.Condition()
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        answers = super().renew(engine_id, lease_ids, duration_ms)
+        with self._renewed:
+            self.renewals.append(lease_ids)
+            self._renewed.notify_all()
+        return answers
+
+    def wait_for(self, count: int) -> bool:
+        """Blocks the calling thread until ``count`` more renewals."""
+        with self._renewed:
+            target = len(self.renewals) + count
+            return self._renewed.wait_for(lambda: len(self.renewals) >= target, PATIENCE_S)
+
+
+class SilentStore(MemoryLeaseStore):
+    """A Redis that is away."""
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        raise LeaseStoreError("away")
+
+
+@asynccontextmanager
+async def renewing(store: LeaseStore, settings: Settings | None = None) -> AsyncIterator[LeaseClient]:
+    client = LeaseClient(store, settings or Settings())
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    try:
+        yield client
+    finally:
+        await client.close()
+        store.close()
+    assert errors == [], "a callback failed (``never`` does when it is called)"
+
+
+def never(state: LeaseState) -> None:
+    raise AssertionError("the lease was lost")
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110  (what is asked for has no event that a test could see)
+            await asyncio.sleep(0.005)
+
+
+async def test_renewal_goes_on_while_the_event_loop_is_blocked() -> None:
+    store = WatchedStore()
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        assert store.wait_for(5), "this call blocks the loop"
+        client.untrack(ENGINE, "a")
+        assert len(client) == 0
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_a_lease_that_ended_is_reported_at_once_and_once(
+    redis_url: str, caplog: pytest.LogCaptureFixture, read: bool
+) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a"], 60_000)
+    ends: list[LeaseState] = []
+    with caplog.at_level(logging.INFO):
+        async with renewing(store) as client:
+            client.track(ENGINE, "a", ends.append)
+            if read:
+                store.reap(ENGINE, [], ["a"])
+            else:
+                store.release(ENGINE, ["a"])
+            await eventually(lambda: bool(ends))
+            assert ends == [LeaseState.DONE if read else LeaseState.RELEASED]
+            counts = client.counters()
+            assert (counts["read"], counts["lost"]) == ((1, 0) if read else (0, 1)), "only an unread end is a loss"
+            assert counts["answered_done" if read else "answered_released"] == 1
+            assert client.remaining_ms(ENGINE, "a") is None
+    assert ["is lost" in record.message for record in caplog.records] == ([] if read else [True])
+
+
+async def test_a_lease_untracked_while_its_end_is_on_its_way_is_not_reported() -> None:
+    store = WatchedStore()
+    async with renewing(store, Settings(lease_duration_ms=60_000)) as client:
+        store.reap(ENGINE, [], ["a"])
+        client.track(ENGINE, "a", never)
+        while not client.counters()["read"]:
+            assert len(store.renewals) or store.wait_for(1)
+        client.untrack(ENGINE, "a")
+        await asyncio.sleep(0)
+
+
+async def test_nobody_knows_how_long_a_lease_lasts_while_the_store_is_silent() -> None:
+    now_ms = 0
+    client = LeaseClient(SilentStore(), Settings(lease_duration_ms=6_000), clock=lambda: now_ms)
+    client.track(ENGINE, "a", never)
+    assert client.remaining_ms(ENGINE, "a") == 6_000
+    now_ms = 6_000
+    assert client.remaining_ms(ENGINE, "a") is None, "not 0: P keeps the blocks for redis_grace_ms"
+    await client.close()
+
+
+async def test_the_first_renewal_extends_what_p_granted(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a"], 1_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        await eventually(lambda: store.held(ENGINE)[0].remaining_ms > 30_000)
+        assert (client.remaining_ms(ENGINE, "a") or 0) > 30_000
+        assert (client.tracks(ENGINE, "a"), client.tracks("other", "a")) == (True, False)
+        with pytest.raises(AlreadyTrackedError):
+            client.track(ENGINE, "a", never)
+        with pytest.raises(ValueError, match="not an engine or lease id"):
+            client.track(ENGINE, "a b", never)
+
+
+async def test_a_release_wakes_p(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a"], 60_000)
+    ear = store.wakeups(ENGINE)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        client.release(ENGINE, "a")
+        assert await asyncio.to_thread(ear.wait, 20)
+        assert store.reap(ENGINE, ["a"], [])[0].state is LeaseState.RELEASED
+        await eventually(lambda: client.counters()["release_sent"] == 1)
+        assert client.counters()["release_asked"] == 1
+    ear.close()
+
+
+async def test_closing_sends_the_releases_that_are_left(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant(ENGINE, ["a", "b"], 60_000)
+    client = LeaseClient(store, Settings())
+    client.release(ENGINE, "a")
+    client.release(ENGINE, "b")
+    await client.close()
+    assert [status.state for status in store.held(ENGINE)] == [LeaseState.RELEASED] * 2
+    store.close()
+
+
+async def test_a_client_that_had_nothing_to_do_closes() -> None:
+    async with renewing(MemoryLeaseStore()) as client:
+        client.untrack(ENGINE, "never")
+        assert client.remaining_ms(ENGINE, "never") is None
+
+
+async def test_a_hung_redis_loses_nothing_and_releases_arrive_when_it_goes_on(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url, socket_timeout_s=0.1)
+    store.grant(ENGINE, ["a", "b"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        client.track(ENGINE, "b", never)
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        await eventually(lambda: client.counters()["store_error"] >= 2)
+        client.release(ENGINE, "b")
+        assert len(client) == 1
+        os.kill(own_redis.pid, signal.SIGCONT)
+        await eventually(lambda: client.counters()["release_sent"] == 1)
+        renewed = client.counters()["answered_held"]
+        await eventually(lambda: client.counters()["answered_held"] > renewed)
+
+
+async def test_an_emptied_redis_is_survived_when_p_grants_again(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        own_redis.kill()
+        own_redis.start()
+        await eventually(lambda: client.counters()["answered_unknown"] >= 2)
+        store.grant(ENGINE, ["a"], 1_000)
+        await eventually(lambda: store.held(ENGINE)[0].remaining_ms > 30_000)
+
+
+async def test_an_emptied_redis_and_a_p_that_is_gone_lose_the_lease(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    ends: list[LeaseState] = []
+    async with renewing(store, Settings(lease_duration_ms=400)) as client:
+        client.track(ENGINE, "a", ends.append)
+        await eventually(lambda: ends == [LeaseState.UNKNOWN])
+        assert client.counters()["answered_unknown"] >= 2
+
+
+async def test_without_redis_a_lease_is_lost_after_the_grace(own_redis: EmbeddedRedis) -> None:
+    store = RedisLeaseStore(own_redis.url)
+    own_redis.kill()
+    ends: list[LeaseState] = []
+    async with renewing(store, Settings(lease_duration_ms=100, redis_grace_ms=500)) as client:
+        client.track(ENGINE, "a", ends.append)
+        await eventually(lambda: ends == [LeaseState.UNKNOWN])
+        assert client.counters()["store_error"] > 1
+
+
+async def test_one_engines_broken_keys_do_not_stop_another(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant("good", ["a"], 60_000)
+    with redis.Redis.from_url(redis_url) as foreign:
+        foreign.set(leases_key("broken"), "x")
+    async with renewing(store) as client:
+        client.track("broken", "b", never)
+        client.track("good", "a", never)
+        await eventually(lambda: client.counters()["answered_held"] >= 3 and client.counters()["store_error"] >= 3)
+    assert ["engine broken cannot be renewed" in record.getMessage() for record in caplog.records] == [True], "one line"
+    with pytest.raises(LeaseStoreError):
+        RedisLeaseStore(redis_url).held("broken")
+
+
+async def test_engines_that_are_gone_do_not_keep_silence_over_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lease_client, "MAX_COMPLAINTS", 1)
+    async with renewing(RefusingStore()) as client:
+        for engine_id in ("first", "second"):
+            client.track(engine_id, "a", never)
+            before = client.counters()["store_error"]
+            await eventually(lambda before=before: client.counters()["store_error"] > before)
+            client.untrack(engine_id, "a")
+    lines = [record.getMessage().partition(" cannot be renewed")[0] for record in caplog.records]
+    assert lines == ["the leases of engine first", "the leases of engine second"]
+
+
+class RefusingStore(MemoryLeaseStore):
+    """Answers, but cannot renew anything."""
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        raise LeaseStoreError("its keys are broken")
+
+
+class BuggyStore(WatchedStore):
+    """Fails for one engine with what is no store error."""
+
+    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+        if engine_id == "buggy":
+            raise KeyError("bug")
+        return super().renew(engine_id, lease_ids, duration_ms)
+
+
+async def test_a_bug_in_one_engines_renewal_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    store = BuggyStore()
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track("buggy", "b", never)
+        client.track(ENGINE, "a", never)
+        await eventually(lambda: client.counters()["answered_held"] >= 3 and client.counters()["bug"] >= 2)
+    assert any(record.exc_info for record in caplog.records)
+
+
+async def test_a_bug_in_the_thread_itself_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.renewal.lease_client.RESTART_S", 0.01)
+    take_work, bugs = TrackedLeases.take_work, ["bug"]
+
+    def buggy(self: TrackedLeases, now_ms: int) -> list[EngineWork]:
+        if bugs:
+            raise KeyError(bugs.pop())
+        return take_work(self, now_ms)
+
+    monkeypatch.setattr(TrackedLeases, "take_work", buggy)
+    store = WatchedStore()
+    store.grant(ENGINE, ["a"], 60_000)
+    async with renewing(store) as client:
+        client.track(ENGINE, "a", never)
+        await eventually(lambda: client.counters()["answered_held"] >= 2)
+        assert client.counters()["bug"] == 1

@@ -1,0 +1,89 @@
+"""A client's own id of its request comes back to it, and is in the log, the trace and the listing; it is never ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from core.process.log import FACTS
+from router.request.client_id import client_id
+from router.settings import RouterSettings
+from router.tracing.provider import Tracing
+from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.stub_workers import Hang
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({}, ""),
+        ({b"x-client-request-id": b"a b"}, "a b"),
+        ({b"x-request-id": b"a"}, "a"),
+        ({b"x-client-request-id": b"a", b"x-request-id": b"b"}, "a"),
+        ({b"x-client-request-id": b"", b"x-request-id": b"b"}, "b"),
+        ({b"x-request-id": b"x" * 512}, "x" * 512),
+        ({b"x-request-id": b"x" * 513}, ""),
+        ({b"x-request-id": b"a\tb"}, ""),
+        ({b"x-request-id": b"a\n"}, ""),
+        ({b"x-request-id": b"\xe9"}, ""),
+    ],
+)
+def test_only_what_is_short_and_printable(headers: Mapping[bytes, bytes], found: str) -> None:
+    assert client_id(headers) == found
+
+
+class TestLogged:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(log_requests=True, api_keys=["k"])
+
+    @pytest.mark.parametrize("stream", [True, False])
+    @pytest.mark.parametrize("header", ["x-client-request-id", "x-request-id"])
+    async def test_where_it_is_seen(
+        self, cluster: Cluster, caplog: pytest.LogCaptureFixture, header: str, stream: bool
+    ) -> None:
+        spans = InMemorySpanExporter()
+        tracing = Tracing([SimpleSpanProcessor(spans)], {})
+        cluster.front.trace_with(tracing)
+        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        hang = Hang()
+        d.script.append(hang)
+        mine = {header: "order-17", "authorization": "Bearer k"}
+        with caplog.at_level(logging.INFO, "baton.router"):
+            asked = asyncio.create_task(cluster.post(chat(stream=stream), headers=mine))
+            await eventually(lambda: bool(d.bodies))
+            (listed,) = (await cluster.client.get("/admin/requests")).json()["requests"]
+            hang.release.set()
+            answer = await asked
+            await eventually(lambda: not cluster.services.active)
+        tracing.close()
+        assert answer.headers["x-client-request-id"] == listed["client_id"] == "order-17"
+        ours = answer.headers["x-request-id"]
+        assert {headers["x-request-id"] for worker in (p, d) for headers in worker.headers} == {ours} == {listed["id"]}
+        (record,) = [record for record in caplog.records if hasattr(record, FACTS)]
+        assert getattr(record, FACTS)["client_request_id"] == "order-17"
+        assert ", the client's 'order-17'" in record.getMessage()
+        assert [
+            span.attributes["baton.client.request.id"]
+            for span in spans.get_finished_spans()
+            if span.attributes and "baton.client.request.id" in span.attributes
+        ] == ["order-17"]
+
+    async def test_a_request_that_is_refused_has_it_too(self, cluster: Cluster) -> None:
+        for status, key in ((401, "wrong"), (503, "k")):
+            mine = {"x-request-id": "order-17", "authorization": f"Bearer {key}"}
+            answer = await cluster.post(chat(), headers=mine)
+            assert (answer.status_code, answer.headers["x-client-request-id"]) == (status, "order-17")
+            assert answer.headers["x-request-id"] != "order-17"
+
+
+async def test_without_one_there_is_no_header(cluster: Cluster) -> None:
+    assert "x-client-request-id" not in (await cluster.post(chat())).headers

@@ -1,0 +1,40 @@
+"""``kv_transfer_params`` of a client reach no worker: they would make it read memory that the client names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kits.router.cluster import chat
+
+if TYPE_CHECKING:
+    from tests.kits.router.cluster import Cluster
+
+PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+EVIL: dict[str, Any] = {"do_remote_prefill": True, "remote_host": "evil", "remote_port": 1}
+
+
+def body_for(path: str, **more: Any) -> dict[str, Any]:
+    asked = chat() if "chat" in path else {"model": "m", "prompt": "hi", "max_tokens": 4}
+    return asked | more
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [False, True])
+async def test_not_one_that_does_both(cluster: Cluster, path: str, stream: bool) -> None:
+    """It gets the body in one leg, with no parameters of P that would replace the client's."""
+    both = await cluster.add("both")
+    response = await cluster.post(body_for(path, stream=stream, kv_transfer_params=EVIL), path)
+    assert response.status_code == 200
+    assert "kv_transfer_params" not in both.bodies[0]
+
+
+@PATHS
+async def test_neither_p_nor_d(cluster: Cluster, path: str) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    for max_tokens in (4, 1):  # one token needs no hand-off
+        asked = body_for(path, max_tokens=max_tokens, kv_transfer_params=EVIL)
+        assert (await cluster.post(asked, path)).status_code == 200
+    assert [body.get("kv_transfer_params") for body in p.bodies] == [{"do_remote_decode": True}, None]
+    assert [body["kv_transfer_params"].get("remote_host") for body in d.bodies] != ["evil"]

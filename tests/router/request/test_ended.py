@@ -1,0 +1,151 @@
+"""The requests that ended last: what is kept of them, how many, and who is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.dashboard.live import Board
+from router.dashboard.part import MAX_ENDED, Part
+from router.dashboard.recorder import Recorder
+from router.dashboard.snapshot import _ended
+from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests
+from router.request.states import State
+from tests.kits.router.cluster import Cluster, chat, eventually
+from tests.kits.router.stub_workers import Hang, Refuse, StreamThen
+
+SMALL = {State.FAILED: 3, State.ABORTED: 2, State.DONE: 1}
+outcomes = st.sampled_from(list(SMALL))
+
+
+def ended_of(outcome: State, name: str = "r") -> EndedRequest:
+    return EndedRequest(
+        id=name,
+        outcome=str(outcome),
+        ended_in=None,
+        ended_at=0.0,
+        status=None,
+        code=None,
+        error=None,
+        model="m",
+        user="",
+        endpoint="/v1/completions",
+        stream=False,
+        prefill_worker=None,
+        decode_worker=None,
+        total_ms=1.0,
+        ttft_ms=None,
+        phases_ms={},
+        num_tokens=None,
+        num_retries=0,
+        num_resumed=0,
+        dead_engines=[],
+        trace_id=None,
+        router="a",
+    )
+
+
+@given(st.lists(outcomes, max_size=30))
+def test_each_outcome_keeps_its_newest(order: list[State]) -> None:
+    kept = EndedRequests(SMALL)
+    for number, outcome in enumerate(order):
+        kept.add(float(number), ended_of(outcome, str(number)))
+    newest = kept.newest(float(len(order)))
+    for outcome, room in SMALL.items():
+        wanted = [str(number) for number, each in enumerate(order) if each is outcome][-room:]
+        assert [ended.id for _, ended in reversed(newest) if ended.outcome == outcome] == wanted
+    ages_s = [age_s for age_s, _ in newest]
+    assert ages_s == sorted(ages_s) and len(kept) == len(newest)
+    assert len(kept.newest(0.0, 1)) == len(set(order))
+
+
+def test_of_all_routers_the_newest_of_each_outcome_are_listed_by_age() -> None:
+    """The times of day that routers tell say nothing: their clocks may be hours apart."""
+    one = [(2.0 * n, msgspec.structs.replace(ended_of(State.FAILED, f"a{n}"), ended_at=9e9)) for n in range(MAX_ENDED)]
+    two = [(2.0 * n + 1, ended_of(State.FAILED, f"b{n}")) for n in range(MAX_ENDED)]
+    parts = [msgspec.convert({**EMPTY, "ended": msgspec.to_builtins(some)}, Part) for some in (one, two)]
+    assert [ended.id for ended in _ended(parts)] == [f"{'ab'[n % 2]}{n // 2}" for n in range(MAX_ENDED)]
+
+
+EMPTY: dict[str, Any] = {
+    "counts": {},
+    "queues": {"prefill": {"length": 0, "oldest_ms": None}, "held": {"length": 0, "oldest_ms": None}},
+    "workers": [],
+    "requests": [],
+    "num_hidden": 0,
+    "position": 0.0,
+    "bounds_s": {},
+    "steps": [],
+}
+
+
+async def listed(cluster: Cluster, query: str = "") -> list[dict[str, Any]]:
+    answer = await cluster.client.get(f"/admin/requests/ended{query}")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["ended"]
+    return found
+
+
+async def test_one_that_failed_says_why(cluster: Cluster) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    told = "The read of P's blocks failed. " * 20
+    d.script.append(Refuse(400, {"error": {"message": told, "code": "too_long"}}))
+    refused = await cluster.post(chat(user="u" * 300, messages=[{"role": "user", "content": "a secret prompt"}]))
+    (row,) = await listed(cluster)
+    assert row["id"] == refused.headers["x-request-id"]
+    assert (row["outcome"], row["ended_in"], row["status"], row["code"]) == ("failed", "reading", 400, "too_long")
+    assert row["error"] == told[:MAX_ERROR_CHARS]
+    assert (row["prefill_worker"], row["decode_worker"]) == (p.name, d.name)
+    assert list(row["phases_ms"]) == ["queued", "prefilling", "held", "reading"]
+    assert row["router"] == cluster.services.router_id and row["user"] == "u" * MAX_TEXT_CHARS
+    assert 0 <= row["ended_ms_ago"] < 60_000 and row["total_ms"] > 0
+    assert "secret" not in str(row)
+
+
+async def test_one_that_was_aborted_and_one_that_is_done_are_told_apart(cluster: Cluster) -> None:
+    p, _ = await cluster.add("prefill"), await cluster.add("decode")
+    await cluster.post(chat(stream=True))
+    p.script.append(Hang())
+    writer = await cluster.open(chat())
+    await cluster.until_state("prefilling")
+    writer.close()
+    await eventually(lambda: len(cluster.services.ended) == 2)
+    left, done = await listed(cluster)
+    assert (left["outcome"], left["ended_in"], left["code"]) == ("aborted", "prefilling", "client_gone")
+    assert (done["outcome"], done["ended_in"], done["status"], done["error"]) == ("done", None, None, None)
+    assert done["num_tokens"] > 1 and done["ttft_ms"] <= done["total_ms"]
+    assert [row["id"] for row in await listed(cluster, "?outcome=aborted")] == [left["id"]]
+    assert (await cluster.client.get("/admin/requests/ended?outcome=lost")).status_code == 400
+
+
+async def test_an_error_in_the_stream_is_one_that_failed_while_decoding(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    d.error_code = 400
+    broken = StreamThen(2, "error")
+    d.script.append(broken)
+    writer = await cluster.open(chat(stream=True))
+    await cluster.until_state("decoding")
+    broken.go.set()
+    await eventually(lambda: len(cluster.services.ended) == 1)
+    writer.close()
+    (row,) = await listed(cluster)
+    assert (row["outcome"], row["ended_in"], row["status"]) == ("failed", "decoding", 400)
+
+
+async def test_the_live_view_has_it_and_counts_what_was_refused(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    await cluster.add("decode")
+    await cluster.post(chat())
+    await cluster.post(chat(model="nobody's"))
+    recorder = Recorder(cluster.services)
+    board = Board(cluster.services, recorder)
+    (ended,) = board.take(0.0).ended
+    assert (ended.outcome, ended.model) == ("done", "m")
+    number, _ = board.newest()
+    board._made_s = float("-inf")
+    assert board.newest()[0] == number, "that time goes by is no news"
+    assert cluster.services.metrics.refused == {404: 1}

@@ -1,0 +1,62 @@
+"""A D that has failed a request is not given it again, however much the placement would like that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kits.router.cluster import chat, make_settings, spoken
+from tests.kits.router.stub_workers import Refuse, Reset, StreamThen, word
+
+if TYPE_CHECKING:
+    from router.pool import Worker
+    from router.settings import RouterSettings
+    from tests.kits.router.cluster import Cluster
+    from tests.kits.router.stub_workers import StubWorker
+
+BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    return make_settings(pick_decode="least_loaded")
+
+
+async def two_decoders(cluster: Cluster) -> tuple[StubWorker, StubWorker, Worker]:
+    """One that is idle, one that is busy but has room, and how the router sees the busy one."""
+    await cluster.add("prefill")
+    idle, busy = await cluster.add("decode"), await cluster.add("decode")
+    (seen,) = [worker for worker in cluster.services.pool if worker.worker_id == busy.name]
+    return idle, busy, seen
+
+
+@pytest.mark.parametrize("failure", [Refuse(500, BROKEN), Reset()], ids=["500", "reset"])
+async def test_before_its_first_byte(cluster: Cluster, failure: Any) -> None:
+    idle, busy, seen = await two_decoders(cluster)
+    places = [cluster.services.pool.enter(seen) for _ in range(4)]
+    idle.script.append(failure)
+    response = await cluster.post(chat())
+    assert response.json()["choices"][0]["message"]["content"] == "".join(map(word, range(4)))
+    assert [len(idle.bodies), len(busy.bodies)] == [1, 1]
+    for place in places:
+        cluster.services.pool.leave(place)
+    cluster.check_idle()
+
+
+@pytest.mark.parametrize("then", ["die", "error"])
+async def test_in_the_middle_of_a_stream(cluster: Cluster, then: str) -> None:
+    idle, busy, seen = await two_decoders(cluster)
+    places = [cluster.services.pool.enter(seen) for _ in range(4)]
+    breaks = StreamThen(2, then)
+    idle.script = deque([breaks])
+    request = asyncio.create_task(cluster.post(chat(stream=True, max_tokens=8)))
+    await cluster.until_state("decoding")
+    breaks.go.set()
+    assert spoken((await request).text) == "".join(map(word, range(8)))
+    assert [len(idle.bodies), len(busy.bodies)] == [1, 1]
+    for place in places:
+        cluster.services.pool.leave(place)
+    cluster.check_idle()

@@ -1,0 +1,215 @@
+"""D's stream on its way to the client: whole events only, and at most one error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.metrics.metrics import Metrics
+from router.request import reply
+from router.request.sent_tokens import SentTokens
+from router.settings import RouterSettings
+from router.steps import relay
+from router.steps.failures import BrokeOff
+from router.upstream import events as stream_events
+from router.upstream.port import ConnectionLost
+from router.upstream.worker_errors import error_event
+from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
+from tests.kits.router.stub_workers import Raw, StubWorker, word
+
+DONE = b"data: [DONE]\n\n"
+ERRORS = [
+    b'data: {"error":{"message":"broke","type":"server_error","code":500}}\n\n',
+    b'data: {"object": "error", "message": "broke", "code": 400}\n\n',
+]
+
+
+def token(text: str) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+# --- the pump, with every way to cut a stream into chunks
+
+
+class Chunks:
+    """An answer that comes in these chunks and then ends, or is lost."""
+
+    def __init__(self, chunks: list[bytes], *, lost: bool) -> None:
+        self.chunks = chunks
+        self.lost = lost
+
+    async def chunk(self) -> bytes:
+        if self.chunks:
+            return self.chunks.pop(0)
+        if self.lost:
+            raise ConnectionLost("the worker closed the connection")
+        return b""
+
+
+async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> tuple[bool | None, list[bytes], int]:
+    """What became of it (None: it broke off), what the client was sent, and the number of tokens."""
+    sent: list[bytes] = []
+
+    async def write(data: bytes) -> None:
+        sent.append(data)
+
+    services: Any = SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings))
+    request: Any = SimpleNamespace(
+        answer=Chunks(chunks[1:], lost=lost),
+        reply=SimpleNamespace(write=write, first_content_s=None),
+        num_tokens=0,
+        num_chunks=0,
+        sent_tokens=SentTokens(),
+    )
+    try:
+        return await relay._pump(services, request, chunks[0]) is None, sent, request.num_tokens
+    except (BrokeOff, stream_events.EventTooLarge):
+        return None, sent, request.num_tokens
+
+
+@given(
+    st.lists(st.sampled_from([token("a"), token("error"), token('"error"'), *ERRORS]), max_size=6),
+    st.booleans(),
+    st.integers(0, 400),
+    st.sets(st.integers(1, 400), max_size=12),
+    st.booleans(),
+)
+def test_however_it_is_cut(whole: list[bytes], done: bool, missing: int, cuts: set[int], lost: bool) -> None:
+    stream = b"".join(whole) + (DONE if done else b"")
+    stream = stream[: max(0, len(stream) - missing)]
+    places = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    chunks = [stream[begin:end] for begin, end in pairwise(places)]
+    ended, sent, num_tokens = asyncio.run(pump(chunks, lost=lost))
+    arrived = stream[: stream.rfind(b"\n\n") + 2] if b"\n\n" in stream else b""
+    assert b"".join(sent) == arrived
+    assert all(data.endswith(b"\n\n") for data in sent), "an error could follow each of them"
+    assert num_tokens == arrived.count(b"\n\n")
+    if any(error in arrived for error in ERRORS):
+        assert ended is False
+    elif arrived.endswith(DONE):  # though the end of the body may be lost
+        assert ended is True
+    else:
+        assert ended is None
+
+
+async def test_whole_events_are_not_copied() -> None:
+    data = token("a")
+    _, sent, _ = await pump([data, DONE])
+    assert sent[0] is data
+
+
+async def test_an_event_without_an_end_is_not_kept_for_ever() -> None:
+    for first in (b"", token("a")):
+        ended, sent, _ = await pump([first + b"x" * 1000, b"x" * 1000, DONE], max_event_bytes=1024)
+        assert (ended, b"".join(sent)) == (None, first)
+
+
+def test_a_large_event_that_drips_in_is_looked_at_once() -> None:
+    cutter = stream_events.EventCutter()
+    drip = token("x" * stream_events.MAX_EVENT_BYTES)[-stream_events.MAX_EVENT_BYTES :]
+    begun_s = time.process_time()
+    assert b"".join([cutter.feed(drip[i : i + 1]) for i in range(len(drip))]) == drip
+    assert time.process_time() - begun_s < 5, "with a copy for each byte it is a minute"
+
+
+@pytest.mark.parametrize("event", ERRORS)
+def test_what_is_an_error_event(event: bytes) -> None:
+    found = error_event(token("a") + event + DONE)
+    assert found is not None
+    assert (found.message, found.status) == ("broke", 400 if b"400" in event else 500)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        token("error"),
+        token('{"error":1}'),
+        b'data: {"choices":[],"error":null}\n\n',
+        b'data: {"error"\n\n',
+        b': {"error":{"message":"a comment"}}\n\n',
+        b'data: ["error"]\n\n',
+    ],
+)
+def test_what_is_none(event: bytes) -> None:
+    assert error_event(event) is None
+
+
+# --- through the whole router
+
+
+async def go_on_after_a_token(cluster: Cluster, d: StubWorker, raw: Raw) -> str:
+    """The stream, whose D waits until its first token has reached the client."""
+    d.script.append(raw)
+    async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
+        text = ""
+        async for part in response.aiter_text():
+            text += part
+            if word(1) in text:
+                raw.go.set()
+    return text
+
+
+async def test_an_error_after_half_an_event_is_an_event(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    text = await go_on_after_a_token(cluster, d, Raw([token(word(1)), None, token(word(2))[:-9]], then="die"))
+    assert spoken(text) == word(0) + word(1)
+    assert events(text)[-1]["error"]["code"] == "upstream_error"
+
+
+async def test_an_error_event_in_pieces_reaches_the_client_once(cluster: Cluster) -> None:
+    await cluster.add("prefill", ours=False)
+    d = await cluster.add("decode", ours=False)
+    pieces = [token(word(0)), token(word(1)), ERRORS[0][:25], None, ERRORS[0][25:], DONE]
+    text = await go_on_after_a_token(cluster, d, Raw(pieces))
+    assert [event["error"]["message"] for event in events(text) if "error" in event] == ["broke"]
+    assert cluster.services.metrics.outcomes == {("failed", ""): 1}
+    cluster.check_idle()
+
+
+@pytest.mark.parametrize("then", ["stop", "hang"])
+@pytest.mark.parametrize("event", ERRORS)
+async def test_an_error_instead_of_content_is_no_200(cluster: Cluster, event: bytes, then: str) -> None:
+    await cluster.add("prefill", ours=False)
+    d = await cluster.add("decode", ours=False)
+    d.script.extend([Raw([b'data: {"choices":[]}\n\n', event], then=then) for _ in range(3)])
+    response = await cluster.post(chat(stream=True))
+    assert response.status_code == (400 if b"400" in event else 500)
+    assert response.json()["error"]["message"] == "broke"
+    cluster.check_idle()
+
+
+class TestStalledReader:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(request_timeout_s=0.3, unread_timeout_s=0.02)  # its deadline is what ends it
+
+    async def test_it_does_not_outlive_its_deadline(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(reply, "LAST_WRITE_S", 0.05)
+        await cluster.add("prefill")
+        d = await cluster.add("decode")
+        d.script.append(Raw([token("x" * 60_000)] * 1000))
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", int(cluster.url.rpartition(":")[2])))
+        body = json.dumps(chat(stream=True)).encode()
+        sock.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )
+        await eventually(lambda: cluster.services.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
+        await eventually(lambda: not cluster.server.server_state.tasks, "nobody waits for it any more")
+        await eventually(lambda: not cluster.server.server_state.connections, "its connection is dropped")
+        assert [record for record in caplog.records if record.name.startswith("uvicorn.error")] == []
+        cluster.check_idle()
+        sock.close()

@@ -1,0 +1,38 @@
+"""A request that is being ended is cancelled once more, as when the router itself ends: its exit is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.protocol.errors import ApiError
+from router.steps.exit import ClientGone
+from tests.kits.router.cluster import chat
+
+if TYPE_CHECKING:
+    from tests.kits.router.cluster import Cluster
+
+
+@pytest.mark.parametrize("num_turns", [0, 1, 2, 3])
+async def test_a_second_cancellation_comes_between_nothing(cluster: Cluster, num_turns: int) -> None:
+    """However many turns of the event loop after the first."""
+    await cluster.add("prefill")
+    await cluster.add("decode")
+    (d,) = [worker for worker in cluster.services.pool if worker.worker_id == "d1"]
+    d.limit = 0
+    writer = await cluster.open(chat(stream=True))
+    await cluster.until_state("held")
+    (x,) = cluster.services.active
+    assert x.task is not None
+    error: ApiError = ClientGone("gone")
+    assert x.stop(error)
+    for _ in range(num_turns):
+        await asyncio.sleep(0)
+    x.task.cancel()
+    await asyncio.wait({x.task})
+    assert cluster.leases.released == ["leasep01"]
+    assert len(cluster.services.active) == 0
+    cluster.check_idle()
+    writer.close()

@@ -1,0 +1,360 @@
+"""Before a request begins: who may send what, how much of it, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from core.net.served.body import Body, BodyBudget, BodyReader
+from core.protocol.errors import (
+    BadRequestError,
+    BodyTimeoutError,
+    PayloadTooLargeError,
+    RateLimitError,
+    UnavailableError,
+)
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
+from router.peers.internal import InternalFront
+from router.settings import RouterSettings
+from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.stub_workers import Hang
+
+BODY = json.dumps(chat()).encode()
+LIMIT = 1024
+
+
+class Caller:
+    """A connection on which a request is written bit by bit."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def answer(self) -> tuple[int, dict[str, Any]]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+        return int(head.split()[1]), json.loads(await self.reader.readexactly(length))
+
+    async def code(self) -> tuple[int, str]:
+        status, body = await self.answer()
+        return status, body["error"]["code"]
+
+
+async def call(cluster: Cluster, path: str, length: int, *headers: str, sent: bytes = b"") -> Caller:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
+    head = [
+        f"POST {path} HTTP/1.1",
+        "host: localhost",
+        "content-type: application/json",
+        f"content-length: {length}",
+        *headers,
+    ]
+    writer.write("\r\n".join([*head, "", ""]).encode() + sent)
+    return Caller(reader, writer)
+
+
+async def half(cluster: Cluster, *headers: str) -> Caller:
+    """A request of which half the body has been sent."""
+    return await call(cluster, "/v1/chat/completions", len(BODY), *headers, sent=BODY[: len(BODY) // 2])
+
+
+def finish(caller: Caller) -> None:
+    caller.writer.write(BODY[len(BODY) // 2 :])
+
+
+async def ready(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    await cluster.add("decode")
+
+
+class TestAdmin:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(admin_token="boss", max_body_bytes=LIMIT, body_timeout_s=30)
+
+    async def test_nothing_is_read_from_strangers(self, cluster: Cluster) -> None:
+        caller = await call(cluster, "/admin/abort", LIMIT)
+        assert await caller.code() == (401, "invalid_api_key")
+        caller.writer.close()
+
+    async def test_what_the_administrator_sends_is_bounded_too(self, cluster: Cluster) -> None:
+        caller = await call(cluster, "/admin/abort", LIMIT + 1, "authorization: Bearer boss")
+        assert await caller.code() == (413, "request_too_large")
+        caller.writer.close()
+
+    async def test_without_an_announcement(self, cluster: Cluster) -> None:
+        async def many() -> Any:
+            for _ in range(9):
+                yield b" " * LIMIT
+
+        response = await cluster.client.post("/admin/abort", content=many(), headers={"authorization": "Bearer boss"})
+        assert response.status_code == 413
+
+    async def test_a_small_body_arrives_whole(self, cluster: Cluster) -> None:
+        caller = await call(cluster, "/admin/abort", 13, "authorization: Bearer boss", sent=b'{"all"')
+        caller.writer.write(b": true}")
+        assert await caller.answer() == (200, {"aborted": [], "unreachable_routers": []})
+        caller.writer.close()
+
+
+class TestKeysThenTheRouteThenTheBody:
+    """None of these bodies ever comes, and all answers do."""
+
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(api_keys=("sesame",), admin_token="boss")
+
+    @pytest.mark.parametrize(
+        ("path", "token", "status"),
+        [
+            ("/v1/chat/completions", "wrong", 401),
+            ("/v1/nothing", "wrong", 401),
+            ("/admin/abort", "sesame", 401),
+            ("/admin/nothing", "wrong", 401),
+            ("/v1/nothing", "sesame", 404),
+            ("/admin/nothing", "boss", 404),
+            ("/nothing", "wrong", 404),
+            ("/v1/models", "sesame", 405),
+            ("/health", "wrong", 405),
+            ("/dashboard", "wrong", 405),
+        ],
+    )
+    async def test_what_nobody_asked_for_is_not_read(
+        self, cluster: Cluster, path: str, token: str, status: int
+    ) -> None:
+        for length in (LIMIT, 1 << 50):
+            caller = await call(cluster, path, length, f"authorization: Bearer {token}", sent=b"{")
+            assert (await caller.answer())[0] == status
+            assert await caller.reader.read() == b"", "and nothing more is taken"
+            caller.writer.close()
+        assert cluster.services.body_budget.used_bytes == 0
+
+    async def test_a_get_has_no_body(self, cluster: Cluster) -> None:
+        response = await cluster.client.request("GET", "/health", content=b"x" * 100)
+        assert response.status_code == 200
+
+    async def test_a_route_without_a_body_reads_none(self, cluster: Cluster) -> None:
+        caller = await call(cluster, f"/admin/requests/{'0' * 32}/abort", LIMIT, "authorization: Bearer boss")
+        assert (await caller.answer())[0] == 404
+        caller.writer.close()
+
+
+class TestFewBytes:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_body_bytes=1024, max_bodies_bytes=1024)
+
+    async def test_what_has_arrived_counts_until_its_request_ends(self, cluster: Cluster) -> None:
+        await ready(cluster)
+        budget = cluster.services.body_budget
+        large = json.dumps({**chat(), "messages": [{"role": "user", "content": "u" * 600}]}).encode()
+        slow = await call(cluster, "/v1/chat/completions", 1024, sent=large[:500])
+        await eventually(lambda: budget.used_bytes == 500)
+        assert (await cluster.client.post("/v1/chat/completions", content=BODY)).status_code == 200, "what fits"
+        late = await call(cluster, "/v1/chat/completions", len(large), sent=large)
+        head = (await late.reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.startswith(b"http/1.1 429") and b"retry-after: 1" in head
+        late.writer.close()
+        slow.writer.close()
+        await eventually(lambda: budget.used_bytes == 0)
+        cluster.workers[0].script.append(hang := Hang())
+        running = await call(cluster, "/v1/chat/completions", len(large), sent=large)
+        await eventually(lambda: budget.used_bytes == len(large))
+        answer = await cluster.client.post("/v1/chat/completions", content=large)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        hang.release.set()
+        assert (await running.answer())[0] == 200
+        running.writer.close()
+        await eventually(lambda: budget.used_bytes == 0)
+
+    async def test_what_operators_send_counts_too(self, cluster: Cluster) -> None:
+        budget = cluster.services.body_budget
+        slow = await call(cluster, "/admin/abort", 900, sent=b" " * 600)
+        await eventually(lambda: budget.used_bytes == 600)
+        late = await call(cluster, "/admin/abort", 600, sent=b" " * 600)
+        assert (await late.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 429")
+        assert b"retry-after: 1\r\n" in await late.reader.readuntil(b"\r\n\r\n")
+        for caller in (slow, late):
+            caller.writer.close()
+        await eventually(lambda: budget.used_bytes == 0)
+        assert cluster.services.metrics.refused[429] == 1
+
+
+class TestSlowBodies:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(body_timeout_s=0.05)
+
+    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/admin/abort"])
+    async def test_the_client_is_told_and_the_connection_closes(self, cluster: Cluster, path: str) -> None:
+        caller = await call(cluster, path, 100, sent=b"{")
+        assert await caller.code() == (408, "request_body_timeout")
+        assert await caller.reader.read() == b""
+        caller.writer.close()
+        cluster.check_idle()
+        assert cluster.services.metrics.refused[408] == 1
+
+
+async def test_the_requests_own_deadline_counts_from_its_first_byte(cluster: Cluster) -> None:
+    caller = await half(cluster, "x-request-timeout: 0.05")
+    assert await caller.code() == (408, "request_body_timeout")
+    caller.writer.close()
+
+
+class TestFewRequests:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_requests=2)
+
+    async def test_requests_that_are_still_coming_count(self, cluster: Cluster) -> None:
+        await ready(cluster)
+        callers = [await half(cluster) for _ in range(2)]
+        await eventually(lambda: len(cluster.front._bodies) == 2)
+        assert (await cluster.post(chat())).status_code == 429
+        for caller in callers:
+            finish(caller)
+            assert (await caller.answer())[0] == 200
+            caller.writer.close()
+        cluster.check_idle()
+
+
+async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster) -> None:
+    await ready(cluster)
+    caller = await half(cluster)
+    await eventually(lambda: len(cluster.front._bodies) == 1)
+    cluster.server.stop()
+    assert await caller.code() == (503, "shutting_down")
+    caller.writer.close()
+    assert cluster.workers[0].bodies == []
+
+
+async def test_a_bug_is_answered_in_our_shape_and_logged(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> list[str]:
+        raise KeyError("bug")
+
+    monkeypatch.setattr(cluster.services.pool, "models", broken)
+    with caplog.at_level(logging.ERROR):
+        response = await cluster.client.get("/v1/models")
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+    (record,) = caplog.records
+    assert record.exc_info is not None and record.exc_info[0] is KeyError
+
+
+# --- the reader alone
+
+
+def parts(*data: bytes) -> Any:
+    """A ``receive`` that gives these and then nothing."""
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in data]
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    return receive
+
+
+def whole(data: bytes) -> Any:
+    """A ``receive`` that gives this."""
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return receive
+
+
+@pytest.fixture
+def reader() -> BodyReader:
+    return BodyReader(4, BodyBudget(6))
+
+
+async def read(reader: BodyReader, receive: Any, timeout_s: float = 60, **headers: bytes) -> bytes:
+    with Body(reader) as body:
+        return await body.read(
+            {name.replace("_", "-").encode(): text for name, text in headers.items()}, receive, timeout_s
+        )
+
+
+async def test_reading_ends_at_the_limit_in_time_and_on_close(reader: BodyReader) -> None:
+    with pytest.raises(PayloadTooLargeError):
+        await read(reader, parts(b"ab", b"cde"))
+    with pytest.raises(BodyTimeoutError):
+        await read(reader, parts(b"ab"), 0.01)
+    reading = asyncio.create_task(read(reader, parts(b"ab")))
+    await asyncio.sleep(0)
+    assert (len(reader), reader.budget.used_bytes) == (1, 2)
+    reader.close()
+    with pytest.raises(UnavailableError):
+        await reading
+    assert (len(reader), reader.budget.used_bytes) == (0, 0)
+
+
+async def test_a_cancelled_read_is_forgotten(reader: BodyReader) -> None:
+    reading = asyncio.create_task(read(reader, parts(b"ab")))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert (len(reader), reader.budget.used_bytes) == (0, 0)
+
+
+async def test_bodies_count_together(reader: BodyReader) -> None:
+    with Body(reader) as first:
+        assert await first.read({}, whole(b"abcd"), 60) == b"abcd"
+        assert await read(reader, whole(b"ab")) == b"ab"
+        with pytest.raises(RateLimitError):
+            await read(reader, whole(b"abc"))
+    assert await read(reader, whole(b"abc")) == b"abc"
+
+
+@pytest.mark.parametrize("length", ["\u00b2", "-1", "1e3", "9" * 5000, "+1", " 1", ""])
+async def test_a_length_that_is_none(reader: BodyReader, length: str) -> None:
+    """The HTTP parser refuses them first; whoever puts another one there finds them refused here."""
+    with pytest.raises(BadRequestError):
+        await read(reader, whole(b""), content_length=length.encode("latin-1"))
+
+
+#: Of what a body may have few; then no JSON, of which a parser would complain.
+CROWDS = {
+    "messages": b'{"messages":[' + b'{"role":"user"},' * 3_000 + b"!",
+    "keys": b'{"x":{' + b",".join(b'"%d":1' % i for i in range(5_000)) + b"!",
+    "nesting": b'{"metadata":[' + b"[[[]]]," * 2_000 + b"!",
+}
+
+
+class TestCrowdedBodies:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_messages=10)
+
+    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/admin/abort"])
+    @pytest.mark.parametrize("crowd", CROWDS)
+    async def test_nothing_of_them_is_built(self, cluster: Cluster, path: str, crowd: str) -> None:
+        answer = await cluster.client.post(path, content=CROWDS[crowd], headers={"content-type": "application/json"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "array_above_max_length")
+        assert error["message"].startswith("The JSON body of your request has more than 4")
+        cluster.check_idle()
+
+    async def test_too_many_messages_have_a_sentence_of_their_own(self, cluster: Cluster) -> None:
+        worker = await cluster.add("both")
+        for num_messages, status in ((11, 400), (10, 200)):
+            answer = await cluster.post({**chat(), "messages": chat()["messages"] * num_messages})
+            assert answer.status_code == status, answer.text
+            assert status == 200 or answer.json()["error"]["message"] == "At most 10 messages are allowed."
+        assert len(worker.bodies) == 1
+
+    @pytest.mark.parametrize("crowd", CROWDS)
+    async def test_other_routers_are_no_exception(self, cluster: Cluster, crowd: str) -> None:
+        app = internal_app(cluster.services, internal_routes(cluster.services))
+        front = InternalFront(cluster.settings, cluster.services.peers.record, app, cluster.services.body_budget)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost") as client:
+            answer = await client.post("/internal/abort", content=CROWDS[crowd])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "array_above_max_length")

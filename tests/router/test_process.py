@@ -1,0 +1,312 @@
+"""The router as a process: real Redis, real signals, status lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+import pytest
+import pytest_asyncio
+import redis
+
+from core.leases.redis_store import RedisLeaseStore
+from core.leases.store import LeaseState
+from core.process.parent_death import die_with_parent
+from core.protocol.status import Failed, Ready, decode
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
+from tests.kits.patience import PATIENCE_S
+from tests.kits.router.cluster import chat, eventually, spoken
+from tests.kits.router.stub_workers import Hang, StubWorker, word
+from workers.leases.keeper import LeaseKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+START = """
+import json, sys
+from router.main import run
+from router.settings import RouterSettings
+sys.exit(run(RouterSettings.model_validate(json.loads(sys.argv[1]))))
+"""
+
+
+class RouterProcess:
+    def __init__(self) -> None:
+        self.process: asyncio.subprocess.Process
+        self.statuses: list[Any] = []
+        self.url = ""
+
+    async def start(self, **settings: Any) -> RouterProcess:
+        receive, send = os.pipe()
+        arguments = json.dumps({"port": 0, "status_fd": send, "drain_timeout_s": 0, **settings})
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", START, arguments),
+            pass_fds=(send,),
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=die_with_parent(),  # a test that failed has not stopped it
+        )
+        os.close(send)
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(receive, "rb")
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            while line := await reader.readline():
+                self.statuses.append(decode(line))
+                if isinstance(self.statuses[-1], Ready):
+                    self.url = self.statuses[-1].url
+                    break
+        return self
+
+    async def stop(self) -> tuple[int, str]:
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGTERM)  # send_signal() would poll, and take the exit status away
+        _, stderr = await asyncio.wait_for(self.process.communicate(), PATIENCE_S)
+        assert self.process.returncode is not None
+        return self.process.returncode, stderr.decode()
+
+
+class Announced:
+    """A P and a D that announce themselves in Redis, as workers do."""
+
+    def __init__(self, redis_url: str, key: bytes | None = None) -> None:
+        """``key`` signs the announcements."""
+        self.has_internal_port = key is not None
+        self.store = RedisLeaseStore(redis_url)
+        self.registry = RedisRegistry(redis_url, WORKERS, key=key)
+        self.p = StubWorker("prefill", store=self.store, name="p")
+        self.d = StubWorker("decode", store=self.store, name="d")
+
+    async def __aenter__(self) -> Self:
+        await self.p.start()
+        await self.d.start()
+        await self.announce()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.p.stop()
+        await self.d.stop()
+        await self.registry.close()
+        self.store.close()
+
+    def record(self, worker: StubWorker) -> WorkerRecord:
+        return WorkerRecord(
+            worker_id=worker.name,
+            engine_id=worker.engine_id,
+            role=Role(worker.role),
+            model=worker.model,
+            url=worker.url,
+            internal_url=worker.url if self.has_internal_port else "",
+            compatibility_hash="hash",
+            max_model_len=100,
+            block_size=16,
+            num_blocks=10,
+            max_num_seqs=4,
+        )
+
+    async def announce(self) -> None:
+        for worker in (self.p, self.d):
+            await self.registry.announce(WorkerStatus(record=self.record(worker), load=WorkerLoad()), 60_000)
+
+    def held(self) -> list[str]:
+        return [lease.lease_id for lease in self.store.held(self.p.engine_id) if lease.remaining_ms > 0]
+
+
+@pytest_asyncio.fixture
+async def announced(redis_url: str) -> AsyncIterator[Announced]:
+    async with Announced(redis_url) as made:
+        yield made
+
+
+async def until_workers(url: str, count: int) -> None:
+    async with httpx.AsyncClient(base_url=url) as client, asyncio.timeout(PATIENCE_S):
+        while (await client.get("/health")).json()["reachable_workers"] != count:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.01)
+
+
+async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announced) -> None:
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
+    await until_workers(router.url, 2)
+    hang = Hang()
+    announced.d.script.append(hang)
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
+        request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: len(announced.d.bodies) == 1)
+        assert announced.held() == ["leasep1"]
+        leases = (await client.get("/admin/leases")).json()["leases"]
+        assert [(lease["lease_id"], lease["engine_id"]) for lease in leases] == [("leasep1", "enginep")]
+        hang.release.set()
+        assert spoken((await request).text) == "".join(map(word, range(4)))
+        assert announced.held() == []
+        # A client that leaves: the lease is gone at once, although its 6 s (as P granted it) are not.
+        announced.d.script.append(Hang())
+        leaving = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: len(announced.d.bodies) == 2)
+        leaving.cancel()
+        await eventually(lambda: announced.held() == [])
+        await eventually(lambda: announced.d.num_disconnects == 1)
+        # SIGTERM while D reads: aborted, released, exit code 0.
+        announced.d.script.append(Hang())
+        last = asyncio.create_task(client.post("/v1/chat/completions", json=chat()))
+        await eventually(lambda: len(announced.d.bodies) == 3)
+        code, _ = await router.stop()
+        response = await last
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "shutting_down")
+    assert code == 0
+    assert announced.held() == []
+
+
+async def test_a_held_request_whose_lease_ended_is_prefilled_again(redis_url: str, announced: Announced) -> None:
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
+    await until_workers(router.url, 2)
+    await announced.d.stop()
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
+        request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: announced.p.num_leases == 1)
+        announced.store.release("enginep", ["leasep1"])
+        announced.store.reap("enginep", ["leasep1"], [])
+        await eventually(lambda: announced.p.num_leases == 2)
+        await announced.d.start(announced.d.port)
+        assert spoken((await request).text) == "".join(map(word, range(4)))
+    assert (await router.stop())[0] == 0
+
+
+async def lease_events(client: httpx.AsyncClient) -> dict[str, float]:
+    """What became of the router's leases, as it counts it."""
+    text = (await client.get("/metrics")).text
+    rows = re.findall(r'^baton_router_leases_total{event="(\w+)"} (\S+)$', text, re.MULTILINE)
+    return {event: float(count) for event, count in rows}
+
+
+async def until_more(client: httpx.AsyncClient, event: str) -> None:
+    """Until the router has counted that event once more."""
+    before = (await lease_events(client))[event]
+    async with asyncio.timeout(PATIENCE_S):
+        while (await lease_events(client))[event] <= before:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.01)
+
+
+async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, announced: Announced) -> None:
+    """P, which knows its leases by itself, grants again what Redis has forgotten; the same blocks are read."""
+    router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=20_000, lease_renew_interval_ms=100)
+    await until_workers(router.url, 2)
+    await announced.d.stop()
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
+        request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
+        await eventually(lambda: announced.p.num_leases == 1)
+        await until_more(client, "answered_held")
+        with redis.Redis.from_url(redis_url) as server:
+            server.flushall()
+        await until_more(client, "answered_unknown")
+        async with kept(redis_url, announced.p.engine_id, "leasep1"):
+            await announced.announce()
+            await until_more(client, "answered_held")
+            assert announced.held() == ["leasep1"]
+            await announced.d.start(announced.d.port)
+            assert spoken((await request).text) == "".join(map(word, range(4)))
+        assert (await lease_events(client))["lost"] == 0
+    assert len(announced.p.bodies) == 1, "nothing was prefilled twice"
+    assert (await router.stop())[0] == 0
+
+
+@contextlib.asynccontextmanager
+async def kept(redis_url: str, engine_id: str, lease_id: str) -> AsyncIterator[None]:
+    """P's side: the lease is granted (again) and looked after until D has read."""
+    over: asyncio.Future[LeaseState] = asyncio.get_running_loop().create_future()
+    keeper = LeaseKeeper(
+        RedisLeaseStore(redis_url),
+        engine_id,
+        on_end=lambda _, how: over.set_result(how),
+        on_failed=over.set_exception,
+        duration_ms=20_000,
+    )
+    keeper.start()
+    try:
+        await keeper.grant(lease_id)
+        yield
+        assert await asyncio.wait_for(over, PATIENCE_S) is LeaseState.DONE
+    finally:
+        await keeper.stop()
+
+
+async def first_answer(url: str, path: str) -> Any:
+    """To a request that was sent as soon as somebody listened."""
+    async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+        while True:
+            try:
+                return (await client.get(path)).json()
+            except httpx.ConnectError:
+                await asyncio.sleep(0.005)
+
+
+async def test_the_first_requests_find_who_is_there(redis_url: str, announced: Announced) -> None:
+    """They were in the backlog of the port while the router started, and are answered before anything else."""
+    first = await RouterProcess().start(redis_url=redis_url)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    starting = asyncio.create_task(RouterProcess().start(redis_url=redis_url, port=port))
+    paths = ["/admin/workers", "/admin/routers"]
+    workers, routers = await asyncio.gather(*(first_answer(f"http://127.0.0.1:{port}", path) for path in paths))
+    assert [worker["id"] for worker in workers["workers"]] == ["d", "p"]
+    assert len(routers["routers"]) == 2
+    for router in (await starting, first):
+        assert (await router.stop())[0] == 0
+
+
+async def test_a_router_starts_without_the_redis_that_it_was_given() -> None:
+    router = await RouterProcess().start(redis_url="redis://127.0.0.1:1/0")
+    assert isinstance(router.statuses[-1], Ready)
+    assert (await router.stop())[0] == 0
+
+
+async def test_a_port_in_use_is_one_line(redis_url: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        router = await RouterProcess().start(redis_url=redis_url, port=taken.getsockname()[1])
+        code, stderr = await router.stop()
+    assert code == 1
+    assert len(stderr.strip().splitlines()) == 1
+    assert "cannot listen on 127.0.0.1 port" in stderr
+    assert isinstance(router.statuses[-1], Failed)
+
+
+async def test_without_redis(announced: Announced) -> None:
+    router = await RouterProcess().start(redis_url="", prefill=[announced.p.url], decode=[announced.d.url])
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
+        response = await client.post("/v1/completions", json={"model": "m", "prompt": "x", "max_tokens": 3})
+    assert response.json()["choices"][0]["text"] == "".join(map(word, range(3)))
+    assert (await router.stop())[0] == 0
+
+
+@pytest.mark.parametrize("shape", ["text", "json"])
+async def test_log_lines(announced: Announced, shape: str) -> None:
+    router = await RouterProcess().start(
+        redis_url="", prefill=[announced.p.url], decode=[announced.d.url], log_requests=True, log_format=shape
+    )
+    async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
+        response = await client.post("/v1/completions", json={"model": "m", "prompt": "x"})
+        assert response.status_code == 200
+    _, stderr = await router.stop()
+    (line,) = [line for line in stderr.splitlines() if " done after " in line]
+    assert (json.loads(line)["level"] == "info") if shape == "json" else " I baton.router: " in line
+
+
+@pytest.mark.parametrize("option", ["socket_timeout=sesame", "sesame=1", "protocol=9"])
+async def test_a_redis_option_that_is_none_is_one_line(option: str) -> None:
+    router = await RouterProcess().start(redis_url=f"redis://:sesame@127.0.0.1:1/0?{option}")
+    code, stderr = await router.stop()
+    assert (code, stderr) == (1, "router: redis_url is not understood by the Redis client\n")
+    assert isinstance(router.statuses[-1], Failed)

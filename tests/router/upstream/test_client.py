@@ -1,0 +1,343 @@
+"""The HTTP client to workers, against servers that are scripted byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from router.upstream import client as http_client
+from router.upstream.answer import HttpAnswer
+from router.upstream.client import MAX_IDLE_S, HttpUpstream
+from router.upstream.port import AnswerTooLarge, ConnectError, ConnectionLost, LegTimeout
+from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
+
+
+class Server:
+    """Answers the n-th request with the n-th list of pieces; None closes the connection there."""
+
+    def __init__(self) -> None:
+        self.answers: list[list[bytes | None]] = []
+        self.requests: list[bytes] = []
+        self.num_connections = 0
+        self.num_lost = 0
+        self.lost = asyncio.Event()
+        self.go = asyncio.Event()
+        self.go.set()
+        self.url = ""
+        self._connections: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        self._connections.add(asyncio.create_task(self.serve(reader, writer)))
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer(reader, writer)
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                self.requests.append(head + await reader.readexactly(length))
+                for piece in self.answers.pop(0):
+                    if piece is None:
+                        return
+                    writer.write(piece)
+                    await writer.drain()
+                    await self.go.wait()
+        self.num_lost += 1
+        self.lost.set()
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    listening = await asyncio.start_server(made.accept, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/base"
+    yield made
+    listening.close()
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def upstream() -> AsyncIterator[HttpUpstream]:
+    made = HttpUpstream(connect_timeout_s=5)
+    yield made
+    await made.close()
+
+
+async def ask(upstream: HttpUpstream, server: Server, timeout_s: float = 10) -> bytes:
+    answer = await upstream.request("POST", server.url, "/v1/x", (("x-a", "b"),), b"body", timeout_s)
+    return await answer.read(1000, timeout_s)
+
+
+async def test_a_connection_is_kept_and_used_again(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK], [OK]]
+    for _ in range(2):
+        answer = await upstream.request("POST", server.url, "/v1/x", (("x-a", "b"),), b"body", 10)
+        assert (answer.status, answer.content_type) == (200, b"a/b")
+        assert await answer.read(1000, 10) == b"hi"
+    assert server.num_connections == 1
+    assert server.requests[0].startswith(b"POST /base/v1/x HTTP/1.1\r\nhost: 127.0.0.1:")
+    assert b"\r\nx-a: b\r\n" in server.requests[0]
+    assert server.requests[0].endswith(b"\r\n\r\nbody")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\nh\r\n", b"1\r\ni\r\n0\r\n\r\n"],
+        [b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n", b"h", b"i", None],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", OK],
+        [OK[:10], OK[10:30], OK[30:]],
+    ],
+    ids=["chunked", "closed after", "continue", "in pieces"],
+)
+async def test_ways_to_end_a_body(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
+    server.answers = [pieces, [OK]]
+    assert await ask(upstream, server) == b"hi"
+    assert await ask(upstream, server) == b"hi"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [None],
+        [b"HTTP/1.1 200 O", None],
+        [OK[:-1], None],
+        [b"SSH-2.0\r\n\r\n"],
+        [b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhi"],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", None],
+        [b"HTTP/1.1 200 OK\r\n\r\nhi", None],
+    ],
+    ids=["nothing", "half a head", "half a body", "not HTTP", "upgrade", "nothing final", "may be cut"],
+)
+async def test_broken_answers(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
+    server.answers = [pieces, [OK]]
+    with pytest.raises(ConnectionLost):
+        await ask(upstream, server)
+    assert await ask(upstream, server) == b"hi"
+
+
+async def test_a_kept_connection_that_the_worker_dropped_is_replaced(
+    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "STALE_S", 60.0)  # however slow this machine is
+    server.answers = [[OK], [None], [OK]]
+    await ask(upstream, server)
+    assert await ask(upstream, server) == b"hi"
+    assert (server.num_connections, len(server.requests)) == (2, 3)
+
+
+async def test_one_that_breaks_while_the_worker_may_be_at_work_is_not(
+    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "STALE_S", 0.01)
+    server.answers = [[OK], [b"", None], [OK]]
+    await ask(upstream, server)
+    server.go.clear()
+    lost = asyncio.create_task(ask(upstream, server))
+    while len(server.requests) < 2:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.02)  # longer than a stale one lasts
+    server.go.set()
+    with pytest.raises(ConnectionLost):
+        await lost
+    assert len(server.requests) == 2
+
+
+async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK], [b"HTTP/1.1 200 OK\r\n", None], [OK]]
+    await ask(upstream, server)
+    with pytest.raises(ConnectionLost):
+        await ask(upstream, server)
+    assert len(server.requests) == 2
+
+
+async def test_what_cannot_be_told_from_a_cut_is_enough_for_a_stream_or_an_error(
+    server: Server, upstream: HttpUpstream
+) -> None:
+    server.answers = [[b"HTTP/1.1 200 OK\r\n\r\nhi", None], [b"HTTP/1.1 500 No\r\n\r\nhi", None]]
+    stream = await upstream.request("POST", server.url, "/", (), b"", 10)
+    assert [await stream.chunk(10), await stream.chunk(10)] == [b"hi", b""], "a stream has an end of its own"
+    assert await ask(upstream, server) == b"hi"
+
+
+EXTRA = OK.replace(b"hi", b"no")
+
+
+@pytest.mark.parametrize("extra", [EXTRA, EXTRA[:20], EXTRA + EXTRA, b"garbage"], ids=["one", "half", "two", "garbage"])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_an_answer_that_nobody_asked_for_is_nobodys(
+    server: Server, upstream: HttpUpstream, extra: bytes, at_once: bool
+) -> None:
+    if at_once:
+        server.answers = [[OK + extra], [OK], [OK]]
+    else:
+        server.answers = [[OK, extra], [OK], [OK]]
+        server.go.clear()
+    assert await ask(upstream, server) == b"hi"
+    server.go.set()
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
+    for _ in range(2):
+        assert await ask(upstream, server) == b"hi"
+    assert (server.num_connections, len(server.requests)) == (2, 3)
+
+
+async def test_an_answer_that_ends_without_a_status_is_lost() -> None:
+    class Nothing:
+        def abort(self) -> None: ...
+        def pause(self) -> None: ...
+        def resume(self) -> None: ...
+
+    answer = HttpAnswer(Nothing())
+    waiting = asyncio.create_task(answer.headers())
+    await asyncio.sleep(0)
+    answer.finish()
+    with pytest.raises(ConnectionLost):
+        await waiting
+
+
+async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1], None]]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    while not answer._error:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+        await asyncio.sleep(0)
+    assert await answer.chunk() == b"h"
+    with pytest.raises(ConnectionLost):
+        await answer.chunk()
+
+
+async def test_a_connection_idle_for_too_long_is_not_used_again(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK], [OK]]
+    await ask(upstream, server)
+    (connection,) = upstream._connections
+    connection.idle_since_s -= MAX_IDLE_S
+    await ask(upstream, server)
+    assert server.num_connections == 2
+
+
+async def test_origins_without_connections_are_forgotten(
+    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "MAX_ORIGINS", 3)
+    server.answers = [[OK], [OK]]
+    await ask(upstream, server)
+    for port in range(1, 9):
+        with contextlib.suppress(ConnectError):
+            await upstream.request("GET", f"http://127.0.0.1:{port}", "/", (), b"", 10)
+        assert len(upstream._origins) <= 3
+    await ask(upstream, server)
+    assert server.num_connections == 1, "an origin in use is kept"
+
+
+async def test_a_vanished_worker_is_noticed_by_the_kernel(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK]]
+    await ask(upstream, server)
+    (connection,) = upstream._connections
+    assert connection._transport is not None
+    sock = connection._transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == http_client.USER_TIMEOUT_S * 1000
+
+
+async def test_a_watched_answer_that_goes_silent_fails(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1], b""]]
+    server.go.clear()
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    answer.watch(0.02)
+    assert await answer.chunk() == b"h"
+    with pytest.raises(LegTimeout):
+        await answer.chunk()
+    server.go.set()
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
+
+
+async def test_a_watched_answer_that_nobody_reads_does_not_fail(upstream: HttpUpstream, server: Server) -> None:
+    server.answers = [[OK[:-1], b"i"]]
+    server.go.clear()
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    answer.watch(0.001)
+    await asyncio.sleep(0.02)  # many looks
+    server.go.set()
+    assert await answer.read(10, 10) == b"hi"
+    assert answer._watch is None, "nothing is left to fire"
+
+
+async def test_no_answer_in_time_closes_the_connection(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[b""]]
+    server.go.clear()
+    with pytest.raises(LegTimeout):
+        await ask(upstream, server, timeout_s=0.02)
+    server.go.set()
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
+
+
+async def test_a_slow_body_is_timed_too(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1], b""]]
+    server.go.clear()
+    with pytest.raises(LegTimeout):
+        await ask(upstream, server, timeout_s=0.05)
+
+
+async def test_cancelling_closes_the_connection(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[b""]]
+    task = asyncio.create_task(ask(upstream, server))
+    while not server.requests:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
+
+
+async def test_an_answer_over_the_limit(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n" + b"x" * 5000]]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    with pytest.raises(AnswerTooLarge):
+        await answer.read(1000, 10)
+
+
+async def test_a_client_that_does_not_read_stops_the_worker(server: Server, upstream: HttpUpstream) -> None:
+    total = 8 << 20
+    server.answers = [[b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % total] + [b"x" * 65536] * (total // 65536)]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert answer._num_bytes < 2 << 20, "paused near the high water mark"
+    received = 0
+    while part := await answer.chunk(10):
+        received += len(part)
+    assert received == total
+
+
+async def test_nobody_listens(free_port: int, upstream: HttpUpstream) -> None:
+    with pytest.raises(ConnectError):
+        await upstream.request("GET", f"http://127.0.0.1:{free_port}", "/", (), b"", 10)
+
+
+async def test_closing_an_open_answer_is_seen_by_the_worker(server: Server, upstream: HttpUpstream) -> None:
+    server.answers = [[OK[:-1]]]
+    answer = await upstream.request("POST", server.url, "/", (), b"", 10)
+    answer.close()
+    answer.close()
+    await asyncio.wait_for(server.lost.wait(), PATIENCE_S)

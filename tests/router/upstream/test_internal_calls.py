@@ -1,0 +1,96 @@
+"""A worker dies and somebody binds its port: calls to internal ports do not show them the token."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.protocol.hello import worker_proof
+from core.protocol.token_keys import hello_key
+from tests.kits.router.cluster import make_settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from router.settings import RouterSettings
+    from tests.kits.router.cluster import Cluster
+
+TOKEN = "s3cret-internal"
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    return make_settings(internal_token=TOKEN)
+
+
+class Taker:
+    """Whoever has the port now: answers 200 to all, and keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+
+    async def start(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+
+    async def stop(self) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heard += await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def taker() -> AsyncIterator[Taker]:
+    made = Taker()
+    yield made
+    await made.stop()
+
+
+async def test_an_admin_s_drain(cluster: Cluster, taker: Taker) -> None:
+    p = await cluster.add("prefill")
+    await p.stop()
+    await taker.start(p.port)
+    answer = await cluster.client.post(f"/admin/workers/{p.name}/drain")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "worker_unreachable")
+    assert "did not prove that it knows the internal token" in answer.json()["error"]["message"]
+    assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
+
+
+async def test_what_a_dead_router_left(cluster: Cluster, taker: Taker, caplog: pytest.LogCaptureFixture) -> None:
+    p = await cluster.add("prefill")
+    await p.stop()
+    await taker.start(p.port)
+    cluster.services.cleanup.start("0123456789ab")
+    await cluster.services.cleanup.close()
+    assert cluster.services.cleanup.outcomes == {"told": 0, "not_told": 1}
+    assert "not told: p0 (it did not prove that it knows the internal token)" in caplog.text
+    assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
+
+
+async def test_the_abort_of_a_prefill(cluster: Cluster, taker: Taker) -> None:
+    p = await cluster.add("prefill")
+    await p.stop()
+    await taker.start(p.port)
+    (worker,) = cluster.services.pool
+    cluster.services.prefill_aborts.start(worker, "some-1")
+    await cluster.services.prefill_aborts.close()
+    assert cluster.services.prefill_aborts.outcomes["failed"] == 1
+    assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
+
+
+async def test_a_worker_that_proves_it_is_shown_the_token(cluster: Cluster) -> None:
+    p = await cluster.add("prefill")
+    p.prove = partial(worker_proof, hello_key(TOKEN), cluster._status(p).record)
+    (worker,) = cluster.services.pool
+    assert await cluster.services.internal_calls.post(worker, "/internal/abort/some-1", 5.0) == (
+        200,
+        b'{"aborted": false}',
+    )
+    assert p.abort_headers[0]["authorization"] == f"Bearer {TOKEN}"

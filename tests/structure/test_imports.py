@@ -1,0 +1,203 @@
+"""Imports run one way, and heavy libraries stay in leaf modules."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.structure.layers import LAYERS, picture
+
+ROOT = Path(__file__).parents[2]
+
+HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13"}
+#: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
+HEAVY_ALLOWED = (
+    "workers/rank/",
+    "workers/text/tokenizer.py",
+    "workers/transfer/nixl_port.py",
+    "baton/demo/",
+)
+#: What must start without a heavy library.
+LIGHT_STARTS = [
+    "import baton.cli; baton.cli.main(['--help'])",
+    "import baton.cli; baton.cli.main(['up', '--help'])",
+    "import baton.cli; baton.cli.main(['worker', '--help'])",
+    "import baton.up.up",
+    "import router.app",
+    "import router.main",
+    "import workers.engine.api",
+    "import workers.settings",
+    "import baton.demo",
+]
+#: ``baton --help`` must be quick, so it does without these as well.
+FRAMEWORKS = {"fastapi", "uvicorn", "starlette", "aiohttp", "httpx", "redis", "rich", "pydantic", "yaml", "numpy"}
+
+
+def sources() -> list[Path]:
+    return sorted(path for row in LAYERS[""] for package in row for path in (ROOT / package).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path, at_import_time: bool = False) -> set[str]:
+    """Absolute names of modules that a file imports; ``at_import_time`` leaves out typing and function bodies."""
+    found: set[str] = set()
+    pending: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(path, node)
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+        if at_import_time and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if at_import_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            pending.extend(node.orelse)
+            continue
+        pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def absolute(path: Path, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return node.module or ""
+    package = list(path.relative_to(ROOT).parent.parts)
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def row_of(package: str, room: str) -> int:
+    """Counted from the top; raises LookupError for a room that is not declared."""
+    for number, row in enumerate(LAYERS[package]):
+        if room in row:
+            return number
+    raise LookupError(f"{package}/{room} is in no row of {package}")
+
+
+def shared_package(one: str, other: str) -> tuple[str, str, str] | None:
+    """The innermost package with rows that has both, and the room of each; None if they are in the same room."""
+    mine, theirs = one.split("."), other.split(".")
+    depth = 0
+    while depth < min(len(mine), len(theirs)) and mine[depth] == theirs[depth]:
+        depth += 1
+    package = ".".join(mine[:depth])
+    if package not in LAYERS or depth >= min(len(mine), len(theirs)):
+        return None
+    return package, mine[depth], theirs[depth]
+
+
+def test_imports_go_downwards_only() -> None:
+    names = {module_name(path): path for path in sources()}
+    wrong = []
+    for name, path in names.items():
+        for target in imported(path) & set(names):
+            shared = shared_package(name, target)
+            if shared is not None and row_of(shared[0], shared[1]) >= row_of(shared[0], shared[2]):
+                wrong.append(f"{name} imports {target}")
+    assert sorted(wrong) == []
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_every_room_is_in_one_row(package: str) -> None:
+    declared = [room for row in LAYERS[package] for room in row]
+    folder = ROOT / package.replace(".", "/")
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"} if package else set()
+    assert sorted(declared) == sorted((packages | modules) - {"bench", "tests"})
+
+
+def test_the_docs_show_the_rows() -> None:
+    assert picture() in (ROOT / "docs" / "structure.md").read_text()
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    names = {module_name(path): path for path in sources()}
+    graph = {
+        name: {target for target in imported(path, at_import_time=True) if target in names and target != name}
+        for name, path in names.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for target in sorted(graph[name]):
+                if not name.startswith(f"{target}."):  # every module imports its own package; that is no choice
+                    visit(target, (*trail, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+def test_heavy_libraries_are_imported_in_leaves_only() -> None:
+    wrong = []
+    for path in sources():
+        place = path.relative_to(ROOT).as_posix()
+        heavy = {name.partition(".")[0] for name in imported(path)} & HEAVY
+        if heavy and not place.startswith(HEAVY_ALLOWED):
+            wrong.append(f"{place} imports {', '.join(sorted(heavy))}")
+    assert wrong == []
+
+
+def test_the_product_does_without_what_only_development_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    installed = {package_of(item) for item in [*project["dependencies"], *extras["worker"], *extras["otel"]]}
+    for_development = {package_of(item) for item in extras["dev"]} - installed
+    found = {name.partition(".")[0] for path in sources() for name in imported(path)}
+    assert "aiohttp" in for_development
+    assert found & for_development == set()
+
+
+def package_of(requirement: str) -> str:
+    """The package that a requirement brings, where it is imported under the name by which it is installed."""
+    return Requirement(requirement).name.replace("-", "_")
+
+
+@pytest.mark.parametrize("statement", LIGHT_STARTS)
+def test_starts_without_heavy_libraries(statement: str) -> None:
+    assert loaded_after(statement) & HEAVY == set()
+
+
+def test_a_workers_main_process_starts_without_torch() -> None:
+    assert "torch" not in loaded_after("import workers.main")
+
+
+def test_help_starts_without_frameworks() -> None:
+    assert loaded_after(LIGHT_STARTS[0]) & FRAMEWORKS == set()
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level packages that a fresh interpreter has loaded after a statement."""
+    program = f"{statement}\nimport sys; print('LOADED', *sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("LOADED")[2].split())
+
+
+def test_the_tests_of_a_room_are_where_the_room_is() -> None:
+    """Every folder of tests/core, tests/router, tests/workers and tests/baton is called as a room of ours is."""
+    tests = ROOT / "tests"
+    folders = [path.parent for row in LAYERS[""] for package in row for path in (tests / package).rglob("__init__.py")]
+    assert len(folders) > 30
+    assert [folder for folder in folders if not (ROOT / folder.relative_to(tests) / "__init__.py").is_file()] == []
+
+
+def test_what_tests_share_is_a_kit() -> None:
+    """A file with tests is imported by no other: what two of them need is in tests/kits."""
+    wrong = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        shared = {name for name in imported(path) if name.startswith("tests.") and ".test_" in name}
+        wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in shared if name.rpartition(".")[2][:5] == "test_"]
+    assert wrong == []

@@ -1,0 +1,259 @@
+"""P's shell on a real Redis: it grants, hears releases, survives a Redis that dies, hangs or comes back empty."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.leases.holder_state import DuplicateLeaseError
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore
+from core.leases.store import LeaseState, LeaseStoreError
+from tests.kits.patience import PATIENCE_S
+from workers.leases.keeper import LeaseKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from baton.processes.embedded_redis import EmbeddedRedis
+    from core.leases.store import LeaseStatus, Wakeups
+
+ENGINE = "e0"
+#: For leases that no test waits to expire; a quarter of it, the time between two syncs, is longer than any wait here.
+LONG_MS = 600_000
+#: For those that one does.
+SHORT_MS = 400
+
+
+class Ends:
+    """What ``on_end`` was called with, and the possibility to wait for it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, LeaseState]] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, lease_id: str, state: LeaseState) -> None:
+        self.seen.append((lease_id, state))
+        self._changed.set()
+
+    async def wait(self, count: int) -> list[tuple[str, LeaseState]]:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.seen) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.seen
+
+
+@pytest.fixture
+def router(redis_url: str) -> Iterator[RedisLeaseStore]:
+    """What a router does to the same leases."""
+    store = RedisLeaseStore(redis_url)
+    yield store
+    store.close()
+
+
+@asynccontextmanager
+async def keeping(
+    url: str, ends: Ends, *, duration_ms: int = LONG_MS, redis_grace_ms: int = LONG_MS
+) -> AsyncIterator[LeaseKeeper]:
+    store = RedisLeaseStore(url, socket_timeout_s=0.2)
+    failures: list[Exception] = []
+    keeper = LeaseKeeper(
+        store, ENGINE, on_end=ends, on_failed=failures.append, duration_ms=duration_ms, redis_grace_ms=redis_grace_ms
+    )
+    keeper.start()
+    try:
+        yield keeper
+    finally:
+        await keeper.stop()
+        assert failures == []
+
+
+async def until(store: RedisLeaseStore, lease_id: str, *states: LeaseState) -> None:
+    """Wait until the store answers one of ``states``. The store tells nobody, so this asks."""
+
+    def reached() -> bool:
+        try:
+            return store.renew(ENGINE, [lease_id], 1)[0].state in states
+        except LeaseStoreError:
+            return False
+
+    await eventually(reached)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110  (what is asked for has no event that a test could see)
+            await asyncio.sleep(0.005)
+
+
+async def test_grant_returns_once_the_store_has_it(redis_url: str, router: RedisLeaseStore) -> None:
+    async with keeping(redis_url, Ends()) as keeper:
+        await keeper.grant("a")
+        assert [status.lease_id for status in router.held(ENGINE)] == ["a"]
+        assert len(keeper) == 1
+        with pytest.raises(DuplicateLeaseError):
+            await keeper.grant("a")
+        with pytest.raises(ValueError, match="not an engine or lease id"):
+            await keeper.grant("a:b")
+
+
+async def test_a_release_by_a_router_ends_the_lease(redis_url: str, router: RedisLeaseStore) -> None:
+    ends = Ends()
+    async with keeping(redis_url, ends) as keeper:
+        await keeper.grant("a")
+        await keeper.grant("b")
+        router.release(ENGINE, ["a"])
+        assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
+        assert len(keeper) == 1
+        assert keeper.stats.released == 1
+        assert router.renew(ENGINE, ["a"], 1)[0].state is LeaseState.RELEASED
+
+
+async def test_done_and_drop_end_at_once_and_reach_the_store(redis_url: str, router: RedisLeaseStore) -> None:
+    ends = Ends()
+    async with keeping(redis_url, ends) as keeper:
+        await keeper.grant("a")
+        await keeper.grant("b")
+        assert keeper.done("a")
+        assert keeper.drop("b")
+        assert ends.seen == [("a", LeaseState.DONE), ("b", LeaseState.RELEASED)]
+        await until(router, "a", LeaseState.DONE)
+        await until(router, "b", LeaseState.RELEASED)
+        assert router.held(ENGINE) == []
+        assert not keeper.done("a")
+        assert not keeper.drop("a")
+        stats = keeper.stats.as_dict()
+        assert (stats["granted"], stats["done"], stats["dropped"], stats["late_done"]) == (2, 1, 1, 1)
+    assert len(ends.seen) == 2
+
+
+async def test_a_lease_that_nobody_renews_expires(redis_url: str, router: RedisLeaseStore) -> None:
+    ends = Ends()
+    async with keeping(redis_url, ends, duration_ms=SHORT_MS) as keeper:
+        await keeper.grant("a")
+        assert await ends.wait(1) == [("a", LeaseState.EXPIRED)]
+        assert keeper.stats.expired == 1
+        assert router.renew(ENGINE, ["a"], 1)[0].state is LeaseState.EXPIRED
+
+
+async def test_a_renewed_lease_outlives_its_first_duration(redis_url: str, router: RedisLeaseStore) -> None:
+    ends = Ends()
+    async with keeping(redis_url, ends, duration_ms=SHORT_MS) as keeper:
+        await keeper.grant("renewed")
+        router.renew(ENGINE, ["renewed"], LONG_MS)
+        await keeper.grant("left")
+        assert await ends.wait(1) == [("left", LeaseState.EXPIRED)]
+        assert len(keeper) == 1
+
+
+async def test_stopping_ends_what_is_left_so_that_routers_know(redis_url: str, router: RedisLeaseStore) -> None:
+    ends = Ends()
+    async with keeping(redis_url, ends) as keeper:
+        await keeper.grant("a")
+    assert ends.seen == [("a", LeaseState.RELEASED)]
+    assert router.renew(ENGINE, ["a"], 1)[0].state is LeaseState.RELEASED
+    await keeper.stop()
+
+
+async def test_a_keeper_that_was_never_started_stops(redis_url: str) -> None:
+    await LeaseKeeper(RedisLeaseStore(redis_url), ENGINE, on_end=Ends(), on_failed=[].append).stop()
+
+
+async def test_an_emptied_redis_is_noticed_and_the_lease_granted_again(own_redis: EmbeddedRedis) -> None:
+    ends = Ends()
+    async with keeping(own_redis.url, ends, duration_ms=2_000) as keeper:
+        await keeper.grant("a")
+        own_redis.kill()
+        own_redis.start()
+        router = RedisLeaseStore(own_redis.url)
+        await until(router, "a", LeaseState.HELD)
+        router.renew(ENGINE, ["a"], LONG_MS)
+        router.release(ENGINE, ["a"])
+        assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
+        router.close()
+
+
+async def test_without_redis_leases_are_kept_until_the_grace_is_over(own_redis: EmbeddedRedis) -> None:
+    ends = Ends()
+    async with keeping(own_redis.url, ends, duration_ms=SHORT_MS, redis_grace_ms=1_500) as keeper:
+        await keeper.grant("a")
+        own_redis.kill()
+        await eventually(lambda: not keeper.reachable)
+        await keeper.grant("b")
+        assert keeper.done("b")
+        assert len(keeper) == 1
+        assert (await ends.wait(2))[-1] == ("a", LeaseState.EXPIRED)
+        assert keeper.stats.store_errors > 0
+
+
+async def test_pressure_without_redis_gives_up_what_is_overdue(own_redis: EmbeddedRedis) -> None:
+    ends = Ends()
+    async with keeping(own_redis.url, ends, duration_ms=SHORT_MS) as keeper:
+        await keeper.grant("a")
+        own_redis.kill()
+        await eventually(lambda: keeper.give_up_oldest() == "a")
+        assert ends.seen == [("a", LeaseState.EXPIRED)]
+        assert keeper.stats.given_up == 1
+
+
+async def test_a_hung_redis_delays_a_grant_only_shortly_and_a_release_is_heard_after_it(
+    own_redis: EmbeddedRedis,
+) -> None:
+    ends = Ends()
+    router = RedisLeaseStore(own_redis.url)
+    async with keeping(own_redis.url, ends) as keeper:
+        await keeper.grant("a")
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        await keeper.grant("b")
+        await eventually(lambda: not keeper.reachable)
+        assert len(keeper) == 2
+        os.kill(own_redis.pid, signal.SIGCONT)
+        await until(router, "b", LeaseState.HELD)
+        router.release(ENGINE, ["a"])
+        assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
+    router.close()
+
+
+class Broken(MemoryLeaseStore):
+    """Raises what no store should, from the verb of this name."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__()
+        self._verb = verb
+
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+        self._break("grant")
+        super().grant(engine_id, lease_ids, duration_ms)
+
+    def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
+        self._break("reap")
+        return super().reap(engine_id, lease_ids, done)
+
+    def wakeups(self, engine_id: str) -> Wakeups:
+        self._break("wakeups")
+        return super().wakeups(engine_id)
+
+    def _break(self, verb: str) -> None:
+        if verb == self._verb:
+            raise RuntimeError(f"{verb} is broken")
+
+
+@pytest.mark.parametrize("verb", ["grant", "reap", "wakeups"])
+async def test_what_the_threads_do_not_expect_is_told_on_the_loop(verb: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a worker would go on without a keeper, and no lease would ever end."""
+    failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+    ends = Ends()
+    keeper = LeaseKeeper(Broken(verb), ENGINE, on_end=ends, on_failed=failed.set_result, duration_ms=SHORT_MS)
+    keeper.start()
+    await keeper.grant("a")
+    async with asyncio.timeout(PATIENCE_S):
+        error = await failed
+    assert str(error) == f"{verb} is broken" and f"{verb} is broken" in caplog.text
+    await keeper.stop()
+    assert [lease_id for lease_id, _ in ends.seen] == ["a"]

@@ -1,0 +1,104 @@
+"""The front's leases over a real keeper: whatever comes first, grant or abort, nothing stays held."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from core.leases.memory_store import MemoryLeaseStore
+from tests.kits.worker.front import ScriptedEngine
+from workers.leases.keeper import LeaseKeeper
+from workers.leases.kept import KeptLeases
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ENGINE = "e0"
+
+
+class Kept:
+    """An engine with one lease, ``lease-0`` for request ``r``, its keeper and the store."""
+
+    def __init__(self) -> None:
+        self.engine = ScriptedEngine()
+        self.engine.leases["lease-0"] = "r"
+        self.store = MemoryLeaseStore()
+        self.failures: list[Exception] = []
+        self.keeper = LeaseKeeper(
+            self.store,
+            ENGINE,
+            on_end=lambda lease_id, how: self.engine.end_lease(lease_id),
+            on_failed=self.failures.append,
+            duration_ms=600_000,
+        )
+        self.leases = KeptLeases(self.keeper, self.engine)
+
+    @property
+    def held(self) -> list[str]:
+        """Leases that the store still promises."""
+        return [lease.lease_id for lease in self.store.held(ENGINE) if lease.remaining_ms > 0]
+
+    def check_nothing_held(self) -> None:
+        assert self.engine.leases == {}
+        assert len(self.keeper) == 0
+
+
+@asynccontextmanager
+async def keeping() -> AsyncIterator[Kept]:
+    kept = Kept()
+    kept.keeper.start()
+    try:
+        yield kept
+    finally:
+        await kept.keeper.stop()
+        assert kept.held == [] and kept.failures == []
+
+
+async def test_a_lease_is_granted_and_dropped_by_its_request() -> None:
+    async with keeping() as kept:
+        assert await kept.leases.grant("lease-0")
+        assert kept.held == ["lease-0"]
+        assert not kept.leases.drop_request("another")
+        assert kept.leases.drop_request("r")
+        kept.check_nothing_held()
+        assert not kept.leases.drop_request("r")
+
+
+async def test_all_leases_of_a_suffix_are_dropped_granted_or_not() -> None:
+    async with keeping() as kept:
+        kept.engine.leases |= {"lease-1": "1r", "lease-2": "r-another-s"}
+        assert await kept.leases.grant("lease-0")
+        assert await kept.leases.grant("lease-2")
+        assert kept.leases.drop_all("r") == 2
+        assert kept.engine.leases == {"lease-2": "r-another-s"}
+        assert not await kept.leases.grant("lease-1")
+        assert kept.leases.drop_all("r") == 0
+        assert kept.leases.drop_all("-s") == 1
+        kept.check_nothing_held()
+
+
+async def test_an_abort_before_the_grant_leaves_nothing_to_grant() -> None:
+    async with keeping() as kept:
+        assert kept.leases.drop_request("r")
+        assert not await kept.leases.grant("lease-0")
+        kept.check_nothing_held()
+        assert kept.keeper.stats.granted == 0
+
+
+async def test_an_abort_during_the_grant_is_what_the_grant_answers() -> None:
+    async with keeping() as kept:
+        granting = asyncio.create_task(kept.leases.grant("lease-0"))
+        await asyncio.sleep(0)
+        assert kept.keeper.stats.granted == 1 and not granting.done()
+        assert kept.leases.drop_request("r")
+        assert not await granting
+        kept.check_nothing_held()
+
+
+async def test_a_peer_that_has_read_leaves_nothing_to_abort() -> None:
+    async with keeping() as kept:
+        assert await kept.leases.grant("lease-0")
+        kept.leases.read_by_peer("lease-0")
+        assert not kept.leases.drop_request("r")
+        kept.check_nothing_held()

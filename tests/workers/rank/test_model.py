@@ -1,0 +1,220 @@
+"""What loads, what is refused and in which words, and what the fingerprint tells apart."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
+
+from tests.kits import tiny_models
+from tests.kits.rank.driver import load
+from workers.rank.device import Placement, choose_device, spread
+from workers.rank.kv_cache import CacheShape, KVCache, count_blocks
+from workers.rank.model import load_model
+from workers.rank.probe import prove_equal
+from workers.rank.refusals import check_config, check_split
+from workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
+from workers.rank_protocol.spec import RankSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from workers.rank.model import Model
+
+SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=16, head_dim=8, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "reason"),
+    [
+        ("gemma2", "soft-capped attention scores"),
+        ("gpt_oss", "attention sinks"),
+        ("bloom", "its attention cannot be replaced"),
+        ("mamba", "recurrent"),
+    ],
+)
+def test_models_are_refused_by_name(architecture: str, reason: str, folder_of: Callable[[str], Path]) -> None:
+    with pytest.raises(UnsupportedModelError, match=rf"^model type '{architecture}' is not supported: .*{reason}"):
+        load(folder_of(architecture))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "reason"),
+    [
+        ("t5", {}, "encoder-decoder"),
+        ("llava", {}, "multi-modal"),
+        ("gemma3", {}, "multi-modal"),
+        ("deepseek_v3", {}, "multi-head latent attention"),
+        ("jamba", {}, "recurrent"),
+        ("qwen3_next", {}, "linear_attention"),
+        ("llama4_text", {}, "chunked attention"),
+        ("gemma3n_text", {}, "share their KV cache"),
+        ("falcon", {"alibi": True}, "ALiBi"),
+        ("vit", {}, "no decoder-only language model"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "type dynamic"),
+    ],
+)
+def test_configs_are_refused_by_name(model_type: str, fields: dict[str, Any], reason: str) -> None:
+    from workers.rank.model import _model_class
+
+    config = AutoConfig.for_model(model_type, **fields)
+    with pytest.raises(UnsupportedModelError, match=reason) as caught:
+        check_config(config, _model_class(config))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_window_that_only_the_mask_knows_is_refused(tmp_path: Path) -> None:
+    # GPT-2 has no windows: its attention never hears of the one that the config asks for.
+    folder = tiny_models.build(tmp_path, "gpt2", sliding_window=8)
+    with pytest.raises(UnsupportedModelError, match="sliding window that does not reach"):
+        load(folder)
+
+
+def test_other_logits_than_the_models_own_are_refused(
+    model_of: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of("llama")
+    prove_equal(model.module, model.cache_shape)
+    monkeypatch.setattr(KVCache, "write", lambda *_: None)
+    with pytest.raises(UnsupportedModelError, match="other logits"):
+        prove_equal(model.module, model.cache_shape)
+
+
+def test_a_missing_folder_and_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="no such folder"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(ModelLoadError, match=r"no config\.json"):
+        load(tmp_path)
+
+
+def test_a_hub_id_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelLoadError, match=r"^cannot load the config of nobody/has-this-model: ") as caught:
+        load_model(RankSpec(model="nobody/has-this-model", engine_id="e", device="cpu"), lambda _: None)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_model_type(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "perpetuum"}))
+    with pytest.raises(ModelLoadError, match="perpetuum") as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_tensors_are_not_made_up(tmp_path: Path) -> None:
+    folder = tiny_models.build(tmp_path, "llama")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=r"lack 1 tensors, first model\.layers\.1\.mlp\.up_proj\.weight"):
+        load(folder)
+
+
+def test_model_length(folder_of: Callable[[str], Path]) -> None:
+    spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=100)
+    assert load_model(spec, lambda _: None).max_model_len == 100
+    longer = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=5000)
+    with pytest.raises(ModelLoadError, match="5000 is more than the model's 4096"):
+        load_model(longer, lambda _: None)
+
+
+@pytest.mark.parametrize("name", ["gpu", "mps", "meta"])
+def test_devices_that_are_none(name: str) -> None:
+    with pytest.raises(ModelLoadError, match=name):
+        choose_device(name)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "num_gpus", "devices", "backend", "sharers"),
+    [
+        (2, 4, [0, 1], "nccl", [1, 1]),
+        (2, 1, [0, 0], "gloo", [2, 2]),
+        (4, 3, [0, 1, 2, 0], "gloo", [2, 1, 1, 2]),
+    ],
+)
+def test_ranks_spread_over_the_gpus(
+    num_ranks: int, num_gpus: int, devices: list[int], backend: str, sharers: list[int]
+) -> None:
+    placements = [spread(rank, num_ranks, num_gpus) for rank in range(num_ranks)]
+    assert [placement.device for placement in placements] == [torch.device("cuda", index) for index in devices]
+    assert [placement.num_sharers for placement in placements] == sharers
+    if torch.distributed.is_nccl_available():
+        assert {placement.backend for placement in placements} == {backend}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "num_ranks", "reason"),
+    [
+        ("qwen3", 5, "5 ranks do not divide its 32 attention heads and its 32 KV heads"),
+        ("mixtral", 16, "16 ranks do not divide its 8 KV heads"),
+        ("gpt2", 2, "no tensor-parallel plan"),
+        ("phi3", 2, "does not split q_proj, k_proj, v_proj by heads"),
+        ("olmo2", 2, "does not split q_proj, k_proj, v_proj by heads"),
+    ],
+)
+def test_models_that_cannot_be_split_are_refused_by_name(model_type: str, num_ranks: int, reason: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=reason) as caught:
+        check_split(AutoConfig.for_model(model_type), num_ranks)
+    assert str(caught.value).startswith(f"model type '{model_type}' cannot be split over {num_ranks} ranks: ")
+
+
+def test_fingerprints_tell_weights_and_configs_apart(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+    original = load(folder_of("llama")).weights_fingerprint
+    again = load(tiny_models.build(tmp_path / "again", "llama"))
+    other_seed = load(tiny_models.build(tmp_path / "seed", "llama", seed=1))
+    other_config = load(tiny_models.build(tmp_path / "config", "llama", rms_norm_eps=1e-4))
+    assert again.weights_fingerprint == original
+    assert len({original, other_seed.weights_fingerprint, other_config.weights_fingerprint}) == 3
+
+
+def test_half_precision_loads(folder_of: Callable[[str], Path]) -> None:
+    spec = RankSpec(model=str(folder_of("mistral")), engine_id="e", device="cpu", dtype="bfloat16")
+    assert load_model(spec, lambda _: None).cache_shape.dtype == torch.bfloat16
+
+
+def test_a_block_is_one_contiguous_piece() -> None:
+    cache = KVCache(SHAPE, 5, torch.device("cpu"))
+    assert cache.tensor.shape == (5, 2, 3, 2, 16, 8)
+    assert cache.tensor[3].is_contiguous()
+    assert cache.tensor[3].data_ptr() - cache.address == 3 * SHAPE.block_bytes
+    assert SHAPE.block_bytes == 2 * 3 * 2 * 16 * 8 * 4
+
+
+def test_what_is_written_is_gathered() -> None:
+    cache = KVCache(SHAPE, 4, torch.device("cpu"))
+    key, value = torch.randn(2, 2, 1, 8)
+    slot = (2 * SHAPE.pieces_per_block + torch.arange(2) * SHAPE.pieces_per_head) * 16 + 5
+    cache.write(1, slot, key, value)
+    assert torch.equal(cache.tensor[2, :, 1, 0, 5], key[:, 0])
+    assert torch.equal(cache.tensor[2, :, 1, 1, 5], value[:, 0])
+    pieces = (torch.tensor([3, 2])[None, :] + torch.zeros(2, 1, dtype=torch.int64)) * SHAPE.pieces_per_block
+    pieces = (pieces + torch.arange(2)[:, None] * SHAPE.pieces_per_head)[None]
+    keys, values = cache.gather(1, pieces)
+    assert keys.shape == (1, 2, 32, 8)
+    assert torch.equal(keys[0, :, 16 + 5], key[:, 0])
+    assert torch.equal(values[0, :, 16 + 5], value[:, 0])
+    assert float(keys[0].abs().sum()) == pytest.approx(float(key.abs().sum()))
+
+
+def test_the_budget_decides_the_number_of_blocks() -> None:
+    cpu = Placement(torch.device("cpu"))
+    spec = RankSpec(model="m", engine_id="e")
+    assert count_blocks(spec, SHAPE, cpu) == (1 << 30) // SHAPE.block_bytes
+    budget = RankSpec(model="m", engine_id="e", kv_cache_bytes=10 * SHAPE.block_bytes + 1)
+    assert count_blocks(budget, SHAPE, cpu) == 10
+    assert count_blocks(RankSpec(model="m", engine_id="e", num_blocks=7, kv_cache_bytes=1), SHAPE, cpu) == 7
+    halves = RankSpec(model="m", engine_id="e", num_ranks=2, kv_cache_bytes=10 * SHAPE.block_bytes)
+    assert count_blocks(halves, SHAPE, cpu) == 5
+    assert count_blocks(RankSpec(model="m", engine_id="e", num_ranks=2), SHAPE, cpu) == (1 << 29) // SHAPE.block_bytes
+    with pytest.raises(CacheError, match="no room for one block"):
+        count_blocks(RankSpec(model="m", engine_id="e", kv_cache_bytes=100), SHAPE, cpu)
+
+
+def test_a_cache_that_does_not_fit() -> None:
+    with pytest.raises(CacheError, match="no room for a KV cache of"):
+        KVCache(SHAPE, 1 << 45, torch.device("cpu"))

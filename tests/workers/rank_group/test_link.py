@@ -1,0 +1,285 @@
+"""The rank as a process: start, steps, answers to reads, every kind of end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.protocol.steps import (
+    Connect,
+    Connected,
+    FromRank,
+    NewSequence,
+    Progress,
+    RankReady,
+    Read,
+    Row,
+    SamplingParams,
+    Shutdown,
+    Step,
+    StepResult,
+    TransferReport,
+)
+from workers.rank_group.launch import launch
+from workers.rank_group.link import RankLink
+from workers.rank_protocol import frames
+from workers.rank_protocol.errors import FrameError, RankDeadError, RankStartError
+from workers.rank_protocol.spec import RankSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[3]
+ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+STEP = Step(
+    1, [(3, 7)], [], [NewSequence(1, [5, 6, 7], [], SamplingParams(temperature=0.0), [3])], [Row(1, 0, 3, [], True)]
+)
+
+
+def spec_of(folder: Path | str) -> RankSpec:
+    return RankSpec(model=str(folder), engine_id="e1", device="cpu", num_blocks=8, transfer="none")
+
+
+class Listener:
+    """Keeps what a link reports."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[FromRank] = asyncio.Queue()
+        self.progress: list[str] = []
+        self.death: asyncio.Future[RankDeadError] = asyncio.get_running_loop().create_future()
+
+    def on_event(self, event: FromRank) -> None:
+        if isinstance(event, Progress):
+            self.progress.append(event.text)
+        else:
+            self.events.put_nowait(event)
+
+    async def start(self, spec: RankSpec) -> RankLink:
+        return await RankLink.start(spec, self.on_event, self.death.set_result, environ=ENVIRON)
+
+
+async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path]) -> None:
+    listener = Listener()
+    link = await listener.start(spec_of(folder_of("llama")))
+    ready = link.ready
+    assert (ready.rank, ready.num_blocks, ready.max_model_len, ready.vocab_size) == (0, 8, 4096, 384)
+    assert ready.compatibility.layout == "block,kv_head,layer,kv,slot,head_dim"
+    assert link.metadata.engine_id == "e1"
+    assert link.metadata.block_bytes == ready.block_bytes == 2 * 2 * 2 * 16 * 16 * 4
+    assert any("KV cache" in line for line in listener.progress)
+
+    link.send(STEP)
+    result = await listener.events.get()
+    assert isinstance(result, StepResult)
+    assert [one.seq for one in result.sampled] == [1]
+
+    link.send(Connect("e2", []))
+    link.send(Read(5, "e2", "lease", [1], [2], [3], [(2, 9)]))
+    answers = [await listener.events.get(), await listener.events.get()]
+    assert isinstance(answers[0], Connected)
+    assert answers[0].error
+    assert isinstance(answers[1], TransferReport)
+    assert [(read.read_id, read.outcome) for read in answers[1].received] == [(5, "failed")]
+
+    await link.stop()
+    await link.stop()
+    assert gone(link.pid)
+    assert not listener.death.done(), "a stopped rank did not die"
+
+
+async def test_nothing_in_the_current_directory_is_run(
+    folder_of: Callable[[str], Path], trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trap / "model").symlink_to(folder_of("llama"))
+    monkeypatch.chdir(trap)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
+    link = await Listener().start(spec_of("model"))
+    link.kill()
+    await link.stop()
+    assert not (trap / "SPRUNG").exists()
+
+
+async def test_ucx_finds_no_settings_in_the_current_directory(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trap)
+    process, (_, writer) = await launch(spec_of("/nowhere"), ENVIRON)
+    writer.close()
+    here = current_directory(process.pid)
+    process.kill()
+    await process.wait()
+    assert here == Path("/")
+
+
+async def test_what_the_hub_left_is_looked_for_where_the_worker_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    caches = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME")
+    process, (_, writer) = await launch(spec_of("/nowhere"), {**ENVIRON, **dict.fromkeys(caches, "kept/here")})
+    writer.close()
+    told = environ_of(process.pid)
+    process.kill()
+    await process.wait()
+    assert told >= {f"{name}={tmp_path}/kept/here" for name in caches}
+
+
+def environ_of(pid: int) -> set[str]:
+    return set(Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"))
+
+
+def current_directory(pid: int) -> Path:
+    return Path(f"/proc/{pid}/cwd").readlink()
+
+
+@pytest.mark.parametrize("how", ["step", "kill"])
+async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Callable[[str], Path]) -> None:
+    listener = Listener()
+    link = await listener.start(spec_of(folder_of("llama")))
+    if how == "step":
+        link.send(Step(1, [], [], [], [Row(9, 0, 1, [], False)]))
+    else:
+        os.kill(link.pid, signal.SIGKILL)
+    error = await listener.death
+    assert (
+        str(error)
+        == {"step": "a row for the unknown sequence 9", "kill": "the rank process was killed by signal 9"}[how]
+    )
+    link.send(STEP)
+    await link.stop()
+    assert gone(link.pid)
+
+
+async def test_a_missing_model_is_one_line() -> None:
+    listener = Listener()
+    with pytest.raises(RankStartError, match=r"^no model in /nowhere/at/all: no such folder$"):
+        await listener.start(spec_of("/nowhere/at/all"))
+    assert not listener.death.done()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Callable[[str], Path]) -> None:
+    listener = Listener()
+    loading = asyncio.Event()
+    before = set(children())
+    pids: list[int] = []
+
+    def on_event(event: FromRank) -> None:
+        pids.extend(set(children()) - before)
+        loading.set()
+
+    start = asyncio.create_task(
+        RankLink.start(spec_of(folder_of("llama")), on_event, listener.death.set_result, environ=ENVIRON)
+    )
+    await loading.wait()
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert pids
+    assert all(gone(pid) for pid in pids)
+
+
+def test_a_rank_leaves_when_the_other_end_closes(folder_of: Callable[[str], Path]) -> None:
+    process, ours = spawn(spec_of(folder_of("llama")))
+    with ours:
+        while not isinstance(receive(ours), RankReady):
+            pass
+    assert process.wait() == 0
+
+
+def test_a_rank_that_still_loads_leaves_too(folder_of: Callable[[str], Path]) -> None:
+    process, ours = spawn(spec_of(folder_of("llama")))
+    ours.close()
+    assert process.wait() == 0
+
+
+def test_a_rank_ends_at_once_with_all_that_it_said() -> None:
+    lines = (
+        "import atexit, sys",
+        "from workers.rank import process",
+        "atexit.register(print, 'long after')",
+        "print('said', end='')",
+        "print('complained', end='', file=sys.stderr)",
+        "process.leave(3)",
+    )
+    done = subprocess.run([sys.executable, "-c", "; ".join(lines)], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "said")
+    assert done.stderr.endswith("complained")
+
+
+def test_the_link_needs_no_torch() -> None:
+    heavy = {"torch", "transformers", "numpy", "nixl"}
+    code = f"import sys, workers.rank_group.group; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_frames_cross_a_socket_in_any_pieces() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        data = frames.encode(STEP) + frames.encode(Shutdown())
+        sender = threading.Thread(target=lambda: [left.sendall(bytes([byte])) for byte in data] and left.close())
+        sender.start()
+        assert [frames.receive(right), frames.receive(right), frames.receive(right)] == [STEP, Shutdown(), None]
+        sender.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x01", "inside a frame"),
+        (frames.encode(STEP)[:-1], "inside a frame"),
+        (struct.pack("<I", 2**31), "over the limit"),
+        (struct.pack("<I", 1) + b"\xc1", "not one of ours"),
+        (frames.encode(Progress("a message for the other side")), "not one of ours"),
+    ],
+)
+def test_broken_frames_are_told_apart(data: bytes, reason: str) -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        left.sendall(data)
+        left.shutdown(socket.SHUT_WR)
+        with pytest.raises(FrameError, match=reason):
+            frames.receive(right)
+
+
+def spawn(spec: RankSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    import msgspec
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workers.rank.main", *arguments],
+            pass_fds=[theirs.fileno()],
+            cwd=ROOT,
+            env={**os.environ, **ENVIRON},
+        )
+    return process, ours
+
+
+def receive(sock: socket.socket) -> FromRank:
+    import msgspec
+
+    (length,) = struct.unpack("<I", sock.recv(4, socket.MSG_WAITALL))
+    return msgspec.msgpack.decode(sock.recv(length, socket.MSG_WAITALL), type=FromRank)
+
+
+def children() -> list[int]:
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    """Not there, or nothing but an exit status that somebody has yet to collect."""
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,308 @@
+"""One answer made of several ranks' answers, in whatever order they come."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.protocol.steps import (
+    CancelRead,
+    Connected,
+    Disconnect,
+    Progress,
+    RankFailed,
+    Read,
+    ReadResult,
+    Sampled,
+    Sent,
+    Step,
+    StepResult,
+    TransferReport,
+)
+from tests.kits.engine.rank_sinks import Desk
+from workers.engine.ports import PeerRead, ReadFailing
+
+WORST_FIRST = ("failed", "cancelled", "stale", "done")
+
+
+def read(read_id: int = 1, engine_id: str = "p") -> Read:
+    return Read(read_id, engine_id, "lease", [5], [6], [7], [(6, 1)])
+
+
+def part(
+    outcome: str, read_id: int = 1, *, error: str = "", stale: list[int] | None = None, seconds: float = 0.5
+) -> ReadResult:
+    return ReadResult(read_id, outcome, 100, seconds, error, 2, stale or [])
+
+
+def received(*parts: ReadResult) -> TransferReport:
+    return TransferReport([], list(parts))
+
+
+def step(step_id: int = 1) -> Step:
+    return Step(step_id, [], [], [], [])
+
+
+def result(*tokens: int, step_id: int = 1, seconds: float = 0.5, logprob: float | None = None) -> StepResult:
+    return StepResult(step_id, [Sampled(seq, token, logprob) for seq, token in enumerate(tokens)], seconds)
+
+
+# --- steps -------------------------------------------------------------------------------------------------------
+
+
+def test_one_ranks_step_is_passed_on_as_it_is() -> None:
+    desk, answer = Desk(1), result(1, 2)
+    desk.traffic.send(step())
+    desk.traffic.hear(0, answer)
+    assert desk.heard[0] is answer
+
+
+@given(order=st.permutations(range(4)), seconds=st.lists(st.floats(0, 9), min_size=4, max_size=4))
+def test_a_step_is_over_when_the_last_rank_says_so(order: list[int], seconds: list[float]) -> None:
+    desk = Desk(4)
+    desk.traffic.send(step())
+    for count, rank in enumerate(order, 1):
+        logprob = -1.0 if rank == 0 else None
+        desk.traffic.hear(rank, result(3, 4, seconds=seconds[rank], logprob=logprob))
+        assert len(desk.heard) == (count == 4)
+    assert desk.heard == [result(3, 4, seconds=max(seconds), logprob=-1.0)]
+    assert "0 steps" in repr(desk.traffic)
+
+
+def test_steps_are_told_apart() -> None:
+    desk = Desk(2)
+    for step_id in (1, 2):
+        desk.traffic.send(step(step_id))
+        desk.traffic.hear(1, result(step_id, step_id=step_id))
+    desk.traffic.hear(0, result(1, step_id=1))
+    desk.traffic.hear(0, result(2, step_id=2))
+    assert desk.heard == [result(1, step_id=1), result(2, step_id=2)]
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (result(1, 5), "rank 0 sampled token 2 for sequence 1, rank 2 token 5 for sequence 1"),
+        (result(1), "rank 0 sampled token 2 for sequence 1, rank 2 nothing"),
+        (result(1, 2, 3), "rank 0 sampled nothing, rank 2 token 3 for sequence 2"),
+        (StepResult(1, [Sampled(1, 2), Sampled(0, 1)], 0.5), "rank 2 token 2 for sequence 1"),
+    ],
+)
+def test_ranks_that_sampled_something_else_are_the_end(other: StepResult, words: str) -> None:
+    desk = Desk(3)
+    desk.traffic.send(step())
+    desk.traffic.hear(2, other)
+    desk.traffic.hear(1, result(1, 2))
+    assert desk.take() == []
+    desk.traffic.hear(0, result(1, 2))
+    (event,) = desk.heard
+    assert isinstance(event, RankFailed)
+    assert event.error.startswith("the ranks differ in step 1: ")
+    assert event.error.endswith(words)
+
+
+@pytest.mark.parametrize(("rank", "step_id"), [(0, 1), (1, 2)])
+def test_an_answer_to_a_step_that_was_not_asked_or_is_answered_is_the_end(rank: int, step_id: int) -> None:
+    desk = Desk(2)
+    desk.traffic.send(step())
+    desk.traffic.hear(0, result(1))
+    desk.traffic.hear(rank, result(1, step_id=step_id))
+    assert desk.heard == [RankFailed(f"rank {rank} answered step {step_id}, which it was not asked or has answered")]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_who_has_not_answered_a_step_is_known(num_ranks: int) -> None:
+    desk, ranks = Desk(num_ranks), list(range(num_ranks))
+    desk.traffic.send(step())
+    desk.traffic.send(step(2))
+    while ranks:
+        assert desk.traffic.silent_ranks(1) == ranks
+        desk.traffic.hear(ranks.pop(len(ranks) // 2), result(1))
+    assert len(desk.take()) == 1
+    assert desk.traffic.silent_ranks(2) == list(range(num_ranks))
+
+
+# --- reads -------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[int, list[int], list[ReadResult], list[bool], int, int]:
+    """Ranks in the order they answer, their parts, who repeats itself, and when the read is aborted or given up."""
+    num_ranks = draw(st.integers(1, 4))
+    parts = []
+    for _ in range(num_ranks):
+        outcome = draw(st.sampled_from([*WORST_FIRST, "done", "done"]))
+        stale = draw(st.lists(st.integers(0, 9), max_size=3)) if outcome == "stale" else []
+        error = draw(st.sampled_from(["", "no way"])) if outcome != "done" else ""
+        parts.append(part(outcome, error=error, stale=stale, seconds=draw(st.floats(0, 9))))
+    order = draw(st.permutations(range(num_ranks)))
+    again = draw(st.lists(st.booleans(), min_size=num_ranks, max_size=num_ranks))
+    return num_ranks, order, parts, again, draw(st.integers(0, 5)), draw(st.integers(0, 5))
+
+
+@given(history=histories())
+def test_a_read_is_as_good_as_its_worst_part_and_ends_with_its_last(
+    history: tuple[int, list[int], list[ReadResult], list[bool], int, int],
+) -> None:
+    num_ranks, order, parts, again, cancel_at, give_up_at = history
+    desk = Desk(num_ranks)
+    traffic = desk.traffic
+    traffic.send(read())
+    for count, rank in enumerate(order):
+        if count == cancel_at:
+            traffic.send(CancelRead(1))
+        if count == give_up_at:
+            traffic.give_up_read(1)
+        assert not any(isinstance(event, ReadResult) for event in desk.heard), "it ended before its last part"
+        for _ in range(1 + again[rank]):
+            traffic.hear(rank, received(parts[rank]))
+    heard = desk.take()
+    num_failed = [parts[rank].outcome for rank in order[:-1]].count("failed")
+    assert [type(event) for event in heard] == [ReadFailing] * bool(num_failed) + [ReadResult]
+    merged = heard[-1]
+    assert isinstance(merged, ReadResult)
+    outcomes = [one.outcome for one in parts]
+    assert merged.outcome == next(outcome for outcome in WORST_FIRST if outcome in outcomes)
+    assert (merged.num_bytes, merged.num_descriptors) == (100 * num_ranks, 2 * num_ranks)
+    assert merged.seconds == max(one.seconds for one in parts)
+    if num_failed:
+        assert isinstance(heard[0], ReadFailing) and heard[0].error == merged.error
+    is_cancelled = min(cancel_at, give_up_at) < num_ranks or bool(num_failed)
+    assert desk.sent == [read()] + [CancelRead(1)] * is_cancelled
+    assert desk.peers.reading == {}
+    assert desk.peers.given_up == [1] * (give_up_at < num_ranks)
+    assert desk.peers.failed == ["p"] * (merged.outcome == "failed")
+    # Whatever comes now is too late.
+    for rank in order:
+        traffic.hear(rank, received(parts[rank]))
+    traffic.give_up_read(1)
+    traffic.send(CancelRead(1))
+    assert desk.take() == []
+    assert len(desk.sent) == 1 + is_cancelled
+    assert "0 reads" in repr(traffic)
+
+
+@pytest.mark.parametrize(
+    ("parts", "stale"),
+    [
+        ([part("stale", stale=[7, 3]), part("stale", stale=[3, 5])], [3, 5, 7]),
+        ([part("done"), part("stale", stale=[3])], [3]),
+        ([part("stale", stale=[3]), part("stale")], []),
+        ([part("stale", stale=[3]), part("failed")], []),
+    ],
+)
+def test_what_is_stale_on_any_rank_is_stale(parts: list[ReadResult], stale: list[int]) -> None:
+    """A rank that refuses without saying which blocks means all of them, and so must the sum."""
+    desk = Desk(2)
+    desk.traffic.send(read())
+    for rank, one in enumerate(parts):
+        desk.traffic.hear(rank, received(one))
+    merged = desk.heard[-1]
+    assert isinstance(merged, ReadResult) and merged.stale_blocks == stale
+
+
+def test_the_first_failure_is_told_at_once_with_its_rank_and_the_others_are_stopped() -> None:
+    desk = Desk(3)
+    desk.traffic.send(read())
+    desk.traffic.hear(1, received(part("failed", error="P is gone")))
+    assert desk.take() == [ReadFailing(1, "rank 1: P is gone")]
+    assert desk.sent == [read(), CancelRead(1)]
+    assert desk.peers.failed == [] and desk.peers.reading == {1: "p"}
+    desk.traffic.hear(0, received(part("failed", error="another")))
+    assert desk.take() == []
+    desk.traffic.hear(2, received(part("cancelled")))
+    (merged,) = desk.take()
+    assert isinstance(merged, ReadResult)
+    assert (merged.outcome, merged.error) == ("failed", "rank 1: P is gone")
+    assert desk.peers.failed == ["p"]
+
+
+def test_a_cancelled_part_of_an_aborted_read_is_no_failure() -> None:
+    desk = Desk(2)
+    desk.traffic.send(read())
+    desk.traffic.send(CancelRead(1))
+    desk.traffic.hear(0, received(part("cancelled")))
+    assert desk.take() == []
+    desk.traffic.hear(1, received(part("done")))
+    (merged,) = desk.take()
+    assert isinstance(merged, ReadResult) and merged.outcome == "cancelled"
+    assert desk.peers.failed == []
+
+
+def test_an_outcome_nobody_knows_is_a_failure() -> None:
+    desk = Desk(1)
+    desk.traffic.send(read())
+    desk.traffic.hear(0, received(part("odd")))
+    (merged,) = desk.take()
+    assert isinstance(merged, ReadResult)
+    assert (merged.outcome, merged.error) == ("failed", "the read of P's blocks ended as 'odd'")
+    assert desk.peers.failed == ["p"]
+
+
+def test_the_pool_knows_of_the_end_before_the_engine_does() -> None:
+    desk, seen = Desk(1), []
+    desk.traffic.on_event = lambda event: seen.append(dict(desk.peers.reading))
+    desk.traffic.send(read())
+    desk.traffic.hear(0, received(part("done")))
+    assert seen == [{}]
+
+
+def test_one_report_ends_several_reads() -> None:
+    desk = Desk(2)
+    for read_id, engine_id in ((1, "p"), (2, "q")):
+        desk.traffic.send(read(read_id, engine_id))
+    desk.traffic.hear(0, received(part("done", 2), part("done", 1)))
+    assert desk.take() == []
+    desk.traffic.hear(1, received(part("done", 1), part("failed", 2, error="no")))
+    ended = [(event.read_id, event.outcome) for event in desk.take() if isinstance(event, ReadResult)]
+    assert ended == [(1, "done"), (2, "failed")]
+    assert desk.peers.failed == ["q"]
+
+
+# --- being read --------------------------------------------------------------------------------------------------
+
+
+@given(data=st.data(), num_ranks=st.integers(1, 4))
+def test_a_lease_is_read_once_per_reader_when_every_rank_was_read(data: st.DataObject, num_ranks: int) -> None:
+    desk = Desk(num_ranks)
+    said = [(rank, Sent("lease", reader)) for rank in range(num_ranks) for reader in ("d-1", "d-2", "e-1")]
+    missing = data.draw(st.sampled_from(said))
+    order = data.draw(st.permutations([one for one in said if one != missing]))
+    for rank, sent in order:
+        desk.traffic.hear(rank, TransferReport([sent], []))
+    assert desk.take() == [PeerRead("lease")] * 2
+    desk.traffic.hear(missing[0], TransferReport([missing[1]], []))
+    assert desk.take() == [PeerRead("lease")]
+    assert "0 being read" in repr(desk.traffic)
+
+
+def test_a_rank_that_was_read_twice_is_one_rank() -> None:
+    desk = Desk(2)
+    for _ in range(2):
+        desk.traffic.hear(0, TransferReport([Sent("lease", "d-1")], []))
+    assert desk.take() == []
+
+
+def test_readers_that_never_finish_are_forgotten() -> None:
+    desk = Desk(2)
+    for number in range(5000):
+        desk.traffic.hear(0, TransferReport([Sent("lease", f"d-{number}")], []))
+    assert "4096 being read" in repr(desk.traffic)
+    desk.traffic.hear(1, TransferReport([Sent("lease", "d-0"), Sent("lease", "d-4999")], []))
+    assert desk.take() == [PeerRead("lease")]
+
+
+# --- the rest ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_counted_goes_where_it_belongs() -> None:
+    desk = Desk(2)
+    desk.traffic.send(Disconnect("p"))
+    assert desk.sent == [Disconnect("p")]
+    desk.traffic.hear(1, Connected("p", "other weights"))
+    assert desk.peers.connected == [(1, Connected("p", "other weights"))]
+    desk.traffic.hear(1, Progress("loading"))
+    assert desk.take() == []
+    desk.traffic.hear(1, RankFailed("out of memory"))
+    assert desk.take() == [RankFailed("rank 1: out of memory")]

@@ -1,0 +1,54 @@
+"""The registry entry stays fresh although a bug comes between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord
+from core.registry import announcer as announcers
+from core.registry.announcement import WORKERS
+from core.registry.memory_registry import MemoryRegistry
+from tests.kits.patience import PATIENCE_S
+from workers.server.announcer import Announcer
+
+if TYPE_CHECKING:
+    import pytest
+
+
+RECORD = WorkerRecord(
+    worker_id="w",
+    engine_id="w",
+    role=Role.BOTH,
+    model="m",
+    url="http://127.0.0.1:1",
+    internal_url="http://127.0.0.1:2",
+    compatibility_hash="c",
+    max_model_len=10,
+    block_size=16,
+    num_blocks=4,
+    max_num_seqs=2,
+)
+
+
+async def test_a_bug_does_not_end_the_announcements(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(announcers, "RESTART_S", 0.01)
+    asked: list[WorkerLoad] = []
+    again = asyncio.Event()
+
+    def load() -> WorkerLoad:
+        asked.append(WorkerLoad(running=len(asked)))
+        if len(asked) == 2:
+            raise KeyError("bug")
+        if len(asked) == 4:
+            again.set()
+        return asked[-1]
+
+    announcer = Announcer(MemoryRegistry(WORKERS), RECORD, load, interval_ms=10, ttl_ms=60_000)
+    await announcer.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await again.wait()
+    await announcer.stop()
+    assert [record.exc_info is not None for record in caplog.records] == [True]

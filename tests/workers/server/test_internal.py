@@ -1,0 +1,65 @@
+"""What the internal port says of remote engines."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+from fastapi import FastAPI
+
+from tests.kits.worker.front import front
+from workers.handshake.view import PeerState, PeerView
+from workers.server.internal import list_peers
+
+
+async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:
+    async with front() as worker:
+        assert (await worker.internal.get("/internal/state")).json()["peers"] == []
+
+
+async def test_tells_how_many_tasks_there_are() -> None:
+    async with front() as worker:
+        before = (await worker.internal.get("/internal/state")).json()["tasks"]
+        more = [asyncio.create_task(asyncio.Event().wait()) for _ in range(3)]
+        assert (await worker.internal.get("/internal/state")).json()["tasks"] == before + 3
+        for task in more:
+            task.cancel()
+
+
+async def test_the_state_and_the_load_page_say_the_same() -> None:
+    async with front() as worker:
+        state = (await worker.internal.get("/internal/state")).json()
+        assert state["load"] == (await worker.http.get("/load")).json()
+
+
+async def test_remote_engines_are_listed_with_everything_about_them() -> None:
+    """Through JSON, as they are read."""
+    failed = PeerView(
+        state=PeerState.FAILED, reason="timeout", error="timeout: waited", failure_age_s=1.5, reads=3, stuck=1
+    )
+    app = FastAPI()
+    app.add_api_route("/", lambda: list_peers({"e1": PeerView(state=PeerState.CONNECTED), "e2": failed}))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
+        answer = (await client.get("/")).json()
+    assert answer == [
+        {
+            "engine_id": "e1",
+            "state": "connected",
+            "reason": "",
+            "error": "",
+            "failure_age_s": None,
+            "reads": 0,
+            "stuck": 0,
+            "refuses": False,
+        },
+        {
+            "engine_id": "e2",
+            "state": "failed",
+            "reason": "timeout",
+            "error": "timeout: waited",
+            "failure_age_s": 1.5,
+            "reads": 3,
+            "stuck": 1,
+            "refuses": True,
+        },
+    ]

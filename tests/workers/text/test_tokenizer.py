@@ -1,0 +1,81 @@
+"""The tokenizer of a folder: what its fingerprint tells apart, and that no code of the folder's runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kits import tiny_models
+from workers.text.tokenizer import TokenizerError, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(folder: Path) -> Path:
+    tiny_models.tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": 1}))
+    return folder
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of one file in the folder."""
+
+    file: str
+    old: str
+    new: str
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("tokenizer.json", '"add_prefix_space": false', '"add_prefix_space": true'),
+        Change("tokenizer.json", '"unk_token": null', '"unk_token": "a"'),
+        Change("chat_template.jinja", "[assistant]", "[the assistant]"),
+        Change("config.json", "1", "[1, 7]"),
+        Change("tokenizer_config.json", tiny_models.EOS, tiny_models.BOS),
+    ],
+    ids=lambda change: change.file,
+)
+def test_whatever_changes_text_or_tokens_changes_the_fingerprint(change: Change, tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    original = load(str(folder)).fingerprint
+    assert load(str(folder)).fingerprint == original
+    edit(folder / change.file, change.old, change.new)
+    assert load(str(folder)).fingerprint != original
+
+
+def test_how_the_file_is_written_does_not_matter(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    original = load(str(folder)).fingerprint
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()), indent=1))
+    assert load(str(folder)).fingerprint == original
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is even asked: transformers would, and takes the answer from whatever stdin is."""
+    folder, ran = write(tmp_path), tmp_path / "ran"
+    (folder / "evil.py").write_text(
+        f"open({str(ran)!r}, 'w')\nfrom transformers import PreTrainedTokenizerFast as Tokenizer\n"
+    )
+    edit(folder / "config.json", "llama", "vit")
+    config = folder / "tokenizer_config.json"
+    auto_map = {"auto_map": {"AutoTokenizer": [None, "evil.Tokenizer"]}, "tokenizer_class": "Evil"}
+    config.write_text(json.dumps(json.loads(config.read_text()) | auto_map))
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    with pytest.raises(TokenizerError, match=r"custom code") as caught:
+        load(str(folder))
+    assert "\n" not in str(caught.value)
+    assert not ran.exists()
