@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.end_to_end.test_failover import NUM_TOKENS, all_at_once, asks, nothing, resumed
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack, eventually, stopped
+from tests.kits.whole.streams import NUM_TOKENS, all_at_once, asks, nothing, resumed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.end_to_end.test_failover import Counts
+    from tests.kits.whole.streams import Counts
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 

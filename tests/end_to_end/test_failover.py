@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import signal
 from contextlib import AsyncExitStack
@@ -13,19 +11,23 @@ import pytest
 import pytest_asyncio
 
 from router.request.attempts import CLEARED_AFTER_TOKENS
-from tests.kits.whole import reference
-from tests.kits.whole.stack import MODEL, Stack, eventually, stopped
+from tests.kits.whole.stack import Stack, eventually, stopped
+from tests.kits.whole.streams import (
+    COMPLETIONS,
+    NUM_BEFORE,
+    NUM_TOKENS,
+    Counts,
+    all_at_once,
+    asks,
+    nothing,
+    resumed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
-
-NUM_TOKENS = 160
-#: Chunks that every client has before somebody dies.
-NUM_BEFORE = 12
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="package")
@@ -37,102 +39,8 @@ async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack
         yield running
 
 
-def asks(seed: int) -> list[tuple[str, dict[str, Any]]]:
-    """One of each kind: greedy, seeded with penalties, chat with logprobs, and one with stop strings."""
-    common = {
-        "model": MODEL,
-        "max_tokens": NUM_TOKENS,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    prompt = reference.prompt_of(70, seed=seed)
-    chat = {"messages": [{"role": "user", "content": f"Tell me about number {seed}, please."}]}
-    return [
-        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 0}),
-        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 1, "seed": seed, "frequency_penalty": 0.5}),
-        (CHAT, {**common, **chat, "temperature": 1, "seed": seed, "logprobs": True, "top_logprobs": 2}),
-        (COMPLETIONS, {**common, "prompt": prompt, "temperature": 1, "seed": seed, "stop": ["qzx", "\u0000"]}),
-    ]
-
-
-async def lines(stack: Stack, path: str, body: dict[str, Any], on_chunk: Callable[[], None]) -> list[str]:
-    found = []
-    async with stack.http.stream("POST", f"{stack.router.url}{path}", json=body) as response:
-        assert response.status_code == 200
-        async for line in response.aiter_lines():
-            if line:
-                found.append(line)
-                on_chunk()
-    return found
-
-
-def gist(found: list[str]) -> dict[str, Any]:
-    """What must not differ between two runs of a stream; its form is checked."""
-    assert all(line.startswith("data: ") for line in found), "what is between router and worker stays there"
-    assert found[-1] == "data: [DONE]", found[-1]
-    chunks = [json.loads(line[6:]) for line in found[:-1]]
-    assert not any("error" in chunk for chunk in chunks), chunks[-1]
-    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
-    choices = [choice for chunk in chunks for choice in chunk["choices"]]
-    deltas = [choice["delta"] for choice in choices if "delta" in choice]
-    entries = [entry for choice in choices for entry in (choice["logprobs"] or {}).get("content", ())]
-    usage = chunks[-1]["usage"]
-    del usage["prompt_tokens_details"]  # what was in whose cache may differ
-    return {
-        "text": "".join(choice.get("text", "") for choice in choices),
-        "said": "".join(delta.get("content") or "" for delta in deltas),
-        "roles": [delta["role"] for delta in deltas if "role" in delta],
-        "tokens": [(entry["token"], round(entry["logprob"], 2)) for entry in entries],
-        "finish": [choice["finish_reason"] for choice in choices if choice["finish_reason"]],
-        "usage": usage,
-    }
-
-
-class Counts:
-    """How many chunks each of some streams has."""
-
-    def __init__(self, num_streams: int) -> None:
-        self._counts = [0] * num_streams
-        self._news = asyncio.Event()
-
-    def counter(self, i: int) -> Callable[[], None]:
-        def one_more() -> None:
-            self._counts[i] += 1
-            self._news.set()
-
-        return one_more
-
-    async def more(self, count: int) -> None:
-        """Wait until each has so many more."""
-        wanted = [before + count for before in self._counts]
-        while any(now < then for now, then in zip(self._counts, wanted, strict=True)):
-            self._news.clear()
-            await self._news.wait()
-
-
-async def all_at_once(
-    stack: Stack, wanted: list[tuple[str, dict[str, Any]]], strike: Callable[[Counts], Awaitable[None]]
-) -> list[dict[str, Any]]:
-    """The gists of these streams. ``strike`` is awaited once each of them has begun well."""
-    counts = Counts(len(wanted))
-    async with asyncio.TaskGroup() as group:
-        streams = [group.create_task(lines(stack, *one, counts.counter(i))) for i, one in enumerate(wanted)]
-        await counts.more(NUM_BEFORE)
-        await strike(counts)
-    return [gist(stream.result()) for stream in streams]
-
-
-async def nothing(_: Counts) -> None:
-    """Nobody dies."""
-
-
 async def kill(stack: Stack, worker: str) -> None:
     os.kill(stack.workers.pop(worker).pid, signal.SIGKILL)
-
-
-async def resumed(stack: Stack) -> float:
-    return await stack.metric("router", "baton_router_resumed_total", outcome="resumed")
 
 
 async def test_a_d_is_killed_under_many_streams(stack: Stack) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
-import signal
 import socket
-import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -19,120 +16,21 @@ import redis
 
 from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState
-from core.process.parent_death import die_with_parent
-from core.protocol.status import Failed, Ready, decode
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
+from core.protocol.status import Failed, Ready
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat, eventually, spoken
-from tests.kits.router.stub_workers import Hang, StubWorker, word
+from tests.kits.router.process import Announced, RouterProcess, until_workers
+from tests.kits.router.stub_workers import Hang, word
 from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-START = """
-import json, sys
-from router.main import run
-from router.settings import RouterSettings
-sys.exit(run(RouterSettings.model_validate(json.loads(sys.argv[1]))))
-"""
-
-
-class RouterProcess:
-    def __init__(self) -> None:
-        self.process: asyncio.subprocess.Process
-        self.statuses: list[Any] = []
-        self.url = ""
-
-    async def start(self, **settings: Any) -> RouterProcess:
-        receive, send = os.pipe()
-        arguments = json.dumps({"port": 0, "status_fd": send, "drain_timeout_s": 0, **settings})
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", START, arguments),
-            pass_fds=(send,),
-            stderr=asyncio.subprocess.PIPE,
-            preexec_fn=die_with_parent(),  # a test that failed has not stopped it
-        )
-        os.close(send)
-        reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(receive, "rb")
-        )
-        async with asyncio.timeout(PATIENCE_S):
-            while line := await reader.readline():
-                self.statuses.append(decode(line))
-                if isinstance(self.statuses[-1], Ready):
-                    self.url = self.statuses[-1].url
-                    break
-        return self
-
-    async def stop(self) -> tuple[int, str]:
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, signal.SIGTERM)  # send_signal() would poll, and take the exit status away
-        _, stderr = await asyncio.wait_for(self.process.communicate(), PATIENCE_S)
-        assert self.process.returncode is not None
-        return self.process.returncode, stderr.decode()
-
-
-class Announced:
-    """A P and a D that announce themselves in Redis, as workers do."""
-
-    def __init__(self, redis_url: str, key: bytes | None = None) -> None:
-        """``key`` signs the announcements."""
-        self.has_internal_port = key is not None
-        self.store = RedisLeaseStore(redis_url)
-        self.registry = RedisRegistry(redis_url, WORKERS, key=key)
-        self.p = StubWorker("prefill", store=self.store, name="p")
-        self.d = StubWorker("decode", store=self.store, name="d")
-
-    async def __aenter__(self) -> Self:
-        await self.p.start()
-        await self.d.start()
-        await self.announce()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.p.stop()
-        await self.d.stop()
-        await self.registry.close()
-        self.store.close()
-
-    def record(self, worker: StubWorker) -> WorkerRecord:
-        return WorkerRecord(
-            worker_id=worker.name,
-            engine_id=worker.engine_id,
-            role=Role(worker.role),
-            model=worker.model,
-            url=worker.url,
-            internal_url=worker.url if self.has_internal_port else "",
-            compatibility_hash="hash",
-            max_model_len=100,
-            block_size=16,
-            num_blocks=10,
-            max_num_seqs=4,
-        )
-
-    async def announce(self) -> None:
-        for worker in (self.p, self.d):
-            await self.registry.announce(WorkerStatus(record=self.record(worker), load=WorkerLoad()), 60_000)
-
-    def held(self) -> list[str]:
-        return [lease.lease_id for lease in self.store.held(self.p.engine_id) if lease.remaining_ms > 0]
 
 
 @pytest_asyncio.fixture
 async def announced(redis_url: str) -> AsyncIterator[Announced]:
     async with Announced(redis_url) as made:
         yield made
-
-
-async def until_workers(url: str, count: int) -> None:
-    async with httpx.AsyncClient(base_url=url) as client, asyncio.timeout(PATIENCE_S):
-        while (await client.get("/health")).json()["reachable_workers"] != count:  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(0.01)
 
 
 async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announced) -> None:

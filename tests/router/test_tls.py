@@ -20,8 +20,8 @@ from router.tls import OnlyTls
 from router.upstream.client import HttpUpstream
 from router.upstream.port import ConnectError, LegError
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
+from tests.kits.router.other_router import TOKEN, OtherRouter, linked, state
 from tests.kits.router.stub_workers import StubWorker
-from tests.router.peers.test_links import TOKEN, OtherRouter, linked, state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

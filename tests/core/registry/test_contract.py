@@ -9,43 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from core.protocol.router import RouterRecord
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import ROUTERS, WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
+from tests.kits.registry import LONG_MS, Watch, router, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from core.registry.announcement import Kind
     from core.registry.store import Registry
-
-LONG_MS = 60_000
-
-
-def worker(worker_id: str, running: int = 0) -> WorkerStatus:
-    return WorkerStatus(
-        record=WorkerRecord(
-            worker_id=worker_id,
-            engine_id=f"engine-{worker_id}",
-            role=Role.PREFILL,
-            model="demo",
-            url="http://127.0.0.1:1",
-            internal_url="http://127.0.0.1:2",
-            compatibility_hash="c",
-            max_model_len=100,
-            block_size=16,
-            num_blocks=10,
-            max_num_seqs=4,
-        ),
-        load=WorkerLoad(running=running),
-    )
-
-
-def router(router_id: str, version: int = 0) -> RouterRecord:
-    return RouterRecord(router_id=router_id, url=f"http://127.0.0.1:{1 + version}", internal_url="http://127.0.0.1:2")
 
 
 @dataclass
@@ -69,26 +43,6 @@ async def made(request: pytest.FixtureRequest, kind: Kind[Any]) -> AsyncIterator
     )
     yield Made(registry, worker if kind is WORKERS else router, kind)
     await registry.close()
-
-
-class Watch:
-    """A watcher that a test steps through."""
-
-    def __init__(self, registry: Registry[Any]) -> None:
-        self._changes = cast("AsyncGenerator[list[Any], None]", registry.watch())
-
-    async def __aenter__(self) -> Watch:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._changes.aclose()
-
-    async def next(self) -> list[Any]:
-        return await asyncio.wait_for(anext(self._changes), PATIENCE_S)
-
-    async def until(self, expected: list[Any]) -> None:
-        while await self.next() != expected:
-            pass
 
 
 async def test_an_empty_registry(made: Made) -> None:

@@ -15,7 +15,7 @@ from core.registry import redis_registry, view
 from core.registry.announcement import MAX_BYTES, ROUTERS, WORKERS, NotAnAnnouncementError, WorkerAnnouncement, encode
 from core.registry.redis_registry import RedisRegistry
 from core.registry.view import RegistryView
-from tests.core.registry.test_contract import LONG_MS, Watch, router, worker
+from tests.kits.registry import LONG_MS, Watch, router, worker
 
 if TYPE_CHECKING:
     from core.registry.announcement import Kind

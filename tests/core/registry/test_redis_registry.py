@@ -15,8 +15,8 @@ from redis.asyncio.client import PubSub
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
 from core.registry.store import RegistryError
-from tests.core.registry.test_contract import LONG_MS, Watch, worker
 from tests.kits.patience import PATIENCE_S
+from tests.kits.registry import LONG_MS, Watch, worker
 
 if TYPE_CHECKING:
     from baton.processes.embedded_redis import EmbeddedRedis

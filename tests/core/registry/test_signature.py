@@ -14,7 +14,7 @@ from core.registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, enc
 from core.registry.redis_registry import RedisRegistry
 from core.registry.signature import UnsignedError, UntrustedError, sign, verify
 from core.registry.view import RegistryView
-from tests.core.registry.test_contract import LONG_MS, Watch, router, worker
+from tests.kits.registry import LONG_MS, Watch, router, worker
 
 if TYPE_CHECKING:
     from core.registry.announcement import Kind

@@ -15,8 +15,8 @@ from core.protocol.ids import short
 from core.protocol.router import new_request_id, owner_of
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat, eventually
+from tests.kits.router.process import Announced, RouterProcess, until_workers
 from tests.kits.router.stub_workers import Hang
-from tests.router.test_process import Announced, RouterProcess, until_workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

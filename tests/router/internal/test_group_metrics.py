@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.internal.group_metrics import FamilyState, SampleState, add_up
 from router.metrics.metrics import Buckets, _histogram
 from tests.kits.patience import PATIENCE_S
-from tests.router.test_process import RouterProcess
+from tests.kits.router.process import RouterProcess
 
 
 def part(name: str, *samples: tuple[str, dict[str, str], float], kind: str = "counter") -> list[FamilyState]:

@@ -16,7 +16,7 @@ from router.peers.calls import PeerCalls
 from router.peers.links import LinkedPeers
 from router.upstream.client import HttpUpstream
 from tests.kits.patience import PATIENCE_S
-from tests.router.test_process import RouterProcess
+from tests.kits.router.process import RouterProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -12,7 +12,7 @@ from core.protocol.hello import worker_proof
 from core.protocol.token_keys import announcement_key, hello_key
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat
-from tests.router.test_process import Announced, RouterProcess
+from tests.kits.router.process import Announced, RouterProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

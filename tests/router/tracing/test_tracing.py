@@ -21,8 +21,8 @@ from router.tracing.provider import Tracing
 from router.tracing.setup import exporters, set_up
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import Cluster, chat, eventually
+from tests.kits.router.process import RouterProcess
 from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset, StreamThen
-from tests.router.test_process import RouterProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

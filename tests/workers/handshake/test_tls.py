@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.net.tls import Files, InternalTls
-from tests.workers.handshake.test_reach import HASH, Server, target
+from tests.kits.transfer.handshake_server import HASH, Server, target
 from workers.handshake.fetch import HandshakeFetcher
 from workers.handshake.resolver import Resolver, look_up
 from workers.rank_protocol.transfer_errors import HandshakeError

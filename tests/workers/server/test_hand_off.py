@@ -13,9 +13,9 @@ import pytest
 from core.protocol.errors import BadRequestError
 from core.protocol.json_body import BodyLimits, parse_body
 from tests.kits.worker.front import EOS, MAX_MODEL_LEN, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
+from tests.kits.worker.hand_off import ASK, GOOD
 from workers.limits import limits_with_hand_off, with_hand_off
 
-ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
 TRUST = {"x-baton-internal-token": SECRET}
 
 
@@ -148,22 +148,6 @@ async def test_a_continued_chat_stream_has_no_role_chunk() -> None:
         chunks = content((await worker.http.post("/v1/chat/completions", json=body)).text)
         assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
         assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == TEXT
-
-
-GOOD = {
-    "do_remote_prefill": True,
-    "do_remote_decode": False,
-    "remote_engine_id": "ee",
-    "remote_request_id": "rr",
-    "remote_host": "127.0.0.1",
-    "remote_port": 1,
-    "remote_block_ids": [[1]],
-    "remote_num_tokens": 3,
-    "lease_id": "ll",
-    "block_versions": [4],
-    "first_token": 5,
-    "prompt_token_ids": [5, 6, 7],
-}
 
 
 ENTRY = {"token": "a", "logprob": -1.5, "bytes": [97], "top_logprobs": []}

@@ -8,7 +8,7 @@ import pytest
 
 from core.protocol.router import new_request_id, new_router_id
 from tests.kits.worker.front import completion, front
-from tests.workers.server.test_hand_off import ASK, GOOD
+from tests.kits.worker.hand_off import ASK, GOOD
 
 
 @pytest.mark.parametrize("name", ["1", "cmpl-0123", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "AB" * 16, "ab" * 17])

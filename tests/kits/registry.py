@@ -1,0 +1,60 @@
+"""Entries of a registry, and a watcher that a test steps through."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from core.protocol.router import RouterRecord
+from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from core.registry.store import Registry
+
+LONG_MS = 60_000
+
+
+def worker(worker_id: str, running: int = 0) -> WorkerStatus:
+    return WorkerStatus(
+        record=WorkerRecord(
+            worker_id=worker_id,
+            engine_id=f"engine-{worker_id}",
+            role=Role.PREFILL,
+            model="demo",
+            url="http://127.0.0.1:1",
+            internal_url="http://127.0.0.1:2",
+            compatibility_hash="c",
+            max_model_len=100,
+            block_size=16,
+            num_blocks=10,
+            max_num_seqs=4,
+        ),
+        load=WorkerLoad(running=running),
+    )
+
+
+def router(router_id: str, version: int = 0) -> RouterRecord:
+    return RouterRecord(router_id=router_id, url=f"http://127.0.0.1:{1 + version}", internal_url="http://127.0.0.1:2")
+
+
+class Watch:
+    """A watcher that a test steps through."""
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self._changes = cast("AsyncGenerator[list[Any], None]", registry.watch())
+
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._changes.aclose()
+
+    async def next(self) -> list[Any]:
+        return await asyncio.wait_for(anext(self._changes), PATIENCE_S)
+
+    async def until(self, expected: list[Any]) -> None:
+        while await self.next() != expected:
+            pass
