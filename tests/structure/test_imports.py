@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from tests.structure.imports import ROOT, imported, module_name, sources
 from tests.structure.layers import LAYERS, picture
-
-ROOT = Path(__file__).parents[2]
 
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
@@ -38,43 +35,6 @@ LIGHT_STARTS = [
 ]
 #: ``baton --help`` must be quick, so it does without these as well.
 FRAMEWORKS = {"fastapi", "uvicorn", "starlette", "aiohttp", "httpx", "redis", "rich", "pydantic", "yaml", "numpy"}
-
-
-def sources() -> list[Path]:
-    return sorted(path for row in LAYERS[""] for package in row for path in (ROOT / package).rglob("*.py"))
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imported(path: Path, at_import_time: bool = False) -> set[str]:
-    """Absolute names of modules that a file imports; ``at_import_time`` leaves out typing and function bodies."""
-    found: set[str] = set()
-    pending: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = absolute(path, node)
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-        if at_import_time and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if at_import_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            pending.extend(node.orelse)
-            continue
-        pending.extend(ast.iter_child_nodes(node))
-    return found
-
-
-def absolute(path: Path, node: ast.ImportFrom) -> str:
-    if node.level == 0:
-        return node.module or ""
-    package = list(path.relative_to(ROOT).parent.parts)
-    base = package[: len(package) - node.level + 1]
-    return ".".join([*base, node.module] if node.module else base)
 
 
 def row_of(package: str, room: str) -> int:

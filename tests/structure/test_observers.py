@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.structure.test_structure_imports import ROOT, imported
+from tests.structure.imports import ROOT, imported
 
 OBSERVERS = ("router/admin", "router/dashboard", "router/metrics", "router/tracing", "router/steps/end_log.py")
 #: The modules of ``router.request`` that say something about requests and hold none.
