@@ -1,0 +1,34 @@
+"""The policy that goes by load, and which workers any policy may choose from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.protocol.worker import Role, WorkerLoad
+from router.placement import Prompt, available
+from router.placement.least_loaded import LeastLoaded
+from router.pool import Worker
+
+PROMPT = Prompt("m", 1, "")
+
+
+def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
+    return Worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
+
+
+def test_least_loaded_by_share_and_in_turns() -> None:
+    small, large = worker("s", limit=2), worker("l", limit=8)
+    small.in_flight, large.in_flight = 1, 3
+    policy = LeastLoaded()
+    assert policy.pick([small, large], PROMPT) is large
+    small.in_flight = large.in_flight = 0
+    assert {policy.pick([small, large], PROMPT).worker_id for _ in range(4)} == {"s", "l"}
+
+
+def test_who_is_available() -> None:
+    full, ill, leaving, good, failed = (worker(name) for name in ("full", "ill", "leaving", "good", "failed"))
+    full.in_flight, ill.healthy, leaving.load = 4, False, WorkerLoad(draining=True)
+    everybody = [full, ill, leaving, good, failed]
+    assert available(everybody, {failed}) == [good]
+    assert available([failed], {failed}) == [failed], "nobody else is left"
+    assert available([full, failed], {failed}) == [], "somebody else will have room"

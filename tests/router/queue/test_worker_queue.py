@@ -1,0 +1,94 @@
+"""The queue for a worker with room: its order, and what one group or one bug does to the others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.protocol.worker import Role
+from router.placement import Ahead
+from router.pool import Place, Worker
+from router.queue.worker_queue import WorkerQueue
+
+
+def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
+    return Worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=20), st.integers(1, 5))
+def test_the_queue_hands_out_in_order_and_never_too_much(requests: list[tuple[int, bool]], places: int) -> None:
+    asyncio.run(_queue_in_order(requests, places))
+
+
+async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None:
+    one = worker(limit=places)
+    one.healthy = False
+    given_back: list[Place] = []
+    queue = WorkerQueue(given_back.append)
+
+    def pick(_ahead: Ahead) -> Place | None:
+        if one.healthy and one.room > 0:
+            one.in_flight += 1
+            return Place(one)
+        return None
+
+    waiters = [queue.enter(pick, priority, number, "m") for number, (priority, _) in enumerate(requests)]
+    tasks = [asyncio.create_task(waiter.place()) for waiter in waiters]
+    await asyncio.sleep(0)
+    for task, (_, leaves) in zip(tasks, requests, strict=True):
+        if leaves:
+            task.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    one.healthy = True
+    queue.wake()
+    staying = [i for i, (_, leaves) in enumerate(requests) if not leaves]
+    expected = sorted(staying, key=lambda i: (requests[i][0], i))
+    served = [i for i in staying if waiters[i].future.done()]
+    assert sorted(served) == sorted(expected[:places])
+    assert one.in_flight == len(served) == min(places, len(staying))
+    assert len(queue) == len(staying) - len(served)
+    for i in served:
+        tasks[i].cancel()  # handed a place and gone before it ran: the place comes back
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(given_back) == len(served)
+    assert len(queue) == 0
+
+
+async def test_a_group_without_room_does_not_block_another() -> None:
+    queue = WorkerQueue(lambda _: None)
+    free = Place(worker())
+    first = queue.enter(lambda _: None, 9, 1, "full")
+    second = queue.enter(lambda _: free, 0, 2, "free")
+    assert not first.future.done()
+    assert await second.place() is free
+    assert first.fail(TimeoutError())
+    with pytest.raises(TimeoutError):
+        await first.place()
+    assert len(queue) == 0
+
+
+async def test_an_exception_is_its_own_waiters() -> None:
+    queue = WorkerQueue(lambda _: None)
+    free = Place(worker())
+    broken = False
+
+    def pick(_ahead: Ahead) -> Place | None:
+        if broken:
+            raise KeyError("a bug in a policy")
+        return None
+
+    first = queue.enter(pick, 9, 1, "broken")
+    second = queue.enter(lambda _: free if broken else None, 0, 2, "free")
+    broken = True
+    queue.wake()
+    assert await second.place() is free
+    with pytest.raises(KeyError):
+        await first.place()
+    assert len(queue) == 0

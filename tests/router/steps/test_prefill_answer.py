@@ -1,0 +1,64 @@
+"""What the router makes of P's answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from router.request.client_request import Ask
+from router.steps.prefill_answer import PrefillAnswer
+
+
+def answer(*, ours: bool = True, **kwargs: Any) -> PrefillAnswer:
+    body = {"id": "cmpl-x", "model": "m", "choices": [{"text": "a", "finish_reason": "length"}], **kwargs}
+    return PrefillAnswer(json.dumps(body).encode(), hand_off=True, ours=ours)
+
+
+def ask(**kwargs: Any) -> Ask:
+    fields = {"chat": False, "model": "m", "stream": True, "include_usage": False, "max_new_tokens": 9, "priority": 0}
+    return Ask(**{**fields, "user": "", **kwargs})
+
+
+def test_the_bytes_for_d_are_those_that_came() -> None:
+    raw = b'{"remote_block_ids": [[1,  2]], "lease_id":"l", "unknown":{"deep":[18446744073709551615]}}'
+    made = PrefillAnswer(
+        b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%s}' % raw, hand_off=True, ours=True
+    )
+    assert made.kv_transfer_params == raw
+    assert made.summary.lease_id == "l"
+    assert not made.has_first_token
+
+
+def test_whole_is_what_leaves_nothing_to_a_d() -> None:
+    continued = answer(kv_transfer_params={"first_token": 1, "remote_num_tokens": 99})
+    assert not continued.is_whole(ask())
+    assert continued.is_whole(ask(max_new_tokens=1))
+    assert not answer(kv_transfer_params={}).is_whole(ask(max_new_tokens=1)), "no first token of ours: D samples"
+    stopped = [{"text": "a", "finish_reason": "stop"}]
+    assert answer(choices=stopped).is_whole(ask()) and answer(choices=stopped, ours=False).is_whole(ask())
+
+
+def test_length_without_blocks_is_a_full_context_only_from_a_p_of_ours() -> None:
+    assert answer().is_whole(ask()) and answer(kv_transfer_params=None).is_whole(ask())
+    assert not answer(ours=False).is_whole(ask()), "one token was asked for, so any other engine says length"
+    assert not answer(choices=[{"text": "a", "finish_reason": "abort"}]).is_whole(ask())
+
+
+def test_the_first_event_is_of_the_same_fingerprint_as_those_of_d() -> None:
+    assert json.loads(answer(system_fingerprint="fp_1").first_events(ask())[6:])["system_fingerprint"] == "fp_1"
+    assert "system_fingerprint" not in json.loads(answer(system_fingerprint=None).first_events(ask())[6:])
+
+
+def test_logprobs_are_passed_on() -> None:
+    logprobs = {"tokens": ["a"], "token_logprobs": [-0.5], "top_logprobs": None, "text_offset": [0]}
+    made = answer(choices=[{"text": "", "logprobs": logprobs, "finish_reason": "length"}])
+    assert made.shows_text
+    assert json.loads(made.first_events(ask())[6:])["choices"][0]["logprobs"] == logprobs
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"id":"x","model":"m","choices":[]}', b'{"id":5}'])
+def test_what_is_no_answer(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        PrefillAnswer(body, hand_off=True, ours=True)
