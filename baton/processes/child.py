@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -46,6 +46,30 @@ class ChildDiedError(Exception):
 
 class PutOffError(ChildDiedError):
     """It died before it ever served. Others may serve without it, and it is started again."""
+
+
+class Supervised(Protocol):
+    """What those who keep and supervise children know of one; ``Child``, ``KeptChild`` and ``RedisChild`` have it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def runs(self) -> bool: ...
+
+    async def start(self) -> None: ...
+
+    async def ready(self) -> Ready: ...
+
+    async def ended(self) -> str: ...
+
+    async def stop(self, timeout_s: float) -> None: ...
+
+    async def leave(self, timeout_s: float) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def terminate(self) -> None: ...
 
 
 class Child:

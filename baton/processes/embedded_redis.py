@@ -121,9 +121,13 @@ class EmbeddedRedis:
         """End it at once, as a crash would; its directory stays, so that ``start`` reuses the URL."""
         self._end(signal.SIGKILL)
 
+    def end(self) -> None:
+        """End it; its directory stays, as with ``kill``. Safe to call twice."""
+        self._end(signal.SIGTERM)
+
     def stop(self) -> None:
         """End it and remove its directory. Safe to call twice."""
-        self._end(signal.SIGTERM)
+        self.end()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None

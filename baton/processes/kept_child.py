@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baton.processes.child import Child, ChildDiedError, ChildSpec, OnStatus, PutOffError
+from baton.processes.child import Child, ChildDiedError, ChildSpec, OnStatus, PutOffError, Supervised
 from baton.processes.crew import Crew
 from baton.processes.display import as_whom
 from baton.processes.restarts import Restarts
@@ -37,6 +37,10 @@ class Keeping:
     on_missing: Callable[[str, bool], None] = lambda *_: None
     #: How long to wait before a start, for each child anew.
     make_restarts: Callable[[], Restarts] = Restarts
+    #: One life of a child: what is run, where its log goes, and who is told its statuses.
+    make_child: Callable[[ChildSpec, Path | None, OnStatus], Supervised] = Child
+    #: What is added to the news that a child serves again.
+    as_whom: Callable[[Ready], str] = as_whom
 
 
 class KeptChild:
@@ -186,7 +190,7 @@ class KeptChild:
             self._spec = self._keeping.next_spec(self._spec, ready)
         if self._first.done():
             again = " again" if self._restarts.has_served else " now"
-            self._keeping.on_news(f"{self.name}: serves{again}{as_whom(ready)}")
+            self._keeping.on_news(f"{self.name}: serves{again}{self._keeping.as_whom(ready)}")
         self._restarts.serves(time.monotonic())
         self._crew.note(self.name, is_hopeless=False)
         self._note_trouble("")
@@ -205,10 +209,10 @@ class KeptChild:
             self._keeping.on_status(self.name, Failed(line.removeprefix(f"{self.name}: ")))
             self._first.set_result(None)
 
-    def _make_child(self) -> Child:
+    def _make_child(self) -> Supervised:
         log_dir = self._keeping.log_dir
         log_path = None if log_dir is None else log_dir / f"{self.name}.log"
-        return Child(self._spec, log_path, self._tell)
+        return self._keeping.make_child(self._spec, log_path, self._tell)
 
     def _tell(self, name: str, status: Any) -> None:
         if self._first is not None and not self._first.done():

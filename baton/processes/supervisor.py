@@ -6,13 +6,13 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from baton.processes.child import ChildDiedError, PutOffError
+from baton.processes.child import ChildDiedError, PutOffError, Supervised
 from core.protocol.status import Ready
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Supervised")
+C = TypeVar("C", bound=Supervised)
 
 #: Told the names of those that are waited for.
 OnWait = Callable[[list[str]], None]
@@ -50,30 +50,6 @@ class StoppedError(Exception):
     """A stop was requested while something was still under way."""
 
 
-class Supervised(Protocol):
-    """What a supervisor knows of a child, see ``Child`` and ``KeptChild``."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def runs(self) -> bool: ...
-
-    async def start(self) -> None: ...
-
-    async def ready(self) -> Ready: ...
-
-    async def ended(self) -> str: ...
-
-    async def stop(self, timeout_s: float) -> None: ...
-
-    async def leave(self, timeout_s: float) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def terminate(self) -> None: ...
-
-
 def _kill(child: Supervised) -> None:
     child.kill()
 
@@ -88,15 +64,13 @@ async def _ready_or_put_off(child: Supervised) -> Ready | None:
 class Supervisor(Generic[C]):
     """``stages`` are stopped one after the other, first to last; the children of one stage together.
 
-    ``watched`` are ends of things that are not children (an embedded Redis): awaitables of a reason. ``hurry`` is done
-    to every child when a second stop is requested.
+    ``hurry`` is done to every child when a second stop is requested.
     """
 
     def __init__(
         self,
         stages: Sequence[Sequence[C]],
         stops: StopRequests,
-        watched: Sequence[Awaitable[str]] = (),
         hurry: Callable[[Supervised], None] = _kill,
     ) -> None:
         self._stages = [list(stage) for stage in stages]
@@ -104,8 +78,6 @@ class Supervisor(Generic[C]):
         self._hurry = hurry
         self._ends: set[asyncio.Future[str]] = set()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        for end in watched:
-            self._watch(end)
 
     @property
     def children(self) -> list[C]:

@@ -22,8 +22,9 @@ from baton.processes.crew import Crew
 from baton.processes.display import Display, make_display, reminders
 from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError, carried_redis_server, find_redis_server
 from baton.processes.kept_child import Keeping, KeptChild
-from baton.processes.kept_redis import keep_redis
 from baton.processes.output import say
+from baton.processes.redis_child import NAME as REDIS
+from baton.processes.redis_child import keep_redis
 from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
 from baton.settings import UpSettings
 from baton.up.hub import look_up
@@ -117,11 +118,10 @@ async def _serve(start: _Start) -> int:
         missing = MissingFile(log_dir / f"missing-{os.getpid()}.json")  # the folder may be another one's too
         plan = with_missing_file(start.plan(redis_url), missing.path)
         display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
-        supervisor = Supervisor(
-            _children(start.settings, plan, display, log_dir, missing),
-            stops,
-            [keep_redis(redis, _tell_news)] if redis else [],
-        )
+        stages = _children(start.settings, plan, display, log_dir, missing)
+        if redis is not None:  # it ends last
+            stages.append([keep_redis(redis, Keeping(display.show, _tell_news, start.settings.start_timeout_s))])
+        supervisor = Supervisor(stages, stops)
         try:
             await _run(start, supervisor, display, log_dir, missing)
         except ChildDiedError as error:
@@ -154,7 +154,8 @@ def _crew(specs: Sequence[ChildSpec], keeping: Keeping) -> list[KeptChild]:
 
 
 def _tell_who_runs(names: Sequence[str]) -> None:
-    if names:
+    """Redis is not waited for: it runs until everything else has ended."""
+    if names := [name for name in names if name != REDIS]:
         say(f"waiting for {', '.join(names)}; Ctrl-C once more kills what is left", sys.stdout)
 
 

@@ -1,0 +1,86 @@
+"""The embedded Redis of ``baton up`` as a child like any other, so that it is watched and started again as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+
+from baton.processes.child import ChildDiedError, ChildSpec
+from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError
+from baton.processes.kept_child import Keeping, KeptChild
+from core.protocol.status import Ready
+
+NAME = "redis"
+
+
+class RedisChild:
+    """One life of an ``EmbeddedRedis``; the next one is empty and has the same URL. Has the methods of ``Child``.
+
+    To start and to stop it blocks the loop for a few milliseconds: its parent has to be the main thread, which lives as
+    long as this process.
+    """
+
+    name = NAME
+
+    def __init__(self, redis: EmbeddedRedis) -> None:
+        self._redis = redis
+
+    @property
+    def runs(self) -> bool:
+        """The process lives."""
+        return self._redis.running
+
+    async def start(self) -> None:
+        """Start the server if it does not run; it takes connections then. Raises ChildDiedError."""
+        try:
+            self._redis.start()
+        except EmbeddedRedisError as error:
+            raise ChildDiedError(f"{NAME}: {error}") from error
+
+    async def ready(self) -> Ready:
+        """It serves once it is started."""
+        return Ready(url=self._redis.url)
+
+    async def ended(self) -> str:
+        """Wait until it has ended; one line that says so."""
+        if self._redis.running:
+            await _process_end(self._redis.pid)
+        return f"{NAME}: has ended"
+
+    async def stop(self, timeout_s: float) -> None:
+        """End it, in a time of its own. The directory stays for the next life."""
+        self._redis.end()
+
+    async def leave(self, timeout_s: float) -> None:
+        """As ``stop``."""
+        self._redis.end()
+
+    def terminate(self) -> None:
+        """End it at once: it has nothing to finish."""
+        self._redis.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._redis.kill()
+
+
+def keep_redis(redis: EmbeddedRedis, keeping: Keeping) -> KeptChild:
+    """The server as a child that is kept. Nobody is shown how it starts, since it runs before the others do."""
+    own = replace(
+        keeping, on_status=lambda *_: None, make_child=lambda *_: RedisChild(redis), as_whom=lambda _: ", empty"
+    )
+    return KeptChild(ChildSpec(NAME, (), {}), own)
+
+
+async def _process_end(pid: int) -> None:
+    """Wait until a process has ended, without reaping it."""
+    descriptor = os.pidfd_open(pid)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
