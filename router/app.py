@@ -26,7 +26,7 @@ from router.pool.missing import MissingWorkers
 from router.pool.readiness import Ready
 
 if TYPE_CHECKING:
-    from router.renewal.lease_view import LeaseListing
+    from router.admin.lease_view import LeaseListing
     from router.services import Services
 
 

@@ -19,7 +19,7 @@ from router.queue.priorities import PriorityClasses
 from router.queue.retry_budget import RetryBudget
 from router.queue.worker_queue import WorkerQueue
 from router.request.attempts import Limits
-from router.request.held import Held
+from router.request.releaser import Held
 from router.services import Services
 from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls
@@ -28,7 +28,7 @@ from router.upstream.prefill_aborts import PrefillAborts
 if TYPE_CHECKING:
     from core.net.tls import InternalTls
     from router.peers.port import Peers
-    from router.renewal.leases import Leases
+    from router.renewal.port import Leases
     from router.settings import RouterSettings
 
 

@@ -26,6 +26,7 @@ from core.registry.announcement import ROUTERS, WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.redis_registry import RedisRegistry
 from core.registry.task_end import end_task
+from router.admin.lease_view import LeaseListing
 from router.admin.shared_workers import learn_from_others
 from router.app import create_app
 from router.build import build_services
@@ -39,7 +40,6 @@ from router.pool.discovery import discover
 from router.pool.health import HealthProbes
 from router.pool.proven_workers import ProvenWorkers
 from router.renewal.lease_client import LeaseClient
-from router.renewal.lease_view import LeaseListing
 from router.server import RouterServer
 from router.tls import OnlyTls, RouterTls, load_tls
 from router.upstream.hello import WorkerHello

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from router.queue.priorities import PriorityClasses
     from router.queue.retry_budget import RetryBudget
     from router.queue.worker_queue import WorkerQueue
-    from router.renewal.leases import Leases
+    from router.renewal.port import Leases
     from router.request.attempts import Limits
-    from router.request.held import Held
+    from router.request.releaser import Held
     from router.settings import RouterSettings
     from router.upstream.internal_calls import InternalCalls
     from router.upstream.port import Upstream

@@ -1,7 +1,7 @@
 """The admin REST: what runs, abort it, why it ended, who the workers and routers are, which leases are kept. On a token
 of its own.
 
-What an operator asks of one router is answered for all of them (``others``); ``own`` is each one's share.
+What an operator asks of one router is answered for all of them (``fan_out``); ``local`` is each one's share.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from router.admin.worker_view import HandshakesView, WorkerView, view_worker
 from router.admin.workers import worker_routes
 
 if TYPE_CHECKING:
+    from router.admin.lease_view import LeaseListing
     from router.edge.auth import AdminKeys
-    from router.renewal.lease_view import LeaseListing
     from router.services import Services
 
 __all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_request", "view_worker"]

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from router.admin.others import OfAll, hear
+from router.admin.fan_out import OfAll, hear
 
 if TYPE_CHECKING:
     from router.services import Services

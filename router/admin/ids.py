@@ -22,7 +22,7 @@ from core.protocol.ids import (
     resolve,
 )
 from core.protocol.router import is_request_id
-from router.admin.others import hear
+from router.admin.fan_out import hear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
+from router.admin.fan_out import OfAll, hear
 from router.admin.ids import known_or_given
-from router.admin.others import OfAll, hear
-from router.admin.own import OwnKeepers, own_keepers
-from router.renewal.lease_view import LeaseView, view_leases
+from router.admin.lease_view import LeaseView, view_leases
+from router.admin.local import OwnKeepers, own_keepers
 
 if TYPE_CHECKING:
-    from router.renewal.lease_view import LeaseListing
+    from router.admin.lease_view import LeaseListing
     from router.services import Services
 
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter
 
 from core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
 from core.protocol.router import owner_of
+from router.admin.fan_out import OfAll, hear
 from router.admin.ids import known_or_given, one_request
-from router.admin.others import OfAll, hear
-from router.admin.own import (
+from router.admin.local import (
     AbortFilter,
     OwnAborted,
     OwnRequests,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from router.admin.others import hear
+from router.admin.fan_out import hear
 
 if TYPE_CHECKING:
     from router.services import Services

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from core.protocol.addresses import MAX_URL_CHARS, worker_url
 from core.protocol.worker import Role
 from router.admin.bodies import Body, Text
-from router.admin.others import hear
+from router.admin.fan_out import hear
 
 if TYPE_CHECKING:
     from router.peers.links import LinkedPeers

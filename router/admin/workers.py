@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from core.protocol.errors import BadRequestError, ConflictError
+from router.admin.fan_out import OfAll
 from router.admin.ids import one_worker
-from router.admin.others import OfAll
 from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, has_url, tell_others
 from router.admin.worker_calls import tell_worker
 from router.admin.worker_view import WorkerView, view_worker

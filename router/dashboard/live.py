@@ -16,8 +16,8 @@ import msgspec
 from starlette.responses import Response
 
 from core.net.served.connection import DROP
-from router.dashboard.others import Others
-from router.dashboard.part import take_part
+from router.dashboard.fan_out import Others
+from router.dashboard.share import take_part
 from router.dashboard.snapshot import columns, merge
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 
 from router.dashboard.history import NUM_STEPS
 from router.dashboard.live import Board, LiveStream
-from router.dashboard.part import take_part
+from router.dashboard.share import take_part
 from router.pages.policy import headers
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.dashboard.history import STEP_S, Summed
-from router.dashboard.part import MAX_ENDED, oldest_and_newest
 from router.dashboard.recorder import ITL, TTFT
 from router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
+from router.dashboard.share import MAX_ENDED, oldest_and_newest
 from router.metrics.metrics import PHASES
 from router.request.states import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from router.dashboard.part import Part
+    from router.dashboard.share import Part
     from router.request.ended import EndedRequest
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from core.protocol.errors import NotFoundError
 from router.admin.ended import OwnEnded, own_ended
 from router.admin.ids import OwnIds, own_ids
-from router.admin.own import (
+from router.admin.local import (
     AbortFilter,
     OwnAborted,
     OwnKeepers,

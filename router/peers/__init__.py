@@ -5,6 +5,6 @@
 ``links``             a ``link`` to each of them, on which it would notice an end at once
 ``failure_detector``  who of them lives, as a table
 ``calls``             questions to all of them
-``internal``          the port on which they ask this one; ``router.internal`` answers
+``listener``          the port on which they ask this one; ``router.internal`` answers
 ``cleanup``           tells workers who died, so that what a dead router left there ends
 """

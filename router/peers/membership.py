@@ -9,8 +9,8 @@ from core.protocol.router import new_router_id
 from core.protocol.token_keys import hello_key
 from core.registry.task_end import end_task
 from router.peers.calls import CALL_TIMEOUT_S, PeerCalls
-from router.peers.internal import CLOSE_S, InternalFront, InternalPort
 from router.peers.links import LinkedPeers
+from router.peers.listener import CLOSE_S, InternalFront, InternalPort
 from router.peers.presence import presence, record_of
 from router.pool.discovery import discover
 from router.upstream.client import HttpUpstream

@@ -1,6 +1,5 @@
 """The leases on P's blocks that this router keeps alive, in a thread of its own.
 
 ``lease_client``  the thread: it renews and releases; ``core.leases.renewal`` decides when, without I/O
-``leases``        the port to it that requests are given
-``lease_view``    the leases as ``/admin/leases`` lists them
+``port``          what the rest of the router sees of it
 """

@@ -1,6 +1,6 @@
 """One request: what was asked, where it is, what it holds and what was tried. It knows no step.
 
-``exchange``        the record; ``held`` takes back what it holds
+``exchange``        the record; ``releaser`` takes back what it holds
 ``states``          where a request can be, as a table
 ``client_request``  what its client asked; ``bodies`` are what workers are sent, ``reply`` is what the client is sent
 ``sent_tokens``     the names of the tokens that the client has been sent

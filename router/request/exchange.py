@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from router.request.bodies import LegBodies
     from router.request.client_request import Ask
     from router.request.facts import RequestFacts
-    from router.request.held import Held
+    from router.request.releaser import Held
     from router.request.reply import Reply
     from router.request.sent_tokens import SentTokens
     from router.upstream.port import Answer

@@ -11,7 +11,7 @@ from core.protocol.errors import UnavailableError, UpstreamError
 from router.placement import SkipPrefill, in_question, placeable
 from router.request.states import Event
 from router.steps.failures import TryAnother
-from router.steps.held_back import HeldBack
+from router.steps.lease_limit_wait import HeldBack
 from router.steps.prefill_answer import PrefillAnswer
 from router.steps.retry import after_prefill
 from router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served

@@ -16,7 +16,7 @@ from router.dashboard.routes import live_part_routes
 from router.internal.admin import internal_routes
 from router.internal.app import internal_app
 from router.internal.group_metrics import metrics_state_routes
-from router.peers.internal import InternalFront
+from router.peers.listener import InternalFront
 from tests.kits.fuzz.profile import (
     BUSY,
     JSON,

@@ -20,7 +20,7 @@ from core.protocol.errors import (
 )
 from router.internal.admin import internal_routes
 from router.internal.app import internal_app
-from router.peers.internal import InternalFront
+from router.peers.listener import InternalFront
 from router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang

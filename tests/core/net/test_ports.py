@@ -11,7 +11,7 @@ import pytest
 from core.net.served.body import BodyBudget
 from core.net.sockets import listen, port_of
 from core.protocol.router import RouterRecord
-from router.peers.internal import CLOSE_S, InternalFront, InternalPort
+from router.peers.listener import CLOSE_S, InternalFront, InternalPort
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, make_settings

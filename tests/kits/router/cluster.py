@@ -12,10 +12,10 @@ from core.leases.memory_store import MemoryLeaseStore
 from core.net.sockets import base_url, listen, port_of
 from core.net.tls import own_certificate_context
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from router.admin.lease_view import LeaseListing
 from router.app import create_app
 from router.build import build_services
 from router.pool.health import HealthProbes
-from router.renewal.lease_view import LeaseListing
 from router.server import RouterServer
 from router.settings import RouterSettings
 from router.tls import load_tls

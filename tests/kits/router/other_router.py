@@ -12,7 +12,7 @@ from core.net.sockets import base_url, listen
 from core.protocol.router import RouterRecord
 from core.protocol.token_keys import hello_key
 from router.peers.calls import PeerCalls
-from router.peers.internal import CLOSE_S, InternalFront, InternalPort
+from router.peers.listener import CLOSE_S, InternalFront, InternalPort
 from router.peers.links import LinkedPeers
 from router.upstream.client import HttpUpstream
 from tests.kits.router.cluster import make_settings

@@ -11,9 +11,9 @@ import redis
 from fastapi import FastAPI
 
 from core.leases.redis_store import RedisLeaseStore, leases_key
+from router.admin.lease_view import LeaseListing
 from router.admin.leases import lease_routes
 from router.edge.error_pages import use_our_errors
-from router.renewal.lease_view import LeaseListing
 
 if TYPE_CHECKING:
     from baton.processes.embedded_redis import EmbeddedRedis

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from bench.browser import CHROMIUM, Page, browse
 from core.protocol.worker import WorkerLoad, WorkerStatus
-from router.dashboard.part import MAX_LISTED
+from router.dashboard.share import MAX_LISTED
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse
 

@@ -16,9 +16,9 @@ from core.protocol.router import RouterRecord
 from router.dashboard.history import STEP_S, Counts, History, Step, Totals, quantile
 from router.dashboard.live import Board
 from router.dashboard.merged_history import MergedHistory, position
-from router.dashboard.part import MAX_LISTED
 from router.dashboard.recorder import Recorder
 from router.dashboard.routes import live_part_routes
+from router.dashboard.share import MAX_LISTED
 from router.peers.port import Alone, PeerAnswer
 from tests.kits.router.cluster import Cluster, chat, make_settings
 from tests.kits.router.stub_workers import Hang

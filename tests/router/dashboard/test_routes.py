@@ -16,10 +16,10 @@ from core.protocol.worker import WorkerLoad
 from router.dashboard import schema
 from router.dashboard.history import STEP_S
 from router.dashboard.live import Board, LiveStream
-from router.dashboard.part import MAX_LISTED, take_part
 from router.dashboard.recorder import Recorder, read_totals
 from router.dashboard.routes import FILES
 from router.dashboard.schema import LiveRequest, Snapshot
+from router.dashboard.share import MAX_LISTED, take_part
 from router.request.ended import MAX_TEXT_CHARS
 from router.request.states import LIVE
 from tests.kits.patience import PATIENCE_S

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.dashboard.live import Board
-from router.dashboard.part import MAX_ENDED, Part
 from router.dashboard.recorder import Recorder
+from router.dashboard.share import MAX_ENDED, Part
 from router.dashboard.snapshot import _ended
 from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests
 from router.request.states import State

@@ -9,8 +9,8 @@ import msgspec
 
 from router.dashboard.history import NUM_STEPS
 from router.dashboard.merged_history import MergedHistory, position
-from router.dashboard.part import Part
 from router.dashboard.schema import LiveRouter
+from router.dashboard.share import Part
 
 if TYPE_CHECKING:
     from router.dashboard.recorder import Recorder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from router.pool import WorkerPool
     from router.queue.lease_limit import LeaseLimit
-    from router.renewal.leases import Leases
+    from router.renewal.port import Leases
     from router.upstream.prefill_aborts import PrefillAborts
 
 
