@@ -14,7 +14,7 @@ from core.process.version import version
 from core.protocol.errors import InternalError, no_such_model
 from core.protocol.openai import ChatRequest, CompletionRequest
 from router.admin import admin_router
-from router.dashboard.recorder import Recorder
+from router.dashboard.recorder import HistoryRecorder
 from router.dashboard.routes import dashboard_router
 from router.edge.auth import AdminKeys, BearerKeys
 from router.edge.error_pages import use_our_errors
@@ -23,7 +23,7 @@ from router.internal.group_metrics import group_families
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.pool.missing import MissingWorkers
-from router.pool.readiness import Ready
+from router.pool.readiness import ReadyStatus
 
 if TYPE_CHECKING:
     from router.admin.lease_view import LeaseListing
@@ -85,7 +85,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
-def create_app(services: Services, listing: LeaseListing, recorder: Recorder | None = None) -> Front:
+def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecorder | None = None) -> Front:
     """Build the application. One per process: it keeps the requests of ``services``.
 
     ``recorder``: of the history, where others want it too. Needs a running loop.
@@ -112,7 +112,9 @@ def create_app(services: Services, listing: LeaseListing, recorder: Recorder | N
     )
     app.include_router(admin_router(services, listing, admin_keys))
     front = Front(services, keys, admin_keys, app)
-    app.include_router(dashboard_router(services, recorder or Recorder(services), admin_keys, lambda: front.closing))
+    app.include_router(
+        dashboard_router(services, recorder or HistoryRecorder(services), admin_keys, lambda: front.closing)
+    )
     return front
 
 
@@ -154,7 +156,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
         """
         state = _health(services, missing)
         state.status = services.readiness.state()
-        if state.status != Ready.OK:
+        if state.status != ReadyStatus.OK:
             response.status_code = 503
         return state
 

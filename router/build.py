@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
 from router.peers.cleanup import Cleanup
-from router.peers.port import Alone
+from router.peers.port import NoPeers
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from router.placement.affinity import Affinity
 from router.pool import WorkerPool
@@ -19,7 +19,7 @@ from router.queue.priorities import PriorityClasses
 from router.queue.retry_budget import RetryBudget
 from router.queue.worker_queue import WorkerQueue
 from router.request.attempts import Limits
-from router.request.releaser import Held
+from router.request.releaser import Releaser
 from router.services import Services
 from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls
@@ -27,13 +27,13 @@ from router.upstream.prefill_aborts import PrefillAborts
 
 if TYPE_CHECKING:
     from core.net.tls import InternalTls
-    from router.peers.port import Peers
-    from router.renewal.port import Leases
+    from router.peers.port import PeerRouters
+    from router.renewal.port import LeaseRenewer
     from router.settings import RouterSettings
 
 
 def build_services(
-    settings: RouterSettings, leases: Leases, peers: Peers | None = None, tls: InternalTls | None = None
+    settings: RouterSettings, leases: LeaseRenewer, peers: PeerRouters | None = None, tls: InternalTls | None = None
 ) -> Services:
     """The parts of a router that requests share. Needs a running loop. Without ``peers`` it knows no other router."""
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
@@ -68,11 +68,11 @@ def build_services(
         body_budget=BodyBudget(settings.max_bodies_bytes),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         lease_limit=lease_limit,
-        held=Held(pool, leases, lease_limit, prefill_aborts),
+        releaser=Releaser(pool, leases, lease_limit, prefill_aborts),
         liveness=Liveness(upstream),
         internal_calls=calls,
         prefill_aborts=prefill_aborts,
-        peers=Alone(new_router_id()) if peers is None else peers,
+        peers=NoPeers(new_router_id()) if peers is None else peers,
         cleanup=Cleanup(calls, lambda: pool),
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )

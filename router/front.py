@@ -33,9 +33,9 @@ from router.edge.doors import Doors, is_api
 from router.queue.priorities import HEADER
 from router.request.bodies import LegBodies
 from router.request.client_id import client_id
-from router.request.client_request import Ask
+from router.request.client_request import ClientRequest
 from router.request.facts import facts_of
-from router.request.reply import Reply
+from router.request.reply import ClientReply
 from router.steps.admission import check_queue, check_requests, make_room
 from router.steps.exit import ClientGone, settle
 from router.steps.run import new_request, run
@@ -106,8 +106,8 @@ class Front:
         else:
             await self._pass_on(scope, headers, receive, send)
 
-    def _reply(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> Reply:
-        return Reply(send, new_request_id(self._services.router_id), scope["state"][DROP], client_id(headers))
+    def _reply(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> ClientReply:
+        return ClientReply(send, new_request_id(self._services.router_id), scope["state"][DROP], client_id(headers))
 
     async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         """To the framework. Who it is comes first, here; then the route; and a body only if that takes one."""
@@ -142,7 +142,7 @@ class Front:
     ) -> None:
         came_s = asyncio.get_running_loop().time()
         request_id = new_request_id(self._services.router_id)
-        reply = Reply(send, request_id, scope["state"][DROP], client_id(headers))
+        reply = ClientReply(send, request_id, scope["state"][DROP], client_id(headers))
         with Body(self._bodies) as held:
             try:
                 self._keys.check(headers.get(b"authorization"))
@@ -172,7 +172,7 @@ class Front:
             scope["state"][HAS_DEADLINE]()
             await self._run(exchange, receive, came_s + timeout_s)
 
-    async def _refuse(self, reply: Reply, error: ApiError) -> None:
+    async def _refuse(self, reply: ClientReply, error: ApiError) -> None:
         """Answer a request that never began. What is left of a body that was not wanted ends with the connection."""
         self._services.metrics.refused[error.status] += 1
         await reply.error(error)
@@ -233,13 +233,13 @@ class Front:
         return min(seconds, limit_s)
 
 
-def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> Ask:
+def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> ClientRequest:
     """What is asked; ``body`` is then what workers are sent. Raises BadRequestError."""
     # Clients' own are stripped, not refused: some pass on what another router answered.
     body.pop("kv_transfer_params", None)
     request = validate(ChatRequest, body) if kind is ChatRequest else validate(CompletionRequest, body)
     simplify(request, body)
-    return Ask.of(request)
+    return ClientRequest.of(request)
 
 
 async def _watch(request: Exchange, receive: Receive) -> None:

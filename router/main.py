@@ -30,8 +30,8 @@ from router.admin.lease_view import LeaseListing
 from router.admin.shared_workers import learn_from_others
 from router.app import create_app
 from router.build import build_services
-from router.dashboard.recorder import Recorder
-from router.dashboard.routes import live_part_routes
+from router.dashboard.recorder import HistoryRecorder
+from router.dashboard.routes import live_share_routes
 from router.internal.admin import internal_routes
 from router.internal.app import internal_app
 from router.internal.group_metrics import metrics_state_routes
@@ -95,7 +95,7 @@ def run(settings: RouterSettings) -> int:
 async def serve(
     settings: RouterSettings,
     sock: socket.socket,
-    stores: Stores,
+    stores: RouterStores,
     internal: socket.socket | None = None,
     tls: RouterTls = RouterTls(),  # noqa: B008 (frozen)
 ) -> None:
@@ -117,7 +117,7 @@ async def serve(
     services.pool.add_static(settings.prefill, settings.decode)
     follower = workers if tls.internal is None else OnlyTls(workers)
     watch = asyncio.get_running_loop().create_task(discover(stores.registry, follower))
-    recorder = Recorder(services)
+    recorder = HistoryRecorder(services)
     front = create_app(services, LeaseListing(stores.leases), recorder)
     url = _url(settings, sock)
 
@@ -131,7 +131,7 @@ async def serve(
     server = RouterServer(front, services, on_ready=on_ready, tls=tls.public)
     try:
         if membership is not None:
-            shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
+            shares = internal_routes(services), metrics_state_routes(services), live_share_routes(services, recorder)
             await membership.start(internal_app(services, *shares), services.body_budget)
             learning = asyncio.create_task(learn_from_others(services, membership.peers))
             await _first_news(workers.met, membership.peers.met)
@@ -173,7 +173,7 @@ async def _first_news(*heard: asyncio.Event) -> None:
                 await event.wait()
 
 
-class Stores:
+class RouterStores:
     """Where leases and the records of workers and routers live."""
 
     def __init__(
@@ -192,14 +192,16 @@ class Stores:
         return Counter({(kind, why): n for kind, ignored in registries.items() for why, n in ignored.items()})
 
 
-def connect(settings: RouterSettings) -> Stores:
+def connect(settings: RouterSettings) -> RouterStores:
     """Redis, or nothing shared at all. Connections are made when first needed. Raises ValueError for a useless URL."""
     url = settings.redis_login
     if not url:
-        return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
+        return RouterStores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
     token = settings.internal_token
     key = None if token is None else announcement_key(token.get_secret_value())
-    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key), RedisRegistry(url, ROUTERS, key=key))
+    return RouterStores(
+        RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key), RedisRegistry(url, ROUTERS, key=key)
+    )
 
 
 def tell(settings: RouterSettings, status: Status) -> None:

@@ -12,7 +12,7 @@ from router.request.ended import EndedRequests
 if TYPE_CHECKING:
     from core.net.served.body import BodyBudget
     from router.peers.cleanup import Cleanup
-    from router.peers.port import Peers
+    from router.peers.port import PeerRouters
     from router.placement import PickDecode, PickPrefill, SkipPrefillRule
     from router.pool import Worker, WorkerPool
     from router.pool.liveness import Liveness
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from router.queue.priorities import PriorityClasses
     from router.queue.retry_budget import RetryBudget
     from router.queue.worker_queue import WorkerQueue
-    from router.renewal.port import Leases
+    from router.renewal.port import LeaseRenewer
     from router.request.attempts import Limits
-    from router.request.releaser import Held
+    from router.request.releaser import Releaser
     from router.settings import RouterSettings
     from router.upstream.internal_calls import InternalCalls
     from router.upstream.port import Upstream
@@ -41,12 +41,12 @@ class Services:
     held_queue: WorkerQueue
     pick_prefill: PickPrefill
     pick_decode: PickDecode
-    leases: Leases
+    leases: LeaseRenewer
     internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
     lease_limit: LeaseLimit
     #: What takes back what requests hold.
-    held: Held
+    releaser: Releaser
     liveness: Liveness
     skip_prefill: SkipPrefillRule
     priorities: PriorityClasses
@@ -57,7 +57,7 @@ class Services:
     #: Of all bodies that this process holds, on both ports.
     body_budget: BodyBudget
     #: The other routers.
-    peers: Peers
+    peers: PeerRouters
     #: What routers that died have left on workers.
     cleanup: Cleanup
     #: The internal token, where there is one.

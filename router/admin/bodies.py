@@ -25,7 +25,7 @@ def _whole(text: str) -> str:
 Text = Annotated[str, AfterValidator(_whole)]
 
 
-class Body(BaseModel):
+class StrictBody(BaseModel):
     """A JSON object without unknown keys."""
 
     model_config = ConfigDict(extra="forbid")

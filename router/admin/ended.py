@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from router.admin.fan_out import OfAll, hear
+from router.admin.fan_out import FromAllRouters, ask_all
 
 if TYPE_CHECKING:
     from router.services import Services
@@ -46,20 +46,20 @@ class EndedView(BaseModel):
     client_id: str | None = Field(description="What its client calls it: `x-client-request-id` or `x-request-id`.")
 
 
-class OwnEnded(BaseModel):
+class LocalEnded(BaseModel):
     """Requests of one router that are over, newest first."""
 
     ended: list[EndedView]
 
 
-class EndedList(OwnEnded, OfAll):
+class EndedList(LocalEnded, FromAllRouters):
     """Requests of all routers that are over, newest first; of each outcome a bounded number."""
 
 
-def own_ended(services: Services) -> OwnEnded:
+def local_ended(services: Services) -> LocalEnded:
     """This router's."""
     newest = services.ended.newest(asyncio.get_running_loop().time())
-    return OwnEnded(
+    return LocalEnded(
         ended=[
             EndedView(ended_ms_ago=round(ago_s * 1e3, 1), **msgspec.structs.asdict(ended)) for ago_s, ended in newest
         ]
@@ -75,8 +75,8 @@ def ended_routes(services: Services) -> APIRouter:
         outcome: Annotated[Outcome | None, Query(description="Only those that ended so.")] = None,
     ) -> EndedList:
         """The requests that ended last, of all routers."""
-        heard = await hear(services.peers, OwnEnded, "GET", "/internal/requests/ended")
-        rows = [row for answer in (own_ended(services), *heard.answers) for row in answer.ended]
+        heard = await ask_all(services.peers, LocalEnded, "GET", "/internal/requests/ended")
+        rows = [row for answer in (local_ended(services), *heard.answers) for row in answer.ended]
         rows = [row for row in rows if outcome is None or row.outcome == outcome]
         rows.sort(key=lambda row: row.ended_ms_ago)
         return EndedList(ended=rows, unreachable_routers=heard.unreachable)

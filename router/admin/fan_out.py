@@ -11,14 +11,14 @@ from pydantic import BaseModel, Field, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.peers.port import PeerAnswer, Peers
+    from router.peers.port import PeerAnswer, PeerRouters
 
 log = logging.getLogger("baton.router")
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
-class OfAll(BaseModel):
+class FromAllRouters(BaseModel):
     """An answer to which every router has to add its share."""
 
     unreachable_routers: list[str] = Field(
@@ -27,21 +27,23 @@ class OfAll(BaseModel):
 
 
 @dataclass
-class Heard(Generic[AnswerT]):
+class PeerAnswers(Generic[AnswerT]):
     """Who said what, and who did not."""
 
     answers: list[AnswerT] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
 
 
-async def hear(peers: Peers, kind: type[AnswerT], method: str, path: str, body: bytes = b"") -> Heard[AnswerT]:
+async def ask_all(
+    peers: PeerRouters, kind: type[AnswerT], method: str, path: str, body: bytes = b""
+) -> PeerAnswers[AnswerT]:
     """Ask all other routers at once."""
-    return understand(kind, await peers.gather(method, path, body))
+    return parse_answers(kind, await peers.gather(method, path, body))
 
 
-def understand(kind: type[AnswerT], answers: Iterable[PeerAnswer]) -> Heard[AnswerT]:
+def parse_answers(kind: type[AnswerT], answers: Iterable[PeerAnswer]) -> PeerAnswers[AnswerT]:
     """What was said; a refusal or another answer than ``kind`` (of another version) is none."""
-    heard: Heard[AnswerT] = Heard()
+    heard: PeerAnswers[AnswerT] = PeerAnswers()
     for answer in answers:
         try:
             if not answer.ok:

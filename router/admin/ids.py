@@ -22,7 +22,7 @@ from core.protocol.ids import (
     resolve,
 )
 from core.protocol.router import is_request_id
-from router.admin.fan_out import hear
+from router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 _BEGINNING = re.compile("[0-9a-f]{1,31}")
 
 
-class OwnIds(BaseModel):
+class LocalIds(BaseModel):
     """The ids of live requests of one router that begin as asked."""
 
     ids: list[str]
 
 
-def own_ids(services: Services, beginning: str) -> OwnIds:
+def local_ids(services: Services, beginning: str) -> LocalIds:
     """This router's."""
-    return OwnIds(ids=[each for each in services.active.ids() if each.startswith(beginning)])
+    return LocalIds(ids=[each for each in services.active.ids() if each.startswith(beginning)])
 
 
 async def one_request(services: Services, given: str) -> str:
@@ -61,8 +61,8 @@ async def one_request(services: Services, given: str) -> str:
 
 async def _ids_of_all(services: Services, beginning: str) -> list[str]:
     """Raises UpstreamError when a router does not answer and may well have the one that is meant, or one more."""
-    heard = await hear(services.peers, OwnIds, "GET", f"/internal/requests/ids?beginning={beginning}")
-    found = [each for answer in (own_ids(services, beginning), *heard.answers) for each in answer.ids]
+    heard = await ask_all(services.peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
+    found = [each for answer in (local_ids(services, beginning), *heard.answers) for each in answer.ids]
     is_enough = found and len(beginning) >= SHORT_CHARS
     if heard.unreachable and not is_enough:
         silent = ", ".join(heard.unreachable)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
-from router.admin.fan_out import OfAll, hear
+from router.admin.fan_out import FromAllRouters, ask_all
 from router.admin.ids import known_or_given
 from router.admin.lease_view import LeaseView, view_leases
-from router.admin.local import OwnKeepers, own_keepers
+from router.admin.local import LocalKeepers, local_keepers
 
 if TYPE_CHECKING:
     from router.admin.lease_view import LeaseListing
     from router.services import Services
 
 
-class LeaseList(OfAll):
+class LeaseList(FromAllRouters):
     """Leases."""
 
     leases: list[LeaseView]
@@ -38,9 +38,9 @@ def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
         engines = sorted({worker.engine_id for worker in services.pool if worker.engine_id})
         if engine:
             engines = [known_or_given(engines, engine, "engine")]
-        heard = await hear(services.peers, OwnKeepers, "GET", "/internal/keepers")
+        heard = await ask_all(services.peers, LocalKeepers, "GET", "/internal/keepers")
         keepers: dict[str, str] = {}
-        for answer in (own_keepers(services), *heard.answers):
+        for answer in (local_keepers(services), *heard.answers):
             keepers |= answer.keepers
         listed = await view_leases(keepers, listing, engines)
         return LeaseList(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from core.protocol.errors import CancelledByAdminError
-from router.admin.bodies import Body, Text
+from router.admin.bodies import StrictBody, Text
 from router.admin.request_view import RequestView, view_request
 from router.request.states import State
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from router.services import Services
 
 
-class OwnRequests(BaseModel):
+class LocalRequests(BaseModel):
     """Live requests of one router, oldest first."""
 
     requests: list[RequestView]
 
 
-class OwnAborted(BaseModel):
+class LocalAborted(BaseModel):
     """The requests of one router that were told to end."""
 
     aborted: list[str]
 
 
-class OwnKeepers(BaseModel):
+class LocalKeepers(BaseModel):
     """Which request of one router keeps a lease: request ids by lease id."""
 
     keepers: dict[str, str]
 
 
-class OwnState(BaseModel):
+class LocalState(BaseModel):
     """What a router has under way. All but ``tasks`` is nothing when it has no requests."""
 
     requests: int
@@ -48,7 +48,7 @@ class OwnState(BaseModel):
     tasks: int = Field(description="asyncio tasks of the process.")
 
 
-class AbortFilter(Body):
+class AbortFilter(StrictBody):
     """Which requests to abort: those that match every field given. ``{"all": true}`` for all of them."""
 
     state: State | None = None
@@ -59,19 +59,19 @@ class AbortFilter(Body):
     all: bool = False
 
 
-def own_requests(services: Services) -> OwnRequests:
+def local_requests(services: Services) -> LocalRequests:
     """This router's."""
-    return OwnRequests(requests=[_view(services, facts) for facts in _all_facts(services)])
+    return LocalRequests(requests=[_view(services, facts) for facts in _all_facts(services)])
 
 
-def own_keepers(services: Services) -> OwnKeepers:
+def local_keepers(services: Services) -> LocalKeepers:
     """This router's."""
-    return OwnKeepers(keepers=services.active.lease_keepers())
+    return LocalKeepers(keepers=services.active.lease_keepers())
 
 
-def own_state(services: Services) -> OwnState:
+def local_state(services: Services) -> LocalState:
     """This router's."""
-    return OwnState(
+    return LocalState(
         requests=len(services.active),
         waiting=len(services.prefill_queue),
         held=len(services.held_queue),
@@ -83,15 +83,15 @@ def own_state(services: Services) -> OwnState:
     )
 
 
-def abort_own(services: Services, request_id: str) -> bool:
+def abort_local(services: Services, request_id: str) -> bool:
     """End one request of this router now, in whatever state it is; False: there is none of that id."""
     return services.active.stop(request_id, _cancelled())
 
 
-def abort_own_matching(services: Services, wanted: AbortFilter) -> OwnAborted:
+def abort_local_matching(services: Services, wanted: AbortFilter) -> LocalAborted:
     """End every request of this router that matches."""
     matching = [facts.id for facts in _all_facts(services) if _matches(facts, wanted)]
-    return OwnAborted(aborted=[each for each in matching if services.active.stop(each, _cancelled())])
+    return LocalAborted(aborted=[each for each in matching if services.active.stop(each, _cancelled())])
 
 
 def _view(services: Services, facts: RequestFacts) -> RequestView:

@@ -9,26 +9,26 @@ from fastapi import APIRouter
 
 from core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
 from core.protocol.router import owner_of
-from router.admin.fan_out import OfAll, hear
+from router.admin.fan_out import FromAllRouters, ask_all
 from router.admin.ids import known_or_given, one_request
 from router.admin.local import (
     AbortFilter,
-    OwnAborted,
-    OwnRequests,
-    abort_own,
-    abort_own_matching,
-    own_requests,
+    LocalAborted,
+    LocalRequests,
+    abort_local,
+    abort_local_matching,
+    local_requests,
 )
 
 if TYPE_CHECKING:
     from router.services import Services
 
 
-class RequestList(OwnRequests, OfAll):
+class RequestList(LocalRequests, FromAllRouters):
     """Live requests of all routers, oldest first."""
 
 
-class Aborted(OwnAborted, OfAll):
+class Aborted(LocalAborted, FromAllRouters):
     """The requests that were told to end."""
 
 
@@ -39,22 +39,22 @@ def request_routes(services: Services) -> APIRouter:
     @api.get("/requests")
     async def requests() -> RequestList:
         """Live requests of all routers."""
-        heard = await hear(services.peers, OwnRequests, "GET", "/internal/requests")
-        rows = [row for answer in (own_requests(services), *heard.answers) for row in answer.requests]
+        heard = await ask_all(services.peers, LocalRequests, "GET", "/internal/requests")
+        rows = [row for answer in (local_requests(services), *heard.answers) for row in answer.requests]
         rows.sort(key=lambda row: -row.age_ms)
         return RequestList(requests=rows, unreachable_routers=heard.unreachable)
 
     @api.post("/requests/{request_id}/abort")
-    async def abort(request_id: str) -> OwnAborted:
+    async def abort(request_id: str) -> LocalAborted:
         """End one request now, in whatever state it is and whichever router has it: by its id, the beginning of it, or
         the id of its answer.
         """
         request_id = await one_request(services, request_id)
         owner = owner_of(request_id)
         is_own = owner == services.router_id
-        if not (abort_own(services, request_id) if is_own else await _abort_there(services, owner, request_id)):
+        if not (abort_local(services, request_id) if is_own else await _abort_there(services, owner, request_id)):
             raise NotFoundError("No live request has that id.", code="request_not_found")
-        return OwnAborted(aborted=[request_id])
+        return LocalAborted(aborted=[request_id])
 
     @api.post("/abort")
     async def abort_matching(wanted: AbortFilter) -> Aborted:
@@ -63,8 +63,10 @@ def request_routes(services: Services) -> APIRouter:
             raise BadRequestError('An empty filter must be explicit: {"all": true}.', code="empty_filter")
         if wanted.worker is not None:
             wanted.worker = known_or_given((each.worker_id for each in services.pool), wanted.worker, "worker")
-        own = abort_own_matching(services, wanted)
-        heard = await hear(services.peers, OwnAborted, "POST", "/internal/abort", wanted.model_dump_json().encode())
+        own = abort_local_matching(services, wanted)
+        heard = await ask_all(
+            services.peers, LocalAborted, "POST", "/internal/abort", wanted.model_dump_json().encode()
+        )
         aborted = [request_id for answer in (own, *heard.answers) for request_id in answer.aborted]
         return Aborted(aborted=aborted, unreachable_routers=heard.unreachable)
 

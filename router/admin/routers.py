@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from router.admin.fan_out import hear
+from router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
     from router.services import Services
@@ -46,7 +46,7 @@ def router_routes(services: Services) -> APIRouter:
         peers = services.peers
         own = peers.record
         others = list(peers)
-        heard = await hear(peers, Here, "GET", "/health")
+        heard = await ask_all(peers, Here, "GET", "/health")
         there = {answer.router_id for answer in heard.answers}
         rows = [
             RouterView(

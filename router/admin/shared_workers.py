@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from core.protocol.addresses import MAX_URL_CHARS, worker_url
 from core.protocol.worker import Role
-from router.admin.bodies import Body, Text
-from router.admin.fan_out import hear
+from router.admin.bodies import StrictBody, Text
+from router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
     from router.peers.links import LinkedPeers
@@ -28,7 +28,7 @@ log = logging.getLogger("baton.router")
 Name = Annotated[Text, Field(max_length=MAX_URL_CHARS)]
 
 
-class NewWorker(Body):
+class NewWorker(StrictBody):
     """A worker that is not in the registry, until the last router ends or it is deleted.
 
     It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
@@ -88,7 +88,7 @@ def has_url(pool: WorkerPool, url: str) -> bool:
 
 async def tell_others(services: Services, path: str, told: BaseModel) -> list[str]:
     """Tell all other routers; the ids of those that were not reached."""
-    heard = await hear(services.peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
+    heard = await ask_all(services.peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
     return heard.unreachable
 
 

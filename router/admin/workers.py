@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from core.protocol.errors import BadRequestError, ConflictError
-from router.admin.fan_out import OfAll
+from router.admin.fan_out import FromAllRouters
 from router.admin.ids import one_worker
 from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, has_url, tell_others
 from router.admin.worker_calls import tell_worker
@@ -28,11 +28,11 @@ class WorkerList(BaseModel):
     workers: list[WorkerView]
 
 
-class ChangedWorker(WorkerView, OfAll):
+class ChangedWorker(WorkerView, FromAllRouters):
     """A worker that was added or deleted, and the routers that do not know it yet."""
 
 
-class DrainAnswer(OfAll):
+class DrainAnswer(FromAllRouters):
     """How a worker stands after ``drain`` or ``resume``."""
 
     id: str

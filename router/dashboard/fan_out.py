@@ -10,10 +10,10 @@ import msgspec
 from router.dashboard.history import NUM_STEPS
 from router.dashboard.merged_history import MergedHistory, position
 from router.dashboard.schema import LiveRouter
-from router.dashboard.share import Part
+from router.dashboard.share import RouterShare
 
 if TYPE_CHECKING:
-    from router.dashboard.recorder import Recorder
+    from router.dashboard.recorder import HistoryRecorder
     from router.peers.port import PeerAnswer
     from router.services import Services
 
@@ -23,17 +23,17 @@ PATH = "/internal/live"
 NUM_NEW_STEPS = 4
 FRESH_S = 5.0
 
-_decoder = msgspec.json.Decoder(Part)
+_decoder = msgspec.json.Decoder(RouterShare)
 
 
-class Others:
+class FanOut:
     """The newest answer of each other router. One round of questions at a time; it takes as long as the slowest."""
 
-    def __init__(self, services: Services, recorder: Recorder) -> None:
+    def __init__(self, services: Services, recorder: HistoryRecorder) -> None:
         self._services = services
         self._recorder = recorder
         self.history = MergedHistory()
-        self._parts: dict[str, Part] = {}
+        self._shares: dict[str, RouterShare] = {}
         self._errors: dict[str, str] = {}
         self._round: asyncio.Task[None] | None = None
         self._asked_s = -FRESH_S
@@ -41,45 +41,45 @@ class Others:
     def refresh(self) -> None:
         """Ask again, unless the last round is not over. Nobody waits for the answers: they are shown when they come."""
         known = {record.router_id for record in self._services.peers}
-        if (known or self._parts) and (self._round is None or self._round.done()):
+        if (known or self._shares) and (self._round is None or self._round.done()):
             now_s = self._recorder.now_s
-            is_fresh = now_s - self._asked_s < FRESH_S and known <= self._parts.keys()
+            is_fresh = now_s - self._asked_s < FRESH_S and known <= self._shares.keys()
             self._asked_s = now_s
             self._round = asyncio.get_running_loop().create_task(self._ask(NUM_NEW_STEPS if is_fresh else NUM_STEPS))
 
     async def _ask(self, num_steps: int) -> None:
         answers = await self._services.peers.gather("GET", f"{PATH}?num_steps={num_steps}")
-        parts, errors = dict[str, Part](), dict[str, str]()
+        shares, errors = dict[str, RouterShare](), dict[str, str]()
         for answer in answers:
-            part = _read(answer)
-            if isinstance(part, Part):
-                parts[answer.router_id] = part
-                self._note(answer.router_id, part)
+            share = _read(answer)
+            if isinstance(share, RouterShare):
+                shares[answer.router_id] = share
+                self._note(answer.router_id, share)
             else:
-                errors[answer.router_id] = part
-        self._parts, self._errors = parts, errors
+                errors[answer.router_id] = share
+        self._shares, self._errors = shares, errors
 
-    def _note(self, router_id: str, part: Part) -> None:
+    def _note(self, router_id: str, share: RouterShare) -> None:
         own = self._recorder.history
-        if part.bounds_s == own.bounds:  # a router of a neighbouring version may measure otherwise
+        if share.bounds_s == own.bounds:  # a router of a neighbouring version may measure otherwise
             here = position(own.num_steps, own.age_s(self._recorder.now_s))
-            self.history.take(router_id, part.steps, part.position, here)
+            self.history.take(router_id, share.steps, share.position, here)
 
-    def parts(self) -> list[Part]:
+    def shares(self) -> list[RouterShare]:
         """What those said that answered last time."""
-        return [part for _, part in sorted(self._parts.items())]
+        return [share for _, share in sorted(self._shares.items())]
 
     def routers(self, num_own: int) -> list[LiveRouter]:
         """This router, with ``num_own`` live requests, and the others, whether they answer or not."""
         rows = [LiveRouter(self._services.router_id, None, is_this=True, error=None, num_requests=num_own)]
         for record in self._services.peers:
-            part, error = self._parts.get(record.router_id), self._errors.get(record.router_id)
-            num_requests = None if part is None else sum(part.counts.values())
+            share, error = self._shares.get(record.router_id), self._errors.get(record.router_id)
+            num_requests = None if share is None else sum(share.counts.values())
             rows.append(LiveRouter(record.router_id, record.url, False, error, num_requests))
         return rows
 
 
-def _read(answer: PeerAnswer) -> Part | str:
+def _read(answer: PeerAnswer) -> RouterShare | str:
     """What it said, or one line on why that is of no use."""
     if not answer.ok:
         return answer.error or f"HTTP {answer.status}"

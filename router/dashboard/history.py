@@ -25,20 +25,20 @@ NUM_STEPS = 300
 Bounds = Mapping[str, tuple[float, ...]]
 
 
-class Counts(msgspec.Struct, frozen=True, array_like=True):
+class HistogramCounts(msgspec.Struct, frozen=True, array_like=True):
     """A histogram at one moment, or in one step: one more count than it has bounds, and the sum of the values."""
 
     counts: tuple[int, ...]
     sum_s: float = 0.0
 
-    def since(self, before: Counts) -> Counts:
+    def since(self, before: HistogramCounts) -> HistogramCounts:
         """What came after ``before``."""
         counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=True))
-        return Counts(counts, self.sum_s - before.sum_s)
+        return HistogramCounts(counts, self.sum_s - before.sum_s)
 
-    def plus(self, other: Counts) -> Counts:
+    def plus(self, other: HistogramCounts) -> HistogramCounts:
         """Both together."""
-        return Counts(tuple(map(int.__add__, self.counts, other.counts)), self.sum_s + other.sum_s)
+        return HistogramCounts(tuple(map(int.__add__, self.counts, other.counts)), self.sum_s + other.sum_s)
 
     @property
     def total(self) -> int:
@@ -53,7 +53,7 @@ class Totals:
     ended: int
     failed: int
     chunks: int
-    times: Mapping[str, Counts]
+    times: Mapping[str, HistogramCounts]
     #: Live requests by state, now.
     live: Mapping[str, int]
     #: Answered with an error before they began.
@@ -70,7 +70,7 @@ class Step(msgspec.Struct, frozen=True):
     failed_per_s: float
     chunks_per_s: float
     live: dict[str, int]
-    times: dict[str, Counts]
+    times: dict[str, HistogramCounts]
     refused_per_s: float = 0.0
     #: Of both per second, by the status of the answer; only what there was.
     failed_by_status: dict[str, float] = {}
@@ -177,13 +177,13 @@ def summarize(step: Step, bounds: Bounds) -> dict[str, Summary]:
     return {name: _summary(counts, bounds[name]) for name, counts in step.times.items()}
 
 
-def _summary(counts: Counts, bounds_s: Sequence[float]) -> Summary:
+def _summary(counts: HistogramCounts, bounds_s: Sequence[float]) -> Summary:
     total = counts.total
     mean_s = counts.sum_s / total if total else None
     return Summary(quantile(counts, bounds_s, 0.5), quantile(counts, bounds_s, 0.95), mean_s)
 
 
-def quantile(counts: Counts, bounds_s: Sequence[float], q: float) -> float | None:
+def quantile(counts: HistogramCounts, bounds_s: Sequence[float], q: float) -> float | None:
     """Below which a share ``q`` of the values lies, seconds; None without values."""
     total = counts.total
     if not total:

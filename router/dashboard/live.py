@@ -16,8 +16,8 @@ import msgspec
 from starlette.responses import Response
 
 from core.net.served.connection import DROP
-from router.dashboard.fan_out import Others
-from router.dashboard.share import take_part
+from router.dashboard.fan_out import FanOut
+from router.dashboard.share import local_share
 from router.dashboard.snapshot import columns, merge
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from router.dashboard.recorder import Recorder
+    from router.dashboard.recorder import HistoryRecorder
     from router.dashboard.schema import Snapshot
     from router.services import Services
 
@@ -41,13 +41,13 @@ _HEADERS = [
 ]
 
 
-class Board:
+class LiveSnapshots:
     """The newest snapshot of all routers, made, and the others asked, only when somebody wants it."""
 
-    def __init__(self, services: Services, recorder: Recorder) -> None:
+    def __init__(self, services: Services, recorder: HistoryRecorder) -> None:
         self._services = services
         self._recorder = recorder
-        self._others = Others(services, recorder)
+        self._others = FanOut(services, recorder)
         self._made_s = -PERIOD_S
         self._body = b""
         #: The newest snapshot as an event, and how many differing ones there were.
@@ -64,12 +64,12 @@ class Board:
 
     def take(self, time_s: float) -> Snapshot:
         """Now, with the others as they last answered. ``time_s``: seconds since 1970."""
-        own = take_part(self._services, self._recorder)
+        own = local_share(self._services, self._recorder)
         return merge(
             time_s,
             self._services.settings.lease_duration_ms,
             self._others.routers(sum(own.counts.values())),
-            [own, *self._others.parts()],
+            [own, *self._others.shares()],
             columns(self._others.history.together(self._recorder.history)),
         )
 
@@ -86,9 +86,9 @@ class Board:
 class LiveStream(Response):
     """One watcher's stream, until it leaves or ``closing`` says that the router ends."""
 
-    def __init__(self, board: Board, closing: Callable[[], bool]) -> None:
+    def __init__(self, snapshots: LiveSnapshots, closing: Callable[[], bool]) -> None:
         super().__init__()
-        self._board = board
+        self._snapshots = snapshots
         self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +107,7 @@ class LiveStream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         sent = 0
         while not (gone.done() or self._closing()):
-            number, event = self._board.newest()
+            number, event = self._snapshots.newest()
             if number != sent:
                 async with asyncio.timeout(STUCK_S):
                     await send({"type": "http.response.body", "body": event, "more_body": True})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from router.dashboard.history import Counts, History, Totals
+from router.dashboard.history import HistogramCounts, History, Totals
 from router.metrics.metrics import PHASES
 from router.request.states import State
 
@@ -24,7 +24,7 @@ def read_totals(services: Services) -> Totals:
     """The counters of ``/metrics`` as they are now."""
     metrics = services.metrics
     outcomes = metrics.outcomes
-    times = {name: Counts(tuple(b.counts), b.total) for name, b in _histograms(metrics).items()}
+    times = {name: HistogramCounts(tuple(b.counts), b.total) for name, b in _histograms(metrics).items()}
     return Totals(
         ended=sum(outcomes.values()),
         failed=sum(count for (outcome, _), count in outcomes.items() if outcome == State.FAILED),
@@ -51,7 +51,7 @@ def _histograms(metrics: Metrics) -> dict[str, Buckets]:
     return {TTFT: metrics.ttft, ITL: metrics.itl, **phases}
 
 
-class Recorder:
+class HistoryRecorder:
     """Closes the steps of ``history`` as they end, for as long as the loop runs. Needs a running loop."""
 
     def __init__(self, services: Services) -> None:

@@ -10,14 +10,14 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from router.dashboard.history import NUM_STEPS
-from router.dashboard.live import Board, LiveStream
-from router.dashboard.share import take_part
+from router.dashboard.live import LiveSnapshots, LiveStream
+from router.dashboard.share import local_share
 from router.pages.policy import headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.dashboard.recorder import Recorder
+    from router.dashboard.recorder import HistoryRecorder
     from router.edge.auth import AdminKeys
     from router.services import Services
 
@@ -50,17 +50,19 @@ FILES = {
 HEADERS = headers(script="'self'", style="'self'", connect="'self'")
 
 
-def dashboard_router(services: Services, recorder: Recorder, keys: AdminKeys, closing: Callable[[], bool]) -> APIRouter:
+def dashboard_router(
+    services: Services, recorder: HistoryRecorder, keys: AdminKeys, closing: Callable[[], bool]
+) -> APIRouter:
     """``/admin/live`` and ``/dashboard``. ``closing``: the router ends, so its streams have to."""
     api = APIRouter()
-    board = Board(services, recorder)
+    snapshots = LiveSnapshots(services, recorder)
 
     @api.get(
         "/admin/live", tags=["admin"], dependencies=[Depends(keys.guard)], status_code=200, response_class=LiveStream
     )
     async def live() -> Response:
         """Server-sent events, each a whole snapshot: workers, requests, queues, the last ten minutes."""
-        return LiveStream(board, closing)
+        return LiveStream(snapshots, closing)
 
     for path, name in FILES.items():
         _add_file(api, path, name)
@@ -73,14 +75,14 @@ def dashboard_router(services: Services, recorder: Recorder, keys: AdminKeys, cl
     return api
 
 
-def live_part_routes(services: Services, recorder: Recorder) -> APIRouter:
+def live_share_routes(services: Services, recorder: HistoryRecorder) -> APIRouter:
     """``/live`` under ``/internal``, for the internal port: this router's share of what another one shows."""
     api = APIRouter()
 
     @api.get("/live")
     async def live(num_steps: Annotated[int, Query(ge=0, le=NUM_STEPS)] = 0) -> Response:
         """This router now and its newest steps."""
-        return Response(msgspec.json.encode(take_part(services, recorder, num_steps)), media_type="application/json")
+        return Response(msgspec.json.encode(local_share(services, recorder, num_steps)), media_type="application/json")
 
     return api
 

@@ -16,7 +16,7 @@ from router.request.states import State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.dashboard.recorder import Recorder
+    from router.dashboard.recorder import HistoryRecorder
     from router.pool import Worker
     from router.request.facts import RequestFacts
     from router.services import Services
@@ -29,7 +29,7 @@ MAX_LISTED = 100
 MAX_ENDED = 25
 
 
-class Part(msgspec.Struct, frozen=True):
+class RouterShare(msgspec.Struct, frozen=True):
     """One router now, as in a snapshot, and its newest steps."""
 
     counts: dict[str, int]
@@ -46,12 +46,12 @@ class Part(msgspec.Struct, frozen=True):
     ended: list[tuple[float, EndedRequest]] = []
 
 
-def take_part(services: Services, recorder: Recorder, num_steps: int = 0) -> Part:
+def local_share(services: Services, recorder: HistoryRecorder, num_steps: int = 0) -> RouterShare:
     """This router now, with its newest ``num_steps`` steps. All ages are of one moment, so that they can be ordered."""
     now_s = asyncio.get_running_loop().time()
     shown, num_hidden = oldest_and_newest(services.active.ids())
     history = recorder.history
-    return Part(
+    return RouterShare(
         counts={str(state): count for state, count in services.active.count().items()},
         queues=Queues(
             prefill=Queue(len(services.prefill_queue), _longest_ms(services, State.QUEUED, now_s)),

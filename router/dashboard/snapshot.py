@@ -17,18 +17,22 @@ from router.request.states import LIVE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from router.dashboard.share import Part
+    from router.dashboard.share import RouterShare
     from router.request.ended import EndedRequest
 
 
 def merge(
-    time_s: float, lease_duration_ms: int, routers: list[LiveRouter], parts: Sequence[Part], history: LiveHistory
+    time_s: float,
+    lease_duration_ms: int,
+    routers: list[LiveRouter],
+    shares: Sequence[RouterShare],
+    history: LiveHistory,
 ) -> Snapshot:
-    """``time_s``: seconds since 1970. ``parts``: this router's first, then those of the others that answered."""
+    """``time_s``: seconds since 1970. ``shares``: this router's first, then those of the others that answered."""
     counts = Counter[str]()
-    for part in parts:
-        counts.update(part.counts)
-    requests = sorted((r for part in parts for r in part.requests), key=lambda request: -request.age_ms)
+    for share in shares:
+        counts.update(share.counts)
+    requests = sorted((r for share in shares for r in share.requests), key=lambda request: -request.age_ms)
     shown, num_cut = oldest_and_newest(requests)
     return Snapshot(
         time=round(time_s, 3),
@@ -36,12 +40,12 @@ def merge(
         routers=routers,
         counts={str(state): counts[str(state)] for state in LIVE},
         queues=Queues(
-            prefill=_queue(part.queues.prefill for part in parts), held=_queue(part.queues.held for part in parts)
+            prefill=_queue(share.queues.prefill for share in shares), held=_queue(share.queues.held for share in shares)
         ),
-        workers=_workers(parts),
+        workers=_workers(shares),
         requests=list(shown),
-        num_hidden=num_cut + sum(part.num_hidden for part in parts),
-        ended=_ended(parts),
+        num_hidden=num_cut + sum(share.num_hidden for share in shares),
+        ended=_ended(shares),
         history=history,
     )
 
@@ -55,22 +59,22 @@ def _queue(queues: Iterable[Queue]) -> Queue:
     return Queue(length, max(waits, default=None))
 
 
-def _ended(parts: Sequence[Part]) -> list[EndedRequest]:
+def _ended(shares: Sequence[RouterShare]) -> list[EndedRequest]:
     """Newest first, by how long ago each router says that was: the clocks of two routers are never compared."""
     newest: list[EndedRequest] = []
     num = Counter[str]()
-    for _, ended in sorted((pair for part in parts for pair in part.ended), key=lambda pair: pair[0]):
+    for _, ended in sorted((pair for share in shares for pair in share.ended), key=lambda pair: pair[0]):
         num[ended.outcome] += 1
         if num[ended.outcome] <= MAX_ENDED:
             newest.append(ended)
     return newest
 
 
-def _workers(parts: Sequence[Part]) -> list[LiveWorker]:
+def _workers(shares: Sequence[RouterShare]) -> list[LiveWorker]:
     """Each worker once, as this router sees it; it drains, and is as busy, as the one says that knows more of it."""
     found: dict[str, LiveWorker] = {}
-    for part in parts:
-        for worker in part.workers:
+    for share in shares:
+        for worker in share.workers:
             known = found.get(worker.id, worker)
             found[worker.id] = msgspec.structs.replace(
                 known,

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 
 from core.protocol.errors import NotFoundError
-from router.admin.ended import OwnEnded, own_ended
-from router.admin.ids import OwnIds, own_ids
+from router.admin.ended import LocalEnded, local_ended
+from router.admin.ids import LocalIds, local_ids
 from router.admin.local import (
     AbortFilter,
-    OwnAborted,
-    OwnKeepers,
-    OwnRequests,
-    OwnState,
-    abort_own,
-    abort_own_matching,
-    own_keepers,
-    own_requests,
-    own_state,
+    LocalAborted,
+    LocalKeepers,
+    LocalRequests,
+    LocalState,
+    abort_local,
+    abort_local_matching,
+    local_keepers,
+    local_requests,
+    local_state,
 )
 from router.admin.shared_workers import shared_worker_routes
 
@@ -32,41 +32,41 @@ def internal_routes(services: Services) -> APIRouter:
     api = APIRouter()
 
     @api.get("/state")
-    async def state() -> OwnState:
+    async def state() -> LocalState:
         """For whoever looks whether everything was given back."""
-        return own_state(services)
+        return local_state(services)
 
     @api.get("/requests")
-    async def requests() -> OwnRequests:
+    async def requests() -> LocalRequests:
         """See ``GET /admin/requests``."""
-        return own_requests(services)
+        return local_requests(services)
 
     @api.get("/requests/ids")
-    async def request_ids(beginning: str) -> OwnIds:
+    async def request_ids(beginning: str) -> LocalIds:
         """For the other routers: which request somebody means who types the beginning of an id."""
-        return own_ids(services, beginning)
+        return local_ids(services, beginning)
 
     @api.get("/requests/ended")
-    async def ended() -> OwnEnded:
+    async def ended() -> LocalEnded:
         """See ``GET /admin/requests/ended``."""
-        return own_ended(services)
+        return local_ended(services)
 
     @api.get("/keepers")
-    async def keepers() -> OwnKeepers:
+    async def keepers() -> LocalKeepers:
         """See ``GET /admin/leases``."""
-        return own_keepers(services)
+        return local_keepers(services)
 
     @api.post("/requests/{request_id}/abort")
-    async def abort(request_id: str) -> OwnAborted:
+    async def abort(request_id: str) -> LocalAborted:
         """404 where it is over."""
-        if not abort_own(services, request_id):
+        if not abort_local(services, request_id):
             raise NotFoundError("No live request has that id.", code="request_not_found")
-        return OwnAborted(aborted=[request_id])
+        return LocalAborted(aborted=[request_id])
 
     @api.post("/abort")
-    async def abort_matching(wanted: AbortFilter) -> OwnAborted:
+    async def abort_matching(wanted: AbortFilter) -> LocalAborted:
         """End what matches here."""
-        return abort_own_matching(services, wanted)
+        return abort_local_matching(services, wanted)
 
     api.include_router(shared_worker_routes(services))
     return api

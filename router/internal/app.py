@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from router.services import Services
 
 
-class Health(BaseModel):
+class InternalHealth(BaseModel):
     """``GET /health``: the process lives."""
 
     status: str = "ok"
@@ -30,9 +30,9 @@ def internal_app(services: Services, *more: APIRouter) -> FastAPI:
     use_our_errors(app)
 
     @app.get("/health")
-    async def health() -> Health:
+    async def health() -> InternalHealth:
         """Open: for probes of the machinery around."""
-        return Health(router_id=services.router_id)
+        return InternalHealth(router_id=services.router_id)
 
     for routes in more:
         app.include_router(routes, prefix="/internal")

@@ -54,7 +54,7 @@ class Families:
         return self.metrics
 
 
-def own_families(services: Services) -> list[FamilyState]:
+def local_families(services: Services) -> list[FamilyState]:
     """This process's numbers."""
     collector = RouterCollector(
         services.metrics,
@@ -84,7 +84,7 @@ async def group_families(services: Services) -> Families:
     peers = services.peers
     group = peers.record.group
     ids = [record.router_id for record in peers if group and record.group == group]
-    parts = [own_families(services)]
+    parts = [local_families(services)]
     for answer in await asyncio.gather(*(peers.ask(one, "GET", "/internal/metrics-state") for one in ids)):
         if answer is None:
             continue  # died just now
@@ -133,7 +133,7 @@ def metrics_state_routes(services: Services) -> APIRouter:
     @api.get("/metrics-state")
     async def metrics_state() -> Response:
         """Everything this process counts."""
-        return Response(msgspec.json.encode(own_families(services)), media_type="application/json")
+        return Response(msgspec.json.encode(local_families(services)), media_type="application/json")
 
     return api
 

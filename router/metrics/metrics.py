@@ -75,14 +75,14 @@ class Metrics:
         #: Retries that were not made because there were too many of late.
         self.num_over_budget = 0
         #: Requests that skipped P, by reason.
-        self.direct: Counter[str] = Counter(dict.fromkeys(SkipPrefill, 0))
+        self.skipped_prefill: Counter[str] = Counter(dict.fromkeys(SkipPrefill, 0))
         #: Requests that wait for room now, by queue ("prefill" or "held") and priority class.
         self.waiting: Counter[tuple[str, str]] = Counter()
         #: Requests answered 429 to make room for more urgent ones.
         self.num_displaced = 0
         #: Prompts that were next but waited because of max_leased_fraction, and for how long, seconds.
-        self.num_held_back = 0
-        self.held_back_s = 0.0
+        self.num_lease_limit_waits = 0
+        self.lease_limit_wait_s = 0.0
         #: Announcements in the registry that nobody of ours has written, by ("worker" or "router", reason).
         self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
         #: Whether workers of the registry proved that they know the internal token; "none": no answer.
@@ -179,12 +179,14 @@ class RouterCollector(Collector):
         yield CounterMetricFamily(
             "baton_router_held_back",
             "Prompts that were next but waited because of max_leased_fraction.",
-            value=metrics.num_held_back,
+            value=metrics.num_lease_limit_waits,
         )
         yield CounterMetricFamily(
-            "baton_router_held_back_seconds", "How long they did, once they no longer do.", value=metrics.held_back_s
+            "baton_router_held_back_seconds",
+            "How long they did, once they no longer do.",
+            value=metrics.lease_limit_wait_s,
         )
-        yield _counter("baton_router_direct_requests", "Requests that skipped P.", "reason", metrics.direct)
+        yield _counter("baton_router_direct_requests", "Requests that skipped P.", "reason", metrics.skipped_prefill)
         yield _counter("baton_router_leases", "Leases tracked, by what became of them.", "event", self._leases())
         yield _counter(
             "baton_router_prefill_aborts",

@@ -53,7 +53,7 @@ _decoder = msgspec.json.Decoder(_Ended)
 
 
 class Cleanup:
-    """``start`` is for ``Peers.on_dead``. ``outcomes`` counts calls by worker: told, not_told."""
+    """``start`` is for ``PeerRouters.on_dead``. ``outcomes`` counts calls by worker: told, not_told."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
 
 
-class PeerState(StrEnum):
+class DetectorState(StrEnum):
     """What is known of another router."""
 
     NEW = "new"
@@ -36,7 +36,7 @@ class PeerState(StrEnum):
     DEAD = "dead"
 
 
-class PeerEvent(StrEnum):
+class DetectorEvent(StrEnum):
     """What happens to it."""
 
     #: A new link is open: it answers.
@@ -51,8 +51,8 @@ class PeerEvent(StrEnum):
     VANISHED = "vanished"
 
 
-_S, _E = PeerState, PeerEvent
-TABLE: dict[PeerState, dict[PeerEvent, PeerState]] = {
+_S, _E = DetectorState, DetectorEvent
+TABLE: dict[DetectorState, dict[DetectorEvent, DetectorState]] = {
     _S.NEW: {_E.OPENED: _S.LINKED, _E.REFUSED: _S.UNMET, _E.NO_ANSWER: _S.UNMET, _E.VANISHED: _S.NEW},
     _S.UNMET: {_E.OPENED: _S.LINKED, _E.REFUSED: _S.UNMET, _E.NO_ANSWER: _S.UNMET, _E.VANISHED: _S.DEAD},
     _S.LINKED: {_E.BROKE: _S.LOST, _E.VANISHED: _S.LOST},
@@ -62,19 +62,19 @@ TABLE: dict[PeerState, dict[PeerEvent, PeerState]] = {
 }
 
 
-class IllegalPeerEvent(Exception):
+class IllegalDetectorEvent(Exception):
     """The event cannot happen in that state; nothing has changed."""
 
-    def __init__(self, state: PeerState, event: PeerEvent) -> None:
+    def __init__(self, state: DetectorState, event: DetectorEvent) -> None:
         super().__init__(f"{event} in state {state}")
 
 
-class Peer:
+class PeerRouter:
     """One other router. ``since_s`` is when it came into its state."""
 
     def __init__(self, record: RouterRecord, now_s: float) -> None:
         self.record = record
-        self.state = PeerState.NEW
+        self.state = DetectorState.NEW
         self.since_s = now_s
         #: The registry has its presence.
         self.announced = True
@@ -82,15 +82,17 @@ class Peer:
     def __repr__(self) -> str:
         return f"<Peer {self.record.router_id} {self.state}{'' if self.announced else ' not announced'}>"
 
-    def on(self, event: PeerEvent, now_s: float) -> PeerState:
-        """Take over an event; the state it leads to. Raises IllegalPeerEvent and changes nothing."""
+    def on(self, event: DetectorEvent, now_s: float) -> DetectorState:
+        """Take over an event; the state it leads to. Raises IllegalDetectorEvent and changes nothing."""
         following = TABLE[self.state].get(event)
         if following is None:
-            raise IllegalPeerEvent(self.state, event)
-        if event is PeerEvent.VANISHED:
+            raise IllegalDetectorEvent(self.state, event)
+        if event is DetectorEvent.VANISHED:
             self.announced = False
         elif not self.announced:  # it vanished before it could not be reached
-            following = TABLE[following].get(PeerEvent.VANISHED, following) if _out_of_reach(following) else following
+            following = (
+                TABLE[following].get(DetectorEvent.VANISHED, following) if _out_of_reach(following) else following
+            )
         if following is not self.state:
             self.state, self.since_s = following, now_s
         return following
@@ -98,12 +100,12 @@ class Peer:
     @property
     def dead(self) -> bool:
         """It has died, or left."""
-        return self.state is PeerState.DEAD
+        return self.state is DetectorState.DEAD
 
     def seen(self) -> None:
         """The registry has its presence (again)."""
         self.announced = True
 
 
-def _out_of_reach(state: PeerState) -> bool:
-    return state in {PeerState.UNMET, PeerState.SILENT}
+def _out_of_reach(state: DetectorState) -> bool:
+    return state in {DetectorState.UNMET, DetectorState.SILENT}

@@ -36,7 +36,7 @@ class NoLink(Exception):
     """No connection or no answer in time, or another answer than a link."""
 
 
-class Link:
+class PeerLink:
     """An open link. ``close`` it in every case."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,7 +60,7 @@ async def open_link(
     timeout_s: float,
     key: bytes | None = None,
     tls: InternalTls | None = None,
-) -> Link:
+) -> PeerLink:
     """A link to that router, once it has answered. Raises LinkRefused and NoLink.
 
     With a ``key`` (``core/protocol/hello.py``) it has to prove that it knows the internal token, on the same
@@ -92,7 +92,7 @@ async def open_link(
         if isinstance(error, TimeoutError | OSError | asyncio.IncompleteReadError | asyncio.LimitOverrunError):
             raise NoLink(type(error).__name__) from None
         raise
-    return Link(reader, writer)
+    return PeerLink(reader, writer)
 
 
 async def _prove(record: RouterRecord, key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

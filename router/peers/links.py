@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from router.peers.calls import CALL_TIMEOUT_S
-from router.peers.failure_detector import Peer, PeerEvent, PeerState
+from router.peers.failure_detector import DetectorEvent, DetectorState, PeerRouter
 from router.peers.link import LinkRefused, NoLink, open_link
 from router.peers.port import PeerAnswer
 
@@ -33,7 +33,7 @@ MAX_RETRY_S = 2.0
 class _Kept:
     """One of the others, and what keeps its link."""
 
-    peer: Peer
+    peer: PeerRouter
     #: It proved that it knows the internal token, and has been reachable since.
     proven: bool = False
     #: It was tried to link it, and why it is not linked.
@@ -49,7 +49,7 @@ class _Kept:
 
 
 class LinkedPeers:
-    """``Peers`` that announce themselves in the registry. ``apply`` its lists; ``close`` at the end."""
+    """``PeerRouters`` that announce themselves in the registry. ``apply`` its lists; ``close`` at the end."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LinkedPeers:
     def __iter__(self) -> Iterator[RouterRecord]:
         return iter([peer.record for peer in self.peers()])
 
-    def peers(self) -> list[Peer]:
+    def peers(self) -> list[PeerRouter]:
         """What is known of each of the others, the dead left out, by id."""
         return [kept.peer for _, kept in sorted(self._kept.items()) if not kept.peer.dead]
 
@@ -126,13 +126,13 @@ class LinkedPeers:
 
     def _meet(self, record: RouterRecord) -> None:
         loop = asyncio.get_running_loop()
-        kept = self._kept[record.router_id] = _Kept(Peer(record, loop.time()))
+        kept = self._kept[record.router_id] = _Kept(PeerRouter(record, loop.time()))
         kept.task = loop.create_task(self._keep(kept), name=f"link to {record.router_id}")
 
     def _miss(self, kept: _Kept) -> None:
         """Its presence is gone. That counts once: every later list is without it as well."""
         if kept.peer.announced:
-            self._note(kept.peer, PeerEvent.VANISHED)
+            self._note(kept.peer, DetectorEvent.VANISHED)
             kept.vanished.set()
         if kept.peer.dead:
             self._forget(kept)
@@ -143,12 +143,12 @@ class LinkedPeers:
         if kept.task is not asyncio.current_task() and kept.task is not None:
             kept.task.cancel()
 
-    def _note(self, peer: Peer, event: PeerEvent, why: str = "") -> None:
+    def _note(self, peer: PeerRouter, event: DetectorEvent, why: str = "") -> None:
         before, router_id = peer.state, peer.record.router_id
         state = peer.on(event, asyncio.get_running_loop().time())
         if state is not before:
             # One never reached is declared dead as soon as its presence lapses: its address has to be put right before.
-            level = logging.WARNING if state is PeerState.UNMET else logging.INFO
+            level = logging.WARNING if state is DetectorState.UNMET else logging.INFO
             said = f"{event} ({why})" if why else event
             log.log(level, "router %s at %s: %s, so it is %s", router_id, peer.record.internal_url, said, state)
         if peer.dead and before is not state:
@@ -191,20 +191,20 @@ class LinkedPeers:
             link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S, self._key, self._tls)
         except LinkRefused:
             kept.failed("it does not accept connections")
-            self._note(peer, PeerEvent.REFUSED)
+            self._note(peer, DetectorEvent.REFUSED)
             return False
         except NoLink as error:
             kept.failed(str(error))
-            self._note(peer, PeerEvent.NO_ANSWER, kept.why)
+            self._note(peer, DetectorEvent.NO_ANSWER, kept.why)
             return False
         kept.proven = True
         kept.tried.set()
         with contextlib.closing(link):
             kept.vanished.clear()  # it has answered since
-            self._note(peer, PeerEvent.OPENED)
+            self._note(peer, DetectorEvent.OPENED)
             await _until_vanished(kept, link.ended())
-        if peer.state is PeerState.LINKED:
-            self._note(peer, PeerEvent.BROKE)
+        if peer.state is DetectorState.LINKED:
+            self._note(peer, DetectorEvent.BROKE)
         return True
 
 

@@ -41,7 +41,7 @@ _KEEP_ALIVE_S = 300
 CLOSE_S = 1.0
 
 
-class InternalFront:
+class PeerFront:
     """Who it is comes first, then the route in ``app``, then the body, if it takes one. Links are held open here.
 
     Who asks may first have this router prove that it knows the token itself (``core/protocol/hello.py``).
@@ -117,11 +117,11 @@ class InternalFront:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class InternalPort(HttpPort):
+class PeerListener(HttpPort):
     """Serves the internal port on one socket. ``start`` returns once it answers."""
 
     def __init__(
-        self, settings: RouterSettings, front: InternalFront, sock: socket.socket, tls: ssl.SSLContext | None = None
+        self, settings: RouterSettings, front: PeerFront, sock: socket.socket, tls: ssl.SSLContext | None = None
     ) -> None:
         # Whoever sees its link end and asks again must be refused: links end once nobody can connect.
         super().__init__(front, sock, internal_port(settings, _KEEP_ALIVE_S, tls), on_refusing=front.close)

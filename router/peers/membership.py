@@ -10,7 +10,7 @@ from core.protocol.token_keys import hello_key
 from core.registry.task_end import end_task
 from router.peers.calls import CALL_TIMEOUT_S, PeerCalls
 from router.peers.links import LinkedPeers
-from router.peers.listener import CLOSE_S, InternalFront, InternalPort
+from router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from router.peers.presence import presence, record_of
 from router.pool.discovery import discover
 from router.upstream.client import HttpUpstream
@@ -50,14 +50,14 @@ class Membership:
         record = record_of(new_router_id(), settings, public, internal)
         key = None if token is None else hello_key(token.get_secret_value())
         self.peers = LinkedPeers(record, PeerCalls(self._upstream, headers), headers, key, tls)
-        self._port: InternalPort | None = None
+        self._port: PeerListener | None = None
         self._presence: Announcer[RouterRecord] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, app: ASGIApp, budget: BodyBudget) -> None:
         """Serve ``app`` on the internal port, then tell the others, then look who they are."""
-        front = InternalFront(self._settings, self.peers.record, app, budget)
-        self._port = InternalPort(self._settings, front, self._internal, self._tls)
+        front = PeerFront(self._settings, self.peers.record, app, budget)
+        self._port = PeerListener(self._settings, front, self._internal, self._tls)
         await self._port.start()
         self._presence = presence(self._registry, self.peers.record)
         await self._presence.start()

@@ -26,7 +26,7 @@ class PeerAnswer:
         return self.status == 200
 
 
-class Peers(Protocol):
+class PeerRouters(Protocol):
     """The routers on the same Redis, this one aside. Implementations: ``Alone``, ``LinkedPeers`` (``links.py``)."""
 
     @property
@@ -51,7 +51,7 @@ class Peers(Protocol):
         """Ask one of the others; None: no router of that id is known."""
 
 
-class Alone:
+class NoPeers:
     """A router without Redis: it meets no other, and its record names no address."""
 
     def __init__(self, router_id: str) -> None:

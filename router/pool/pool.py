@@ -18,7 +18,7 @@ from core.protocol.worker import Role
 from router.pool.breaker import Breaker, BreakerState
 from router.pool.model_card import ModelFacts, merged
 from router.pool.route import Routes
-from router.pool.worker import BREAKER_FAILURES, Place, Worker
+from router.pool.worker import BREAKER_FAILURES, Reservation, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -149,18 +149,18 @@ class WorkerPool:
         """
         return self._routes.candidates(model, weights)
 
-    def enter(self, worker: Worker, num_blocks: int = 0) -> Place:
+    def enter(self, worker: Worker, num_blocks: int = 0) -> Reservation:
         """A request that will take so many blocks is sent to the worker."""
         worker.in_flight += 1
         worker.held_blocks += num_blocks
         worker.breaker.sent()
-        return Place(worker, num_blocks)
+        return Reservation(worker, num_blocks)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, reservation: Reservation) -> None:
         """It is over there."""
-        worker = place.worker
+        worker = reservation.worker
         worker.in_flight -= 1
-        worker.held_blocks -= place.num_blocks
+        worker.held_blocks -= reservation.num_blocks
         worker.breaker.left()
         self.room_changed()
 

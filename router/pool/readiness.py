@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from router.pool import Route, WorkerPool
 
 
-class Ready(StrEnum):
+class ReadyStatus(StrEnum):
     """What ``/ready`` says."""
 
     OK = "ok"
@@ -41,13 +41,13 @@ class Readiness:
         self._was_complete = False
         pool.on_came.append(self._look)
 
-    def state(self) -> Ready:
+    def state(self) -> ReadyStatus:
         """Now."""
         routes = self._routes()
         if not any(route.can_decode for route in routes):
-            return Ready.NO_WORKERS
+            return ReadyStatus.NO_WORKERS
         self._was_complete = self._was_complete or any(map(_is_complete, routes))
-        return Ready.OK if self._was_complete or self._clock() >= self._waits_until_s else Ready.NO_PREFILL
+        return ReadyStatus.OK if self._was_complete or self._clock() >= self._waits_until_s else ReadyStatus.NO_PREFILL
 
     def _look(self) -> None:
         """A worker has come: nobody may ask while it is there."""

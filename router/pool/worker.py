@@ -124,7 +124,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Reservation:
     """Room reserved on a worker for one request: a sequence and so many blocks."""
 
     worker: Worker

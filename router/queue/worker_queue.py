@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from router.placement import Need
-    from router.pool import Place
+    from router.pool import Reservation
 
     #: Reserves a place, or returns None when there is none now; notes then in ``Ahead`` what it waits for.
-    Pick = Callable[[Ahead], Place | None]
+    Pick = Callable[[Ahead], Reservation | None]
 
 
 class Waiter:
@@ -51,7 +51,7 @@ class Waiter:
         self.num_bytes = num_bytes
         #: It can still be answered 429.
         self.may_be_refused: Callable[[], bool] = lambda: True
-        self.future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
     @property
     def priority(self) -> int:
@@ -69,13 +69,13 @@ class Waiter:
         if self.future.done():
             return True
         try:
-            place = self._pick(ahead)
+            found = self._pick(ahead)
         except Exception as error:  # noqa: BLE001 (raised where the waiter waits)
             self.future.set_exception(error)
             return True
-        if place is None:
+        if found is None:
             return False
-        self.future.set_result(place)
+        self.future.set_result(found)
         return True
 
     def fail(self, error: Exception) -> bool:
@@ -86,7 +86,7 @@ class Waiter:
         self._queue.forget(self)
         return True
 
-    async def place(self) -> Place:
+    async def reservation(self) -> Reservation:
         """The place, reserved. When cancelled, it is given back."""
         try:
             return await self.future
@@ -100,7 +100,7 @@ class Waiter:
 class WorkerQueue:
     """Waiters in order. ``give_back`` returns a reserved place that nobody will use."""
 
-    def __init__(self, give_back: Callable[[Place], None]) -> None:
+    def __init__(self, give_back: Callable[[Reservation], None]) -> None:
         self.give_back = give_back
         self._waiters: list[Waiter] = []
         #: Bodies of those who wait.

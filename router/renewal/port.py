@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from core.leases.store import LeaseState
 
 
-class Leases(Protocol):
+class LeaseRenewer(Protocol):
     """The leases this router keeps alive (``lease_client.py``). None of these block."""
 
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import UpstreamError
-from router.request.failure_table import Counts, Failure, Leg, Next, row_of
+from router.request.failure_table import CountsAs, Failure, Leg, Next, row_of
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
     from router.pool import Worker
     from router.queue.retry_budget import RetryBudget
-    from router.request.failure_table import Row
+    from router.request.failure_table import FailureRow
 
 #: After this many workers could not read P's blocks, P is what is broken.
 MAX_FAILED_READS = 2
@@ -149,12 +149,12 @@ class Attempts:
             self.num_migrations += 1
             self.num_prefills = 0
             self.is_migrating = True
-        if row.counts is not Counts.ABORT:
+        if row.counts is not CountsAs.ABORT:
             return Decision(row.next)
         self.num_aborts += 1
         return Decision(row.next, ABORT_WAITS_S[self.num_aborts - 1])
 
-    def _exclude(self, row: Row, situation: Situation) -> None:
+    def _exclude(self, row: FailureRow, situation: Situation) -> None:
         worker = situation.worker
         if worker is None or row.failure is Failure.ABORTED:  # which others wanted
             return
@@ -169,7 +169,7 @@ class Attempts:
         if row.failure is Failure.P_BROKEN and situation.source is not None:
             self.failed_prefill.add(situation.source)
 
-    def _past_a_bound(self, row: Row, situation: Situation) -> Decision | None:
+    def _past_a_bound(self, row: FailureRow, situation: Situation) -> Decision | None:
         """GIVE_UP if what was tried for the request is enough."""
         limits = self._limits
         if row.failure is Failure.DIED:
@@ -189,21 +189,21 @@ class Attempts:
             return Decision(Next.GIVE_UP, error=situation.error)
         return None
 
-    def _count(self, row: Row) -> bool:
+    def _count(self, row: FailureRow) -> bool:
         """True if that was the last attempt of its kind."""
         limits = self._limits
         match row.counts:
-            case Counts.PREFILL:
+            case CountsAs.PREFILL:
                 self.num_prefills += 1
                 return self.num_prefills >= limits.max_prefill_attempts
-            case Counts.DECODE:
+            case CountsAs.DECODE:
                 self._num_decodes += 1
                 return self._num_decodes >= limits.max_decode_attempts
-            case Counts.READ:
+            case CountsAs.READ:
                 self._num_reads += 1
-            case Counts.MIGRATION:
+            case CountsAs.MIGRATION:
                 return self.num_migrations >= limits.max_migrations
-            case Counts.ABORT:
+            case CountsAs.ABORT:
                 if row.leg is not Leg.PREFILL:
                     self.num_prefills -= 1
                 return self.num_aborts >= len(ABORT_WAITS_S)
@@ -218,7 +218,7 @@ class Attempts:
         self.dead_engines = {key: num for key, num in self.dead_engines.items() if num > cleared_at}
         self.dead_engines[situation.engine] = situation.num_tokens
 
-    def _unpaid(self, row: Row, situation: Situation, now_s: float) -> Decision | None:
+    def _unpaid(self, row: FailureRow, situation: Situation, now_s: float) -> Decision | None:
         """GIVE_UP if all requests together have been tried again often enough."""
         is_abort = row.failure is Failure.ABORTED
         if not row.spends or (is_abort and self._has_paid_for_aborts):

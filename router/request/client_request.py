@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from core.protocol.openai import CompletionRequest
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ClientRequest(msgspec.Struct, frozen=True):
     """One request as the router sees it."""
 
     chat: bool
@@ -40,7 +40,7 @@ class Ask(msgspec.Struct, frozen=True):
         return "chat.completion.chunk" if self.chat else "text_completion"
 
     @classmethod
-    def of(cls, request: ChatRequest | CompletionRequest) -> Ask:
+    def of(cls, request: ChatRequest | CompletionRequest) -> ClientRequest:
         """From a validated body."""
         chat, wanted = isinstance(request, ChatRequest), request.max_new_tokens
         return cls(

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Protocol
 from core.leases.store import LeaseState
 from core.protocol.errors import DeadlineError
 from router.placement import Prompt
-from router.request.states import RETRIES, Event, Progress, State
+from router.request.states import RETRIES, Event, RequestProgress, State
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
-    from router.pool import Place, Worker
+    from router.pool import Reservation, Worker
     from router.queue.worker_queue import Waiter
     from router.request.attempts import Attempts
     from router.request.bodies import LegBodies
-    from router.request.client_request import Ask
+    from router.request.client_request import ClientRequest
     from router.request.facts import RequestFacts
-    from router.request.releaser import Held
-    from router.request.reply import Reply
+    from router.request.releaser import Releaser
+    from router.request.reply import ClientReply
     from router.request.sent_tokens import SentTokens
     from router.upstream.port import Answer
 
@@ -55,9 +55,9 @@ class Exchange:
     """One request. What it holds is given back in ``steps.exit``, however it ends."""
 
     __slots__ = (
-        "_held",
+        "_releaser",
         "answer",
-        "ask",
+        "asked",
         "attempts",
         "bodies",
         "decode_worker",
@@ -68,13 +68,13 @@ class Exchange:
         "num_chunks",
         "num_tokens",
         "number",
-        "place",
         "prefill_worker",
         "progress",
         "prompt",
         "relayed_error",
         "reply",
         "request_id",
+        "reservation",
         "sent_tokens",
         "stop_error",
         "task",
@@ -88,31 +88,31 @@ class Exchange:
         self,
         request_id: str,
         number: int,
-        ask: Ask,
+        asked: ClientRequest,
         bodies: LegBodies,
-        reply: Reply,
+        reply: ClientReply,
         num_bytes: int,
         sent_tokens: SentTokens,
         attempts: Attempts,
-        held: Held,
+        releaser: Releaser,
     ) -> None:
-        """``number`` grows with every request: its age in queues. ``held`` takes back what it holds."""
+        """``number`` grows with every request: its age in queues. ``releaser`` takes back what it holds."""
         self.request_id = request_id
         self.number = number
-        self.ask = ask
+        self.asked = asked
         self.bodies = bodies
         self.reply = reply
         #: Of the client's body, which stays until the end.
         self.num_bytes = num_bytes
         self.prompt = Prompt(
-            ask.model, bodies.prompt_bytes(), ask.user, ask.max_new_tokens, bodies.prompt, bodies.num_ids()
+            asked.model, bodies.prompt_bytes(), asked.user, asked.max_new_tokens, bodies.prompt, bodies.num_ids()
         )
-        self.progress = Progress(asyncio.get_running_loop().time())
+        self.progress = RequestProgress(asyncio.get_running_loop().time())
         #: The last workers that prefilled and decoded, for people.
         self.prefill_worker: Worker | None = None
         self.decode_worker: Worker | None = None
-        #: Held: a place on a worker, a place in a queue, an open answer, P's blocks.
-        self.place: Place | None = None
+        #: What it holds: a place on a worker, a place in a queue, an open answer, P's blocks.
+        self.reservation: Reservation | None = None
         self.waiter: Waiter | None = None
         self.answer: Answer | None = None
         #: A P that may be granting a lease to us in an answer not read yet.
@@ -125,7 +125,7 @@ class Exchange:
         self.sent_tokens = sent_tokens
         #: What was tried, and who failed it.
         self.attempts = attempts
-        self._held = held
+        self._releaser = releaser
         self.num_tokens = 0
         self.num_chunks = 0
         #: The error that D put into its stream, and that the client has seen.
@@ -155,7 +155,7 @@ class Exchange:
         state = self.progress.state
         if state is State.HELD and self.waiter is not None:
             self.waiter.fail(LeaseLost())
-        elif state is State.READING and not self.ask.stream and end is LeaseState.DONE:
+        elif state is State.READING and not self.asked.stream and end is LeaseState.DONE:
             self.on(Event.READ)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
@@ -191,9 +191,9 @@ class Exchange:
             worker = self.decode_worker
         return "" if worker is None else worker.worker_id
 
-    def occupy(self, place: Place) -> None:
-        """A place, already reserved in the pool, is this request's."""
-        self.place = place
+    def occupy(self, reservation: Reservation) -> None:
+        """The request has a place on a worker now, which the pool has reserved already."""
+        self.reservation = reservation
 
     def vacate(self) -> None:
         """Give back the place on the worker and close what is open there; a P whose answer is unread is told."""
@@ -202,17 +202,17 @@ class Exchange:
             answer.close()
         unread, self.unread_prefill = self.unread_prefill, None
         if unread is not None:
-            self._held.abort_unread(unread, self.request_id)
-        place, self.place = self.place, None
-        if place is not None:
-            self._held.leave(place)
+            self._releaser.abort_unread(unread, self.request_id)
+        reservation, self.reservation = self.reservation, None
+        if reservation is not None:
+            self._releaser.leave(reservation)
 
     def drop_lease(self) -> None:
         """Give P's blocks back."""
         lease_id, self.lease_id = self.lease_id, ""
         if lease_id:
-            self._held.release(self.engine_id, lease_id)
+            self._releaser.release(self.engine_id, lease_id)
         self.engine_id = ""
 
     def __repr__(self) -> str:
-        return f"<Exchange {self.request_id} {self.progress!r} on {self.place!r} lease {self.lease_id or '-'}>"
+        return f"<Exchange {self.request_id} {self.progress!r} on {self.reservation!r} lease {self.lease_id or '-'}>"

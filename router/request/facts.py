@@ -77,7 +77,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def facts_of(request: Exchange, now_s: float) -> RequestFacts:
     """The facts of a live request, at ``now_s`` of the loop's clock."""
-    ask, reply, attempts, progress = request.ask, request.reply, request.attempts, request.progress
+    ask, reply, attempts, progress = request.asked, request.reply, request.attempts, request.progress
     first_s = reply.first_content_s if ask.stream else None
     return RequestFacts(
         id=request.request_id,

@@ -69,7 +69,7 @@ class Next(StrEnum):
     GIVE_UP = "give up"
 
 
-class Counts(StrEnum):
+class CountsAs(StrEnum):
     """What a failure counts as, in the request's own bounds."""
 
     NOTHING = "nothing"
@@ -91,7 +91,7 @@ class IllegalFailure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FailureRow:
     """One line of the table. None: either. ``spends``: the retry budget of all requests is asked.
 
     For aborts it is asked once a request, since what a worker does not take costs it nothing.
@@ -102,56 +102,58 @@ class Row:
     can_continue: bool | None
     has_lease: bool | None
     next: Next
-    counts: Counts = Counts.NOTHING
+    counts: CountsAs = CountsAs.NOTHING
     spends: bool = True
 
     @property
     def waits(self) -> bool:
         """A worker that was told to end a request takes nothing of it for a while."""
-        return self.counts is Counts.ABORT
+        return self.counts is CountsAs.ABORT
 
 
-def _rows() -> Iterator[Row]:
+def _rows() -> Iterator[FailureRow]:
     ordinary = (Failure.DIED, Failure.SILENT, Failure.ERROR)
 
     leg = Leg.PREFILL
-    yield Row(leg, Failure.NOT_TAKEN, None, None, Next.PREFILL, spends=False)
+    yield FailureRow(leg, Failure.NOT_TAKEN, None, None, Next.PREFILL, spends=False)
     for failure in (*ordinary, Failure.READ_FAILED):
-        yield Row(leg, failure, None, None, Next.PREFILL, Counts.PREFILL)
-    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT)
+        yield FailureRow(leg, failure, None, None, Next.PREFILL, CountsAs.PREFILL)
+    yield FailureRow(leg, Failure.ABORTED, None, None, Next.PREFILL, CountsAs.ABORT)
 
     leg = Leg.HELD
-    yield Row(leg, Failure.LEASE_LOST, None, None, Next.PREFILL)
-    yield Row(leg, Failure.NO_READER, None, None, Next.PREFILL, spends=False)  # it was asked before the layout was left
+    yield FailureRow(leg, Failure.LEASE_LOST, None, None, Next.PREFILL)
+    yield FailureRow(
+        leg, Failure.NO_READER, None, None, Next.PREFILL, spends=False
+    )  # it was asked before the layout was left
 
     leg = Leg.DECODE
-    yield Row(leg, Failure.NOT_TAKEN, None, True, Next.SAME_BLOCKS, spends=False)
-    yield Row(leg, Failure.NOT_TAKEN, None, False, Next.PREFILL, spends=False)
+    yield FailureRow(leg, Failure.NOT_TAKEN, None, True, Next.SAME_BLOCKS, spends=False)
+    yield FailureRow(leg, Failure.NOT_TAKEN, None, False, Next.PREFILL, spends=False)
     for failure in ordinary:
-        yield Row(leg, failure, None, True, Next.SAME_BLOCKS, Counts.DECODE)
-        yield Row(leg, failure, None, False, Next.PREFILL, Counts.DECODE)
-    yield Row(leg, Failure.READ_FAILED, None, True, Next.SAME_BLOCKS, Counts.READ)
-    yield Row(leg, Failure.READ_FAILED, None, False, Next.PREFILL, Counts.READ)
-    yield Row(leg, Failure.P_BROKEN, None, None, Next.PREFILL, Counts.READ)
-    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT)
+        yield FailureRow(leg, failure, None, True, Next.SAME_BLOCKS, CountsAs.DECODE)
+        yield FailureRow(leg, failure, None, False, Next.PREFILL, CountsAs.DECODE)
+    yield FailureRow(leg, Failure.READ_FAILED, None, True, Next.SAME_BLOCKS, CountsAs.READ)
+    yield FailureRow(leg, Failure.READ_FAILED, None, False, Next.PREFILL, CountsAs.READ)
+    yield FailureRow(leg, Failure.P_BROKEN, None, None, Next.PREFILL, CountsAs.READ)
+    yield FailureRow(leg, Failure.ABORTED, None, None, Next.PREFILL, CountsAs.ABORT)
 
     leg = Leg.ALONE
-    yield Row(leg, Failure.NOT_TAKEN, None, None, Next.OTHER_WORKER, spends=False)
+    yield FailureRow(leg, Failure.NOT_TAKEN, None, None, Next.OTHER_WORKER, spends=False)
     for failure in (*ordinary, Failure.READ_FAILED):
-        yield Row(leg, failure, None, None, Next.OTHER_WORKER, Counts.DECODE)
-    yield Row(leg, Failure.ABORTED, None, None, Next.PREFILL, Counts.ABORT)
+        yield FailureRow(leg, failure, None, None, Next.OTHER_WORKER, CountsAs.DECODE)
+    yield FailureRow(leg, Failure.ABORTED, None, None, Next.PREFILL, CountsAs.ABORT)
 
     leg = Leg.STREAM
     for failure in (*ordinary, Failure.NOT_TAKEN, Failure.READ_FAILED, Failure.ABORTED):
-        yield Row(leg, failure, True, None, Next.MIGRATE, Counts.MIGRATION)
-        yield Row(leg, failure, False, None, Next.GIVE_UP, spends=False)
+        yield FailureRow(leg, failure, True, None, Next.MIGRATE, CountsAs.MIGRATION)
+        yield FailureRow(leg, failure, False, None, Next.GIVE_UP, spends=False)
 
 
 ROWS = tuple(_rows())
 
 
-def _by_situation() -> dict[tuple[Leg, Failure, bool, bool], Row]:
-    found: dict[tuple[Leg, Failure, bool, bool], Row] = {}
+def _by_situation() -> dict[tuple[Leg, Failure, bool, bool], FailureRow]:
+    found: dict[tuple[Leg, Failure, bool, bool], FailureRow] = {}
     for row in ROWS:
         tokens = (False, True) if row.can_continue is None else (row.can_continue,)
         leases = (False, True) if row.has_lease is None else (row.has_lease,)
@@ -163,7 +165,7 @@ def _by_situation() -> dict[tuple[Leg, Failure, bool, bool], Row]:
 TABLE = _by_situation()
 
 
-def row_of(leg: Leg, failure: Failure, *, can_continue: bool, has_lease: bool) -> Row:
+def row_of(leg: Leg, failure: Failure, *, can_continue: bool, has_lease: bool) -> FailureRow:
     """What the table says. Raises IllegalFailure."""
     try:
         return TABLE[leg, failure, can_continue, has_lease]

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from router.pool import WorkerPool
     from router.queue.lease_limit import LeaseLimit
-    from router.renewal.port import Leases
+    from router.renewal.port import LeaseRenewer
     from router.upstream.prefill_aborts import PrefillAborts
 
 
-class Held:
+class Releaser:
     """For all requests of a router. Nothing here waits."""
 
-    def __init__(self, pool: WorkerPool, leases: Leases, leased: LeaseLimit, prefill_aborts: PrefillAborts) -> None:
+    def __init__(
+        self, pool: WorkerPool, leases: LeaseRenewer, leased: LeaseLimit, prefill_aborts: PrefillAborts
+    ) -> None:
         self._leases = leases
         self._leased = leased
         self.leave = pool.leave

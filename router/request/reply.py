@@ -29,16 +29,16 @@ _EVENT_STREAM = (
 LAST_WRITE_S = 1.0
 
 
-class Reply:
+class ClientReply:
     """One answer. ``first_content_s`` is when its first content left, on the loop's clock; None before."""
 
     __slots__ = (
         "_complete",
         "_drop",
-        "_held_back",
         "_id_headers",
         "_request_id",
         "_send",
+        "_unsent",
         "client_id",
         "ended",
         "first_content_s",
@@ -56,7 +56,7 @@ class Reply:
         self.client_id = client_id
         theirs = ((CLIENT_ID, client_id.encode("ascii")),) if client_id else ()
         self._id_headers = ((b"x-request-id", request_id.encode("ascii")), *theirs)
-        self._held_back = b""
+        self._unsent = b""
         self.started = False
         #: The last write has begun; ``_complete``: it was also taken.
         self.ended = False
@@ -66,9 +66,9 @@ class Reply:
     async def write(self, data: bytes, *, content: bool = True) -> None:
         """Part of a stream. Without ``content`` in it, it waits for what has some."""
         if not self.started:
-            data = self._held_back + data
+            data = self._unsent + data
             if not content:
-                self._held_back = data
+                self._unsent = data
                 return
             self.first_content_s = asyncio.get_running_loop().time()
             await self._send(
@@ -79,7 +79,7 @@ class Reply:
 
     def forget(self) -> None:
         """Drop what waits for content. Only before the answer has begun."""
-        self._held_back = b""
+        self._unsent = b""
 
     async def end(self) -> None:
         """The stream is complete."""

@@ -47,7 +47,7 @@ class Event(Enum):
     #: D's first byte: it has read P's blocks.
     FIRST_BYTE = "first_byte"
     #: D failed in its stream; the client has tokens, after which another worker goes on.
-    BROKE_OFF = "broke_off"
+    STREAM_BROKE = "stream_broke"
     #: The whole answer is with the client.
     FINISHED = "finished"
     FAILED = "failed"
@@ -94,7 +94,7 @@ TABLE: dict[State, dict[Event, State]] = {
     },
     State.DECODING: {
         Event.FINISHED: State.DONE,
-        Event.BROKE_OFF: State.QUEUED,
+        Event.STREAM_BROKE: State.QUEUED,
         # Unstreamed only:
         Event.DECODE_AGAIN: State.HELD,
         Event.PREFILL_AGAIN: State.QUEUED,
@@ -111,7 +111,7 @@ RETRIES = frozenset({Event.PREFILL_AGAIN, Event.DECODE_AGAIN})
 LIVE = tuple(state for state, events in TABLE.items() if events)
 
 
-class Progress:
+class RequestProgress:
     """The state of one request and the seconds it spent in each. ``now_s`` is any monotonic clock."""
 
     __slots__ = ("_since_s", "spent_s", "started_s", "state")
@@ -149,4 +149,4 @@ class Progress:
 
     def __repr__(self) -> str:
         spent = " ".join(f"{state}={seconds * 1e3:.1f}ms" for state, seconds in self.spent_s.items())
-        return f"<Progress {self.state} {spent}>"
+        return f"<RequestProgress {self.state} {spent}>"

@@ -20,7 +20,7 @@ from router.upstream.worker_errors import error_event, from_worker, may_try_anot
 
 if TYPE_CHECKING:
     from router.placement import Ahead
-    from router.pool import Place, Worker
+    from router.pool import Reservation, Worker
     from router.request.exchange import Exchange
     from router.services import Services
     from router.steps.prefill_answer import PrefillAnswer
@@ -48,7 +48,7 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             after_no_reader(services, request)
             _start_again(services, request)
             return None
-        request.on(Event.DECODE_SENT if prefilled or request.ask.stream else Event.DECODE_ALONE)
+        request.on(Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
         try:
             first = await _first_bytes(services, request, worker, prefilled)
@@ -86,22 +86,22 @@ def _confirmed(services: Services, request: Exchange) -> None:
 
 async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> Worker:
     """The next D, place reserved. Raises LeaseLost, NoReader and ApiError."""
-    if request.place is not None:  # it skips P because there was room
-        return request.place.worker
+    if request.reservation is not None:  # it skips P because there was room
+        return request.reservation.worker
     source = request.prefill_worker if prefilled else None
     about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
     failed = request.attempts.tried_decode
-    group = (request.ask.model, source and source.compatibility_hash, request.weights, frozenset(failed))
+    group = (request.asked.model, source and source.compatibility_hash, request.weights, frozenset(failed))
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
         # Those that can read from P have P's weights.
-        route = services.pool.candidates(request.ask.model, request.weights if source is None else None)
+        route = services.pool.candidates(request.asked.model, request.weights if source is None else None)
         if route is None:  # all of them left while this request waited; new ones may come
             return ()
         return route.readers(source) if source else route.decode
 
-    def pick(ahead: Ahead) -> Place | None:
+    def pick(ahead: Ahead) -> Reservation | None:
         asked = in_question(readers(), failed)
         if source is not None and not asked and switch_layout(services, request, source):
             raise NoReader
@@ -113,7 +113,7 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
 
     if request.lease_end is not None:
         raise LeaseLost
-    need.check(readers(), request.ask.prompt_param)
+    need.check(readers(), request.asked.prompt_param)
     worker = await wait_for_room(services, request, services.held_queue, pick, group, need)
     request.decode_worker = worker
     return worker
@@ -124,7 +124,7 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
 
     ``source``'s own is then left out: its P are there, but nobody who reads from them.
     """
-    route = services.pool.candidates(request.ask.model, request.weights)
+    route = services.pool.candidates(request.asked.model, request.weights)
     if route is None:  # all of them left; new ones may come
         return False
     ours = source.compatibility_hash
@@ -146,19 +146,19 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
             await services.liveness.until_silent(worker, settings.token_timeout_s)
 
     # What a client has of an engine that is not ours cannot be told to another one.
-    names = (ASK_NAMES,) if request.ask.stream and worker.compatibility_hash else ()
+    names = (ASK_NAMES,) if request.asked.stream and worker.compatibility_hash else ()
     answer = request.answer = await services.upstream.request(
         "POST",
         worker.url,
-        request.ask.path,
+        request.asked.path,
         (*request.headers(), *names, *services.headers_for(worker)),
         request.bodies.decode(_params(request, prefilled)),
         settings.first_byte_timeout_s,
-        None if request.ask.stream else patience,  # the first byte is also the last
+        None if request.asked.stream else patience,  # the first byte is also the last
     )
     answer.watch(settings.token_timeout_s)
-    if answer.status == 200 and request.ask.stream:
-        opens = request.ask.chat and not request.sent_tokens.begun
+    if answer.status == 200 and request.asked.stream:
+        opens = request.asked.chat and not request.sent_tokens.begun
         first = await _open_stream(services, answer, num_events=2 if opens else 1)
         request.sent_tokens.leg(first, named=bool(names), opens=opens)
         return first

@@ -24,7 +24,7 @@ class TryAnother(Exception):
         self.error = error
 
 
-class BrokeOff(Exception):
+class StreamBroken(Exception):
     """D's stream ended before its end. ``error`` is for the client if it cannot go on."""
 
     def __init__(self, error: ApiError, cause: LegError | None = None) -> None:

@@ -11,7 +11,7 @@ from core.protocol.errors import UnavailableError, UpstreamError
 from router.placement import SkipPrefill, in_question, placeable
 from router.request.states import Event
 from router.steps.failures import TryAnother
-from router.steps.lease_limit_wait import HeldBack
+from router.steps.lease_limit_wait import LeaseLimitWait
 from router.steps.prefill_answer import PrefillAnswer
 from router.steps.retry import after_prefill
 from router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served
@@ -20,7 +20,7 @@ from router.upstream.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
     from router.placement import Ahead
-    from router.pool import Place, Worker
+    from router.pool import Reservation, Worker
     from router.request.exchange import Exchange
     from router.services import Services
 
@@ -39,7 +39,7 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
             worker = await _find(services, request)
         except NoPrefill:
             if (await candidates(services, request)).can_decode:
-                services.metrics.direct[SkipPrefill.UNREACHABLE] += 1
+                services.metrics.skipped_prefill[SkipPrefill.UNREACHABLE] += 1
                 return None
             if not was_served(request):
                 raise request.attempts.last_error or UnavailableError(
@@ -64,29 +64,29 @@ async def _find(services: Services, request: Exchange) -> Worker:
     if not route.can_prefill:
         raise NoPrefill
     failed = request.attempts.failed_prefill
-    group = (request.ask.model, request.weights, frozenset(failed))
+    group = (request.asked.model, request.weights, frozenset(failed))
     need = request.prompt.need
-    need.check(route.prefill, request.ask.prompt_param)
-    if request.ask.max_new_tokens != 1:
-        need.check(route.decode, request.ask.prompt_param)
+    need.check(route.prefill, request.asked.prompt_param)
+    if request.asked.max_new_tokens != 1:
+        need.check(route.decode, request.asked.prompt_param)
 
-    held_back = HeldBack(services.metrics)
+    lease_limit_wait = LeaseLimitWait(services.metrics)
 
     def fits(worker: Worker) -> bool:
         return services.lease_limit.allows(worker) and need.fits(worker, services.lease_limit.since_report(worker))
 
-    def pick(ahead: Ahead) -> Place | None:
-        route = services.pool.candidates(request.ask.model)
+    def pick(ahead: Ahead) -> Reservation | None:
+        route = services.pool.candidates(request.asked.model)
         if route is None:  # all of them left while this request waited; new ones may come
             return None
-        route = services.pool.candidates(request.ask.model, request.weights)
+        route = services.pool.candidates(request.asked.model, request.weights)
         if route is None or not route.can_prefill:
             raise NoPrefill
         asked = in_question(route.prefill, failed)
         workers = placeable(asked, fits, ahead, group)
         if not workers:
             if any(worker.room > 0 and not services.lease_limit.allows(worker) for worker in asked):
-                held_back.begin()
+                lease_limit_wait.begin()
             return None
         worker = services.pick_prefill.pick(workers, request.prompt)
         return services.pool.enter(worker, need.blocks_on(worker))
@@ -94,7 +94,7 @@ async def _find(services: Services, request: Exchange) -> Worker:
     try:
         worker = await wait_for_room(services, request, services.prefill_queue, pick, group, need)
     finally:
-        held_back.end()
+        lease_limit_wait.end()
     request.prefill_worker = worker
     return worker
 
@@ -103,7 +103,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
     timeout_s = services.settings.prefill_timeout_s
     # One token in all needs no D. Our own workers then keep no blocks; what others do is not known.
     ours = bool(worker.compatibility_hash)
-    hand_off = not (ours and request.ask.max_new_tokens == 1)
+    hand_off = not (ours and request.asked.max_new_tokens == 1)
     body = request.bodies.prefill(
         hand_off=hand_off, ours=ours, resume=request.sent_tokens.resume() if request.sent_tokens.begun else None
     )
@@ -112,7 +112,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
     answer = request.answer = await services.upstream.request(
         "POST",
         worker.url,
-        request.ask.path,
+        request.asked.path,
         (*request.headers(), *services.headers_for(worker)),
         body,
         timeout_s,
@@ -149,7 +149,7 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     request.sent_tokens.come_from(worker.weights_fingerprint)
     request.engine_id = answer.summary.remote_engine_id
     request.lease_id = answer.summary.lease_id
-    if answer.is_whole(request.ask):  # nothing is held; a lease that came all the same goes at the exit
+    if answer.is_whole(request.asked):  # nothing is held; a lease that came all the same goes at the exit
         return
     request.on(Event.PREFILLED)
     if request.lease_id:

@@ -12,7 +12,7 @@ from core.protocol.handoff import HandOffSummary
 from router.upstream.events import DONE_EVENT
 
 if TYPE_CHECKING:
-    from router.request.client_request import Ask
+    from router.request.client_request import ClientRequest
 
 _T = TypeVar("_T")
 _NULL = (b"", b"null")
@@ -74,7 +74,7 @@ class PrefillAnswer:
         """P's token counts: D continues after it instead of sampling it again."""
         return self.summary.first_token >= 0
 
-    def is_whole(self, ask: Ask) -> bool:
+    def is_whole(self, ask: ClientRequest) -> bool:
         """Nothing is left for a D: the first token ended the sequence, or no second one is allowed or has room.
 
         In an answer of another engine "length" only says that one token was asked for.
@@ -90,7 +90,7 @@ class PrefillAnswer:
         message = self._choice.message
         return self._choice.text if message is None else message.content or ""
 
-    def _chunk(self, ask: Ask, choices: list[dict[str, Any]], usage: msgspec.Raw | None = None) -> bytes:
+    def _chunk(self, ask: ClientRequest, choices: list[dict[str, Any]], usage: msgspec.Raw | None = None) -> bytes:
         chunk: dict[str, Any] = {
             "id": self._answer.id,
             "object": ask.chunk_object,
@@ -104,7 +104,7 @@ class PrefillAnswer:
             chunk["usage"] = None if usage is None else orjson.Fragment(bytes(usage))
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
-    def first_events(self, ask: Ask, *, begun: bool = False) -> bytes:
+    def first_events(self, ask: ClientRequest, *, begun: bool = False) -> bytes:
         """The events of the first token. Without a visible text and logprobs only the role, or nothing.
 
         ``begun``: the client has had the role.
@@ -119,11 +119,11 @@ class PrefillAnswer:
         """There is something for the client in the first token (part of a character is nothing yet)."""
         return bool(self._text) or bytes(self._choice.logprobs) not in _NULL
 
-    def _text_event(self, ask: Ask) -> bytes:
+    def _text_event(self, ask: ClientRequest) -> bytes:
         text: dict[str, Any] = {"delta": {"content": self._text}} if ask.chat else {"text": self._text}
         return self._chunk(ask, [_choice(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))])
 
-    def last_events(self, ask: Ask) -> bytes:
+    def last_events(self, ask: ClientRequest) -> bytes:
         """The end of a stream that the first token ended."""
         text: dict[str, Any] = {"delta": {}} if ask.chat else {"text": ""}
         events = self._chunk(ask, [_choice(text, finish=self._choice.finish_reason)])

@@ -9,7 +9,7 @@ from core.process.failpoints import hit
 from core.protocol.errors import UpstreamError
 from router.request.sent_tokens import num_shown
 from router.request.states import Event
-from router.steps.failures import BrokeOff
+from router.steps.failures import StreamBroken
 from router.steps.retry import after_stream, hold_against
 from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge
 from router.upstream.port import LegError
@@ -27,19 +27,19 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
 
     Raises ApiError when D fails or its stream ends without its end, and nobody can go on.
     """
-    if not request.ask.stream:
+    if not request.asked.stream:
         _judge(services, request, None)
         await request.reply.whole(200, b"application/json", first)
         request.on(Event.FINISHED)
         return True
     try:
         request.relayed_error = await _pump(services, request, first)
-    except BrokeOff as broken:
+    except StreamBroken as broken:
         _judge(services, request, broken.error)
         after_stream(services, request, broken)
         request.vacate()  # closes the connection: should that worker come back, it can do no harm
         request.sent_tokens.begun = True
-        request.on(Event.BROKE_OFF)
+        request.on(Event.STREAM_BROKE)
         return False
     _judge(services, request, request.relayed_error)
     await request.reply.end()
@@ -64,7 +64,7 @@ def _judge(services: Services, request: Exchange, error: ApiError | None) -> Non
 async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError | None:
     """Until the stream ends; the error that was in it, which the client has been sent.
 
-    Raises BrokeOff, and EventTooLarge, which says nothing of D.
+    Raises StreamBroken, and EventTooLarge, which says nothing of D.
     """
     answer, reply, itl = request.answer, request.reply, services.metrics.itl
     assert answer is not None
@@ -86,7 +86,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                     failed = error_event(data)
                     if failed is not None and sent is not None and may_try_another(failed):
                         await _before_the_error(request, sent, data)
-                        raise BrokeOff(failed)
+                        raise StreamBroken(failed)
                 if sent is not None:
                     data = sent.take(data, num_events)
                 num_events = num_shown(data) if num_events > 1 or data[:1] == b":" else 1
@@ -107,14 +107,14 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
             raise _breaks_off(error) from None
     if failed is not None or last.endswith(DONE_EVENT):
         return failed
-    raise BrokeOff(UpstreamError("The decode worker's stream ended early."))
+    raise StreamBroken(UpstreamError("The decode worker's stream ended early."))
 
 
-def _breaks_off(error: LegError | EventTooLarge) -> BrokeOff | EventTooLarge:
+def _breaks_off(error: LegError | EventTooLarge) -> StreamBroken | EventTooLarge:
     """Another worker's event would be as large; anything else it may do better."""
     if isinstance(error, EventTooLarge):
         return error
-    return BrokeOff(UpstreamError(f"The decode worker failed: {error}."), error)
+    return StreamBroken(UpstreamError(f"The decode worker failed: {error}."), error)
 
 
 async def _before_the_error(request: Exchange, sent: SentTokens, data: bytes) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from router.request.attempts import Decision
     from router.request.exchange import Exchange
     from router.services import Services
-    from router.steps.failures import BrokeOff
+    from router.steps.failures import StreamBroken
     from router.upstream.port import LegError
 
 #: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.
@@ -63,7 +63,7 @@ def after_no_reader(services: Services, request: Exchange) -> None:
     _decide(services, request, Situation(Leg.HELD, Failure.NO_READER, error), Next.PREFILL)
 
 
-def after_stream(services: Services, request: Exchange, broken: BrokeOff) -> None:
+def after_stream(services: Services, request: Exchange, broken: StreamBroken) -> None:
     """D's stream broke off. Raises what the client is told if no other worker shall go on."""
     can_continue = request.sent_tokens.can_continue()
     situation = Situation(

@@ -20,20 +20,20 @@ from router.steps.waiting import candidates
 if TYPE_CHECKING:
     from router.pool import Route
     from router.request.bodies import LegBodies
-    from router.request.client_request import Ask
-    from router.request.reply import Reply
+    from router.request.client_request import ClientRequest
+    from router.request.reply import ClientReply
     from router.services import Services
     from router.steps.prefill_answer import PrefillAnswer
 
 
 def new_request(
-    services: Services, request_id: str, ask: Ask, bodies: LegBodies, reply: Reply, num_bytes: int
+    services: Services, request_id: str, ask: ClientRequest, bodies: LegBodies, reply: ClientReply, num_bytes: int
 ) -> Exchange:
     """The record of a request that was let in. ``num_bytes``: of the client's body, which stays until the end."""
     sent_tokens = SentTokens(services.settings.max_event_bytes)
     attempts = Attempts(services.limits, services.retry_budget)
     number = services.active.next_number()
-    return Exchange(request_id, number, ask, bodies, reply, num_bytes, sent_tokens, attempts, services.held)
+    return Exchange(request_id, number, ask, bodies, reply, num_bytes, sent_tokens, attempts, services.releaser)
 
 
 async def run(services: Services, request: Exchange) -> None:
@@ -66,21 +66,21 @@ def _skips_prefill(services: Services, request: Exchange, route: Route) -> bool:
     reason, workers = found
     worker = request.decode_worker = services.pick_decode.pick(workers, Prefilled(request.prompt, None, 0))
     request.occupy(services.pool.enter(worker, request.prompt.need.blocks_on(worker)))
-    services.metrics.direct[reason] += 1
+    services.metrics.skipped_prefill[reason] += 1
     return True
 
 
 async def _show_first(services: Services, request: Exchange, prefilled: PrefillAnswer) -> bool:
     """Send the first token; True when it was also the last."""
-    whole = prefilled.is_whole(request.ask)
+    whole = prefilled.is_whole(request.asked)
     if not prefilled.has_first_token and not whole:
         return False
     continued(services, request)
-    request.num_tokens = request.num_tokens + 1 if request.ask.stream else 1
+    request.num_tokens = request.num_tokens + 1 if request.asked.stream else 1
     if whole:
         await _finish(request, prefilled)
-    elif request.ask.stream:
-        events = prefilled.first_events(request.ask, begun=request.sent_tokens.begun)
+    elif request.asked.stream:
+        events = prefilled.first_events(request.asked, begun=request.sent_tokens.begun)
         request.sent_tokens.created = prefilled.created
         if prefilled.kv_transfer_params is not None:
             prefilled.kv_transfer_params = request.sent_tokens.cached_as_first(prefilled.kv_transfer_params)
@@ -91,7 +91,7 @@ async def _show_first(services: Services, request: Exchange, prefilled: PrefillA
 
 def _is_last_token(request: Exchange) -> bool:
     """Of a stream that goes on: there would be nothing to hand over."""
-    return request.sent_tokens.begun and len(request.sent_tokens.ids() or ()) + 1 == request.ask.max_new_tokens
+    return request.sent_tokens.begun and len(request.sent_tokens.ids() or ()) + 1 == request.asked.max_new_tokens
 
 
 async def _candidates(services: Services, request: Exchange) -> Route:
@@ -99,7 +99,7 @@ async def _candidates(services: Services, request: Exchange) -> Route:
 
     Raises ApiError.
     """
-    pool, model = services.pool, request.ask.model
+    pool, model = services.pool, request.asked.model
     if request.sent_tokens.begun and (
         request.sent_tokens.ids() is None or pool.candidates(model, request.weights) is None
     ):
@@ -114,9 +114,9 @@ async def _candidates(services: Services, request: Exchange) -> Route:
 
 async def _finish(request: Exchange, prefilled: PrefillAnswer) -> None:
     """The first token was the last one."""
-    if request.ask.stream:
-        events = prefilled.first_events(request.ask, begun=request.sent_tokens.begun)
-        await request.reply.write(events + request.sent_tokens.cached_as_first(prefilled.last_events(request.ask)))
+    if request.asked.stream:
+        events = prefilled.first_events(request.asked, begun=request.sent_tokens.begun)
+        await request.reply.write(events + request.sent_tokens.cached_as_first(prefilled.last_events(request.asked)))
         await request.reply.end()
     else:
         await request.reply.whole(200, b"application/json", prefilled.whole_body())

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 async def candidates(services: Services, request: Exchange) -> Route:
     """Who may serve the request, reachable or not. Raises ApiError."""
-    route = services.pool.candidates(request.ask.model, request.weights)
+    route = services.pool.candidates(request.asked.model, request.weights)
     if route is not None:
         return route
     if not was_served(request):
-        return services.pool.route(request.ask.model)
+        return services.pool.route(request.asked.model)
     return await wait_for_workers(services, request)
 
 
@@ -47,7 +47,7 @@ async def wait_for_workers(services: Services, request: Exchange) -> Route:
     try:
         async with asyncio.timeout(services.settings.held_timeout_s):
             while True:
-                route = services.pool.candidates(request.ask.model, request.weights)
+                route = services.pool.candidates(request.asked.model, request.weights)
                 if route is not None and (route.can_prefill or route.can_decode):
                     return route
                 changed.clear()
@@ -67,24 +67,24 @@ async def wait_for_room(
 
     Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
     """
-    place = None if len(queue) else pick(Ahead())
-    if place is None:
+    reservation = None if len(queue) else pick(Ahead())
+    if reservation is None:
         waiter = request.waiter = queue.enter(
-            pick, request.ask.priority, request.number, group, request.num_bytes, need
+            pick, request.asked.priority, request.number, group, request.num_bytes, need
         )
         waiter.may_be_refused = lambda: not request.reply.started
         timer = asyncio.get_running_loop().call_later(services.settings.held_timeout_s, _give_up, services, waiter)
         waiting = services.metrics.waiting
-        key = "held" if queue is services.held_queue else "prefill", services.priorities.name_of(request.ask.priority)
+        key = "held" if queue is services.held_queue else "prefill", services.priorities.name_of(request.asked.priority)
         waiting[key] += 1
         try:
-            place = await waiter.place()
+            reservation = await waiter.reservation()
         finally:
             waiting[key] -= 1
             timer.cancel()
             request.waiter = None
-    request.occupy(place)
-    worker = place.worker
+    request.occupy(reservation)
+    worker = reservation.worker
     abort = services.prefill_aborts.under_way(worker.internal_url, request.request_id)
     if abort is not None:  # of our last attempt there; it must not end this one
         await asyncio.wait({abort})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: What begins a phase in which a worker is asked; the others are the router's own.
 _ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})
-_AGAIN = RETRIES | {Event.BROKE_OFF}
+_AGAIN = RETRIES | {Event.STREAM_BROKE}
 
 
 class PlannedIds(RandomIdGenerator):
@@ -87,7 +87,7 @@ class RequestTrace:
                 self._asks,
                 # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
                 "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(error),
-                event is Event.BROKE_OFF,
+                event is Event.STREAM_BROKE,
             )
         )
         self._since_s = now_s

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.dashboard.recorder import Recorder
-from router.dashboard.routes import live_part_routes
+from router.dashboard.recorder import HistoryRecorder
+from router.dashboard.routes import live_share_routes
 from router.internal.admin import internal_routes
 from router.internal.app import internal_app
 from router.internal.group_metrics import metrics_state_routes
-from router.peers.listener import InternalFront
+from router.peers.listener import PeerFront
 from tests.kits.fuzz.profile import (
     BUSY,
     JSON,
@@ -75,9 +75,9 @@ class Served:
         await self.cluster.start()
         self.workers: list[StubWorker] = [await self.cluster.add("prefill"), await self.cluster.add("decode")]
         services = self.cluster.services
-        recorder = Recorder(services)
-        shares = internal_routes(services), metrics_state_routes(services), live_part_routes(services, recorder)
-        port = InternalFront(
+        recorder = HistoryRecorder(services)
+        shares = internal_routes(services), metrics_state_routes(services), live_share_routes(services, recorder)
+        port = PeerFront(
             self.cluster.settings, services.peers.record, internal_app(services, *shares), services.body_budget
         )
         self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(port), base_url="http://localhost")

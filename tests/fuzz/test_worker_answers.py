@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.errors import ApiError
-from router.request.client_request import Ask
+from router.request.client_request import ClientRequest
 from router.steps.prefill_answer import PrefillAnswer
 from router.upstream.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
 from tests.kits.fuzz.profile import JSON, fuzz, mutated, tried
@@ -35,8 +35,8 @@ ANSWER = {
 }
 
 
-def ask(*, chat: bool, stream: bool = True) -> Ask:
-    return Ask(chat=chat, model="m", stream=stream, include_usage=True, max_new_tokens=3, priority=0, user="")
+def ask(*, chat: bool, stream: bool = True) -> ClientRequest:
+    return ClientRequest(chat=chat, model="m", stream=stream, include_usage=True, max_new_tokens=3, priority=0, user="")
 
 
 def understand(body: bytes) -> None:

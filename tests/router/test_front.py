@@ -20,7 +20,7 @@ from core.protocol.errors import (
 )
 from router.internal.admin import internal_routes
 from router.internal.app import internal_app
-from router.peers.listener import InternalFront
+from router.peers.listener import PeerFront
 from router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
@@ -354,7 +354,7 @@ class TestCrowdedBodies:
     @pytest.mark.parametrize("crowd", CROWDS)
     async def test_other_routers_are_no_exception(self, cluster: Cluster, crowd: str) -> None:
         app = internal_app(cluster.services, internal_routes(cluster.services))
-        front = InternalFront(cluster.settings, cluster.services.peers.record, app, cluster.services.body_budget)
+        front = PeerFront(cluster.settings, cluster.services.peers.record, app, cluster.services.body_budget)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost") as client:
             answer = await client.post("/internal/abort", content=CROWDS[crowd])
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "array_above_max_length")

@@ -11,7 +11,7 @@ import pytest
 from core.net.served.body import BodyBudget
 from core.net.sockets import listen, port_of
 from core.protocol.router import RouterRecord
-from router.peers.listener import CLOSE_S, InternalFront, InternalPort
+from router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, make_settings
@@ -42,7 +42,7 @@ async def router_internal() -> AsyncIterator[int]:
 
     sock = listen("127.0.0.1", 0)
     settings = make_settings(internal_token=TOKEN)
-    port = InternalPort(settings, InternalFront(settings, RECORD, app, BodyBudget(1 << 20)), sock)
+    port = PeerListener(settings, PeerFront(settings, RECORD, app, BodyBudget(1 << 20)), sock)
     await port.start()
     try:
         yield port_of(sock)

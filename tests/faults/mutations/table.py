@@ -254,7 +254,7 @@ ROUTER = (
         (
             Change(
                 "router/request/exchange.py",
-                "            self._held.abort_unread(unread, self.request_id)\n",
+                "            self._releaser.abort_unread(unread, self.request_id)\n",
                 "            pass\n",
             ),
         ),

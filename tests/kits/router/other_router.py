@@ -12,8 +12,8 @@ from core.net.sockets import base_url, listen
 from core.protocol.router import RouterRecord
 from core.protocol.token_keys import hello_key
 from router.peers.calls import PeerCalls
-from router.peers.listener import CLOSE_S, InternalFront, InternalPort
 from router.peers.links import LinkedPeers
+from router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from router.upstream.client import HttpUpstream
 from tests.kits.router.cluster import make_settings
 
@@ -46,8 +46,8 @@ class OtherRouter:
         self.port = sock.getsockname()[1]
         url = base_url("127.0.0.1", self.port, tls=tls is not None)
         self.record = RouterRecord(router_id=router_id, url="http://h", internal_url=url)
-        front = InternalFront(SETTINGS, self.record, app(), BodyBudget(1 << 20))
-        self._port = InternalPort(SETTINGS, front, sock, None if tls is None else tls.server(internal=True))
+        front = PeerFront(SETTINGS, self.record, app(), BodyBudget(1 << 20))
+        self._port = PeerListener(SETTINGS, front, sock, None if tls is None else tls.server(internal=True))
 
     async def __aenter__(self) -> OtherRouter:
         await self._port.start()

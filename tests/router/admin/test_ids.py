@@ -9,8 +9,8 @@ import pytest
 
 from core.protocol.errors import NotFoundError
 from core.protocol.ids import short
-from router.admin.ids import OwnIds
-from router.peers.port import Alone, PeerAnswer
+from router.admin.ids import LocalIds
+from router.peers.port import NoPeers, PeerAnswer
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from router.request.exchange import Exchange
 
 
-class Another(Alone):
+class Another(NoPeers):
     """Sees one other router, which has these requests; ``ids`` None: it does not answer."""
 
     def __init__(self, router_id: str, ids: list[str] | None) -> None:
@@ -33,7 +33,7 @@ class Another(Alone):
         if self._ids is None:
             return [PeerAnswer("0123456789ab", error="it did not answer in time")]
         beginning = path.partition("?beginning=")[2]
-        found = OwnIds(ids=[each for each in self._ids if each.startswith(beginning)])
+        found = LocalIds(ids=[each for each in self._ids if each.startswith(beginning)])
         return [PeerAnswer("0123456789ab", 200, found.model_dump_json().encode())]
 
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.router import RouterRecord
-from router.dashboard.history import STEP_S, Counts, History, Step, Totals, quantile
-from router.dashboard.live import Board
+from router.dashboard.history import STEP_S, HistogramCounts, History, Step, Totals, quantile
+from router.dashboard.live import LiveSnapshots
 from router.dashboard.merged_history import MergedHistory, position
-from router.dashboard.recorder import Recorder
-from router.dashboard.routes import live_part_routes
+from router.dashboard.recorder import HistoryRecorder
+from router.dashboard.routes import live_share_routes
 from router.dashboard.share import MAX_LISTED
-from router.peers.port import Alone, PeerAnswer
+from router.peers.port import NoPeers, PeerAnswer
 from tests.kits.router.cluster import Cluster, chat, make_settings
 from tests.kits.router.stub_workers import Hang
 
@@ -32,8 +32,8 @@ BOUNDS = {"t": (0.1, 1.0, 10.0)}
 buckets = st.lists(st.integers(0, 50), min_size=4, max_size=4).map(tuple)
 
 
-class Neighbours(Alone):
-    """``Peers`` whose others answer from an application, or with an error."""
+class Neighbours(NoPeers):
+    """``PeerRouters`` whose others answer from an application, or with an error."""
 
     def __init__(self, router_id: str) -> None:
         super().__init__(router_id)
@@ -66,7 +66,7 @@ class Neighbours(Alone):
 
 def internal(cluster: Cluster) -> FastAPI:
     app = FastAPI()
-    app.include_router(live_part_routes(cluster.services, Recorder(cluster.services)), prefix="/internal")
+    app.include_router(live_share_routes(cluster.services, HistoryRecorder(cluster.services)), prefix="/internal")
     return app
 
 
@@ -78,13 +78,13 @@ async def other() -> AsyncIterator[Cluster]:
     await made.close()
 
 
-def with_neighbours(cluster: Cluster) -> tuple[Board, Neighbours]:
+def with_neighbours(cluster: Cluster) -> tuple[LiveSnapshots, Neighbours]:
     peers = Neighbours(cluster.services.router_id)
     cluster.services.peers = peers
-    return Board(cluster.services, Recorder(cluster.services)), peers
+    return LiveSnapshots(cluster.services, HistoryRecorder(cluster.services)), peers
 
 
-async def seen(board: Board, peers: Neighbours) -> Snapshot:
+async def seen(board: LiveSnapshots, peers: Neighbours) -> Snapshot:
     """What is shown once the others have been asked."""
     board.newest()
     await peers.answered.wait()
@@ -156,11 +156,11 @@ async def test_others_are_asked_only_for_somebody_and_for_all_steps_only_once(cl
 
 def history_of(counts: tuple[int, ...], num_empty: int = 0) -> History:
     """So many empty steps, and one with those counts."""
-    none = Totals(0, 0, 0, {"t": Counts((0, 0, 0, 0))}, {"held": 1})
+    none = Totals(0, 0, 0, {"t": HistogramCounts((0, 0, 0, 0))}, {"held": 1})
     history = History(0.0, none, BOUNDS)
     for number in range(num_empty):
         history.sample((number + 1) * STEP_S, none)
-    totals = Totals(sum(counts), 0, 0, {"t": Counts(counts, float(sum(counts)))}, {"held": 2})
+    totals = Totals(sum(counts), 0, 0, {"t": HistogramCounts(counts, float(sum(counts)))}, {"held": 2})
     history.sample((num_empty + 1) * STEP_S, totals)
     return history
 
@@ -173,7 +173,7 @@ def test_quantiles_are_those_of_all_values(mine: tuple[int, ...], theirs: tuple[
     merged = MergedHistory()
     merged.take("far", told, position(far.num_steps, 0.3), position(own.num_steps, 0.4))
     (step,) = merged.together(own)
-    both = Counts(tuple(a + b for a, b in zip(mine, theirs, strict=True)))
+    both = HistogramCounts(tuple(a + b for a, b in zip(mine, theirs, strict=True)))
     assert step.times["t"].p95_s == quantile(both, BOUNDS["t"], 0.95)
     assert step.step.ended_per_s * STEP_S == both.total
     assert step.step.live == {"held": 4}
@@ -199,7 +199,10 @@ def test_a_step_keeps_its_place_while_phases_differ() -> None:
 
 
 def test_what_is_older_than_the_history_is_forgotten() -> None:
-    merged, own = MergedHistory(), History(0.0, Totals(0, 0, 0, {"t": Counts((0,) * 4)}, {}), BOUNDS, num_steps=2)
+    merged, own = (
+        MergedHistory(),
+        History(0.0, Totals(0, 0, 0, {"t": HistogramCounts((0,) * 4)}, {}), BOUNDS, num_steps=2),
+    )
     steps = [summed.step for summed in history_of((1, 1, 1, 1))]
     for number in range(1, 20):
         own.sample(number * STEP_S, own._last)

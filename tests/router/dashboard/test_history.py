@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.dashboard.history import STEP_S, Counts, History, Totals, quantile
+from router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile
 from router.metrics.metrics import Buckets
 
 BOUNDS_S = (0.1, 1.0, 10.0)
 BOUNDS = {"t": BOUNDS_S}
-NONE_YET = Totals(0, 0, 0, {"t": Counts((0, 0, 0, 0))}, {"held": 0})
+NONE_YET = Totals(0, 0, 0, {"t": HistogramCounts((0, 0, 0, 0))}, {"held": 0})
 
 waits_s = st.floats(0, 3 * STEP_S)
 growth = st.tuples(waits_s, st.integers(0, 9), st.integers(0, 9), st.integers(0, 3))
@@ -22,7 +22,7 @@ growth = st.tuples(waits_s, st.integers(0, 9), st.integers(0, 9), st.integers(0,
 def grown(totals: Totals, ended: int, chunks: int, bucket: int) -> Totals:
     counts = list(totals.times["t"].counts)
     counts[bucket] += chunks
-    return Totals(totals.ended + ended, 0, totals.chunks + chunks, {"t": Counts(tuple(counts))}, totals.live)
+    return Totals(totals.ended + ended, 0, totals.chunks + chunks, {"t": HistogramCounts(tuple(counts))}, totals.live)
 
 
 @given(st.lists(growth, max_size=40))
@@ -77,7 +77,7 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: flo
     buckets = Buckets(BOUNDS_S)
     for value in values:
         buckets.observe(value)
-    guess = quantile(Counts(tuple(buckets.counts)), BOUNDS_S, q)
+    guess = quantile(HistogramCounts(tuple(buckets.counts)), BOUNDS_S, q)
     rank = next(i for i in range(1, len(values) + 1) if i >= len(values) * q)
     true = sorted(values)[rank - 1]
     assert guess is not None
@@ -87,7 +87,7 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: flo
 
 @given(st.lists(st.integers(0, 100), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
 def test_quantiles_grow(counts: list[int], one: float, other: float) -> None:
-    made = Counts(tuple(counts))
+    made = HistogramCounts(tuple(counts))
     low, high = quantile(made, BOUNDS_S, min(one, other)), quantile(made, BOUNDS_S, max(one, other))
     if not any(counts):
         assert low is high is None

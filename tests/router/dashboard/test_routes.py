@@ -15,11 +15,11 @@ from core.net.served.connection import DROP
 from core.protocol.worker import WorkerLoad
 from router.dashboard import schema
 from router.dashboard.history import STEP_S
-from router.dashboard.live import Board, LiveStream
-from router.dashboard.recorder import Recorder, read_totals
+from router.dashboard.live import LiveSnapshots, LiveStream
+from router.dashboard.recorder import HistoryRecorder, read_totals
 from router.dashboard.routes import FILES
 from router.dashboard.schema import LiveRequest, Snapshot
-from router.dashboard.share import MAX_LISTED, take_part
+from router.dashboard.share import MAX_LISTED, local_share
 from router.request.ended import MAX_TEXT_CHARS
 from router.request.states import LIVE
 from tests.kits.patience import PATIENCE_S
@@ -54,7 +54,7 @@ async def until(stream: AsyncIterator[Snapshot], state: str) -> LiveRequest:
 
 
 def now(cluster: Cluster) -> Snapshot:
-    return Board(cluster.services, Recorder(cluster.services)).take(0.0)
+    return LiveSnapshots(cluster.services, HistoryRecorder(cluster.services)).take(0.0)
 
 
 async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
@@ -87,10 +87,10 @@ async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
 async def test_the_history_tells_of_a_stream_that_ended(cluster: Cluster) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
-    recorder = Recorder(cluster.services)
+    recorder = HistoryRecorder(cluster.services)
     await cluster.post(chat(stream=True))
     recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.services))
-    told = Board(cluster.services, recorder).take(0.0).history
+    told = LiveSnapshots(cluster.services, recorder).take(0.0).history
     assert told.requests_per_s == [0.5] and told.failed_per_s == [0.0]
     assert told.tokens_per_s[0] is not None and told.tokens_per_s[0] > 0
     assert list(told.phases) == ["queued", "prefilling", "held", "reading"]
@@ -106,12 +106,12 @@ async def test_the_history_tells_which_answers_were_errors(cluster: Cluster) -> 
     await cluster.add("prefill")
     d = await cluster.add("decode")
     d.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
-    recorder = Recorder(cluster.services)
+    recorder = HistoryRecorder(cluster.services)
     for body in (chat(), {}, chat(model="unknown")):
         await cluster.post(body)
     recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.services))
     recorder.history.sample(recorder.now_s + 2 * STEP_S, read_totals(cluster.services))
-    told = Board(cluster.services, recorder).take(0.0).history
+    told = LiveSnapshots(cluster.services, recorder).take(0.0).history
     assert told.failed_by_status == {"400": [0.5, 0.0]}
     assert told.refused_by_status == {"400": [0.5, 0.0], "404": [0.5, 0.0]}
 
@@ -157,12 +157,12 @@ async def test_ages_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.Monk
     p.script += [Hang() for _ in range(2)]
     writers = [await cluster.open(chat()) for _ in range(5)]
     await cluster.until_state("queued", 3)
-    recorder = Recorder(cluster.services)
+    recorder = HistoryRecorder(cluster.services)
     loop = asyncio.get_running_loop()
     times = itertools.count(loop.time(), 1)
     with monkeypatch.context() as slow:
         slow.setattr(loop, "time", lambda: next(times))
-        ages = [request.age_ms for request in take_part(cluster.services, recorder).requests]
+        ages = [request.age_ms for request in local_share(cluster.services, recorder).requests]
     assert len(ages) == 5
     assert ages == sorted(ages, reverse=True)
     for writer in writers:
@@ -199,7 +199,7 @@ async def never() -> Any:
 
 async def test_a_slow_reader_gets_the_newest_and_nothing_is_kept_for_it(cluster: Cluster) -> None:
     """``send`` waits, as uvicorn's does when a client does not read: no snapshot is made until it returns."""
-    board = Board(cluster.services, Recorder(cluster.services))
+    board = LiveSnapshots(cluster.services, HistoryRecorder(cluster.services))
     sent: list[bytes] = []
     taken = asyncio.Semaphore(0)
     waiting = asyncio.Event()
@@ -238,7 +238,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(
 
     scope = {"type": "http", "state": {DROP: dropped.set}}
     async with asyncio.timeout(PATIENCE_S):
-        board = Board(cluster.services, Recorder(cluster.services))
+        board = LiveSnapshots(cluster.services, HistoryRecorder(cluster.services))
         await LiveStream(board, lambda: closing)(scope, never, send)
     assert dropped.is_set()
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.router import RouterRecord
-from router.peers.failure_detector import TABLE, IllegalPeerEvent, Peer, PeerEvent, PeerState
+from router.peers.failure_detector import TABLE, DetectorEvent, DetectorState, IllegalDetectorEvent, PeerRouter
 
 RECORD = RouterRecord(router_id="a" * 12, url="http://h:1", internal_url="http://h:2")
-E, S = PeerEvent, PeerState
+E, S = DetectorEvent, DetectorState
 
 
-def after(*events: PeerEvent) -> Peer:
-    peer = Peer(RECORD, 0.0)
+def after(*events: DetectorEvent) -> PeerRouter:
+    peer = PeerRouter(RECORD, 0.0)
     for now_s, event in enumerate(events, start=1):
         peer.on(event, float(now_s))
     return peer
@@ -32,7 +32,7 @@ def after(*events: PeerEvent) -> Peer:
         pytest.param((E.VANISHED, E.REFUSED), id="gone before it was met"),
     ],
 )
-def test_dead(events: tuple[PeerEvent, ...]) -> None:
+def test_dead(events: tuple[DetectorEvent, ...]) -> None:
     assert not after(*events[:-1]).dead
     peer = after(*events)
     assert peer.dead
@@ -48,7 +48,7 @@ def test_dead(events: tuple[PeerEvent, ...]) -> None:
         pytest.param((E.REFUSED, E.REFUSED, E.NO_ANSWER), id="a wrong address, but present"),
     ],
 )
-def test_alive(events: tuple[PeerEvent, ...]) -> None:
+def test_alive(events: tuple[DetectorEvent, ...]) -> None:
     assert not after(*events).dead
 
 
@@ -60,15 +60,15 @@ def test_one_that_announces_itself_again_is_present_again() -> None:
     assert peer.on(E.NO_ANSWER, 10.0) is S.SILENT
 
 
-@given(st.lists(st.sampled_from([*PeerEvent, None]), max_size=30))
-def test_any_events_follow_the_table_or_change_nothing(events: list[PeerEvent | None]) -> None:
-    peer, deaths = Peer(RECORD, 0.0), 0
+@given(st.lists(st.sampled_from([*DetectorEvent, None]), max_size=30))
+def test_any_events_follow_the_table_or_change_nothing(events: list[DetectorEvent | None]) -> None:
+    peer, deaths = PeerRouter(RECORD, 0.0), 0
     for now_s, event in enumerate(events, start=1):
         before, since_s, announced = peer.state, peer.since_s, peer.announced
         if event is None:
             peer.seen()
         elif event not in TABLE[before]:
-            with pytest.raises(IllegalPeerEvent):
+            with pytest.raises(IllegalDetectorEvent):
                 peer.on(event, float(now_s))
             assert (peer.state, peer.since_s, peer.announced) == (before, since_s, announced)
         else:

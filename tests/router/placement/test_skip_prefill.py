@@ -109,7 +109,7 @@ class TestShort:
         p, _, _ = await three(cluster)
         assert (await cluster.post(body_for("chat", "x" * 40))).status_code == 200
         assert len(p.bodies) == 1
-        assert cluster.services.metrics.direct == {"short": 0, "cached": 0, "unreachable": 0}
+        assert cluster.services.metrics.skipped_prefill == {"short": 0, "cached": 0, "unreachable": 0}
 
     async def test_token_ids_are_counted(self, cluster: Cluster) -> None:
         p, _, _ = await three(cluster)
@@ -181,7 +181,7 @@ class TestCached:
         assert response.status_code == 200
         assert (len(p.bodies), len(had.bodies)) == (1, 2)
         assert "kv_transfer_params" not in had.bodies[1]
-        assert cluster.services.metrics.direct == {"short": 0, "cached": 1, "unreachable": 0}
+        assert cluster.services.metrics.skipped_prefill == {"short": 0, "cached": 1, "unreachable": 0}
         await cluster.post(body_for(path, "c" * 2048), path)
         assert len(p.bodies) == 2, "another conversation"
         cluster.check_idle()

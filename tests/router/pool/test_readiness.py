@@ -14,7 +14,7 @@ from router.build import build_services
 from router.pool import WorkerPool
 from router.pool.missing import MissingWorkers
 from router.pool.model_card import ModelFacts
-from router.pool.readiness import Readiness, Ready
+from router.pool.readiness import Readiness, ReadyStatus
 from tests.kits.router.cluster import Cluster, DirectLeases, chat, eventually, make_settings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Deployment:
         self.pool = WorkerPool(8)
         self.readiness = Readiness(self.pool, wait_s, lambda: self.now_s)
 
-    def has(self, *statuses: WorkerStatus) -> Ready:
+    def has(self, *statuses: WorkerStatus) -> ReadyStatus:
         """What it says while these are there."""
         self.pool.apply(statuses)
         return self.readiness.state()
@@ -64,15 +64,15 @@ P, D, BOTH = status("prefill-0"), status("decode-0"), status("both-0")
 @pytest.mark.parametrize("first", [P, D])
 async def test_workers_come_in_any_order(first: WorkerStatus) -> None:
     deployment = Deployment()
-    assert deployment.has() == Ready.NO_WORKERS
-    assert deployment.has(first) == (Ready.NO_PREFILL if first is D else Ready.NO_WORKERS)
-    assert deployment.has(P, D) == Ready.OK
+    assert deployment.has() == ReadyStatus.NO_WORKERS
+    assert deployment.has(first) == (ReadyStatus.NO_PREFILL if first is D else ReadyStatus.NO_WORKERS)
+    assert deployment.has(P, D) == ReadyStatus.OK
 
 
 async def test_a_worker_that_does_both_is_a_deployment() -> None:
-    assert Deployment().has(BOTH) == Ready.OK
-    assert Deployment().has(BOTH, D) == Ready.OK
-    assert Deployment().has(status("both-0", draining=True)) == Ready.NO_WORKERS
+    assert Deployment().has(BOTH) == ReadyStatus.OK
+    assert Deployment().has(BOTH, D) == ReadyStatus.OK
+    assert Deployment().has(status("both-0", draining=True)) == ReadyStatus.NO_WORKERS
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_a_worker_that_does_both_is_a_deployment() -> None:
 )
 async def test_a_p_that_nobody_reads_from_is_none(together: list[WorkerStatus]) -> None:
     pair = len(together) > 2
-    assert (Deployment().has(*together) == Ready.OK) == pair
+    assert (Deployment().has(*together) == ReadyStatus.OK) == pair
 
 
 async def test_the_only_p_dies_and_comes_back() -> None:
@@ -94,40 +94,40 @@ async def test_the_only_p_dies_and_comes_back() -> None:
     deployment.has(P, D)
     (p,) = (worker for worker in deployment.pool if worker.role is Role.PREFILL)
     deployment.pool.unreachable(p)
-    assert deployment.readiness.state() == Ready.OK, "it is still in the registry"
-    assert deployment.has(D) == Ready.OK
-    assert deployment.has(status("prefill-1", draining=True), D) == Ready.OK
-    assert deployment.has(status("prefill-1")) == Ready.NO_WORKERS, "that is no matter of P"
-    assert deployment.has(status("decode-1")) == Ready.OK
+    assert deployment.readiness.state() == ReadyStatus.OK, "it is still in the registry"
+    assert deployment.has(D) == ReadyStatus.OK
+    assert deployment.has(status("prefill-1", draining=True), D) == ReadyStatus.OK
+    assert deployment.has(status("prefill-1")) == ReadyStatus.NO_WORKERS, "that is no matter of P"
+    assert deployment.has(status("decode-1")) == ReadyStatus.OK
 
 
 async def test_a_p_counts_that_came_and_went_while_nobody_asked() -> None:
     deployment = Deployment()
     deployment.pool.apply([P, D])
     deployment.pool.apply([D])
-    assert deployment.readiness.state() == Ready.OK
+    assert deployment.readiness.state() == ReadyStatus.OK
 
 
 async def test_the_wait_for_a_p_has_an_end() -> None:
     deployment = Deployment()
-    assert deployment.has(D) == Ready.NO_PREFILL
+    assert deployment.has(D) == ReadyStatus.NO_PREFILL
     deployment.now_s += WAIT_S
-    assert deployment.readiness.state() == Ready.OK
-    assert deployment.has() == Ready.NO_WORKERS
-    assert Deployment(wait_s=0).has(D) == Ready.OK
+    assert deployment.readiness.state() == ReadyStatus.OK
+    assert deployment.has() == ReadyStatus.NO_WORKERS
+    assert Deployment(wait_s=0).has(D) == ReadyStatus.OK
 
 
 @pytest.mark.parametrize(
     ("given", "state"),
     [
-        ({"prefill": ["http://d"]}, Ready.OK),
-        ({"prefill": ["http://p"]}, Ready.NO_PREFILL),
-        ({}, Ready.NO_PREFILL),
-        ({"ready_prefill_wait_s": 0}, Ready.OK),
+        ({"prefill": ["http://d"]}, ReadyStatus.OK),
+        ({"prefill": ["http://p"]}, ReadyStatus.NO_PREFILL),
+        ({}, ReadyStatus.NO_PREFILL),
+        ({"ready_prefill_wait_s": 0}, ReadyStatus.OK),
     ],
     ids=["it does both", "P has not answered yet", "none is named", "none is wanted"],
 )
-async def test_workers_that_are_named(given: dict[str, Any], state: Ready) -> None:
+async def test_workers_that_are_named(given: dict[str, Any], state: ReadyStatus) -> None:
     services = build_services(make_settings(decode=["http://d"], **given), DirectLeases(MemoryLeaseStore()))
     services.pool.add_static(services.settings.prefill, services.settings.decode)
     for worker in services.pool:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.protocol.errors import BadRequestError
 from core.protocol.worker import WorkerLoad
 from router.placement import Ahead, Need, placeable
-from router.pool import Place, Worker, WorkerPool
+from router.pool import Reservation, Worker, WorkerPool
 from router.queue.worker_queue import Waiter, WorkerQueue
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.placement import with_blocks, worker
@@ -88,8 +88,10 @@ def test_larger_than_every_cache_is_the_clients_fault() -> None:
 # --- who waits
 
 
-def picker(workers: list[Worker], need: Need, pool: WorkerPool, group: str = "g") -> Callable[[Ahead], Place | None]:
-    def pick(ahead: Ahead) -> Place | None:
+def picker(
+    workers: list[Worker], need: Need, pool: WorkerPool, group: str = "g"
+) -> Callable[[Ahead], Reservation | None]:
+    def pick(ahead: Ahead) -> Reservation | None:
         found = placeable(workers, need.fits, ahead, group)
         return pool.enter(found[0], need.blocks_on(found[0])) if found else None
 
@@ -127,7 +129,7 @@ async def test_who_waits_leaves_the_others_workers_alone() -> None:
     large = queue.enter(picker([a], of_blocks(9), pool, "failed b"), 0, 1, "failed b")
     small = queue.enter(picker([a, b], of_blocks(1), pool), 0, 2, "g")
     assert not large.future.done()
-    assert (await small.place()).worker is b
+    assert (await small.reservation()).worker is b
 
 
 async def test_nobody_waits_behind_a_request_for_a_worker_whose_blocks_are_stuck() -> None:
@@ -153,7 +155,7 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
     workers = [with_blocks(name, free=10) for name in "ab"]
     for one in workers:
         one.limit = 4
-    queue, running = WorkerQueue(pool.leave), list[Place]()
+    queue, running = WorkerQueue(pool.leave), list[Reservation]()
     coming = list(enumerate(requests))
     waiting: dict[int, Waiter] = {}
     while coming or waiting or running:
@@ -164,7 +166,7 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
             pool.leave(running.pop(rng.randrange(len(running))))
             queue.wake()
         served = [number for number, waiter in waiting.items() if waiter.future.done()]
-        running += [await waiting.pop(number).place() for number in served]
+        running += [await waiting.pop(number).reservation() for number in served]
         assert all(one.held_blocks <= 10 and one.in_flight <= 4 for one in workers)
         still = [(requests[number][1], number) for number in waiting]
         assert all((requests[number][1], number) < min(still, default=(9, 0)) for number in served)
@@ -180,7 +182,7 @@ async def test_a_worker_with_little_room_does_not_have_everybody_asked() -> None
         need = of_blocks(num_blocks)
         pick = picker([stuck], need, pool)
 
-        def counted(ahead: Ahead) -> Place | None:
+        def counted(ahead: Ahead) -> Reservation | None:
             nonlocal num_asked
             num_asked += 1
             return pick(ahead)
@@ -211,7 +213,7 @@ async def _places(steps: list[tuple[int, int, str, bool]], free: tuple[int, int]
     pool = WorkerPool(4)
     workers = {name: with_blocks(name, free=num) for name, num in zip("ab", free, strict=True)}
     queue, waiters, history = WorkerQueue(pool.leave), list[Waiter](), list[list[str]]()
-    running: list[Place] = []
+    running: list[Reservation] = []
     for number, (num_blocks, priority, group, ends) in enumerate(steps):
         need = of_blocks(num_blocks)
         pick = picker([workers[name] for name in group], need, pool, group)

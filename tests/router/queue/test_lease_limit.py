@@ -152,14 +152,14 @@ class TestPrompts:
         await cluster.until_state("queued")
         assert p.bodies == []
         metrics = cluster.services.metrics
-        assert (metrics.num_held_back, metrics.held_back_s) == (1, 0.0)
+        assert (metrics.num_lease_limit_waits, metrics.lease_limit_wait_s) == (1, 0.0)
         cluster.announce()
         assert (await asked).status_code == 200
-        assert metrics.held_back_s > 0
+        assert metrics.lease_limit_wait_s > 0
         assert (await cluster.post(chat())).status_code == 200
         text = (await cluster.client.get("/metrics")).text
         assert "baton_router_held_back_total 1.0" in text
-        assert f"baton_router_held_back_seconds_total {metrics.held_back_s}" in text
+        assert f"baton_router_held_back_seconds_total {metrics.lease_limit_wait_s}" in text
         cluster.check_idle()
 
     async def test_go_to_a_worker_that_has_room(self, cluster: Cluster) -> None:

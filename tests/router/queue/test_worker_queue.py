@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.protocol.worker import Role
 from router.placement import Ahead
-from router.pool import Place, Worker
+from router.pool import Reservation, Worker
 from router.queue.worker_queue import WorkerQueue
 
 
@@ -27,17 +27,17 @@ def test_the_queue_hands_out_in_order_and_never_too_much(requests: list[tuple[in
 async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None:
     one = worker(limit=places)
     one.healthy = False
-    given_back: list[Place] = []
+    given_back: list[Reservation] = []
     queue = WorkerQueue(given_back.append)
 
-    def pick(_ahead: Ahead) -> Place | None:
+    def pick(_ahead: Ahead) -> Reservation | None:
         if one.healthy and one.room > 0:
             one.in_flight += 1
-            return Place(one)
+            return Reservation(one)
         return None
 
     waiters = [queue.enter(pick, priority, number, "m") for number, (priority, _) in enumerate(requests)]
-    tasks = [asyncio.create_task(waiter.place()) for waiter in waiters]
+    tasks = [asyncio.create_task(waiter.reservation()) for waiter in waiters]
     await asyncio.sleep(0)
     for task, (_, leaves) in zip(tasks, requests, strict=True):
         if leaves:
@@ -63,23 +63,23 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
 
 async def test_a_group_without_room_does_not_block_another() -> None:
     queue = WorkerQueue(lambda _: None)
-    free = Place(worker())
+    free = Reservation(worker())
     first = queue.enter(lambda _: None, 9, 1, "full")
     second = queue.enter(lambda _: free, 0, 2, "free")
     assert not first.future.done()
-    assert await second.place() is free
+    assert await second.reservation() is free
     assert first.fail(TimeoutError())
     with pytest.raises(TimeoutError):
-        await first.place()
+        await first.reservation()
     assert len(queue) == 0
 
 
 async def test_an_exception_is_its_own_waiters() -> None:
     queue = WorkerQueue(lambda _: None)
-    free = Place(worker())
+    free = Reservation(worker())
     broken = False
 
-    def pick(_ahead: Ahead) -> Place | None:
+    def pick(_ahead: Ahead) -> Reservation | None:
         if broken:
             raise KeyError("a bug in a policy")
         return None
@@ -88,7 +88,7 @@ async def test_an_exception_is_its_own_waiters() -> None:
     second = queue.enter(lambda _: free if broken else None, 0, 2, "free")
     broken = True
     queue.wake()
-    assert await second.place() is free
+    assert await second.reservation() is free
     with pytest.raises(KeyError):
-        await first.place()
+        await first.reservation()
     assert len(queue) == 0

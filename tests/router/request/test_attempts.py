@@ -12,7 +12,17 @@ from core.protocol.worker import Role
 from router.pool import Worker
 from router.queue.retry_budget import RetryBudget
 from router.request.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
-from router.request.failure_table import ROWS, TABLE, Counts, Failure, IllegalFailure, Leg, Next, Row, as_markdown
+from router.request.failure_table import (
+    ROWS,
+    TABLE,
+    CountsAs,
+    Failure,
+    FailureRow,
+    IllegalFailure,
+    Leg,
+    Next,
+    as_markdown,
+)
 
 #: What a worker may do or say, on whatever leg.
 OF_WORKERS = (
@@ -45,11 +55,11 @@ def at(leg: Leg, failure: Failure, *, can_continue: bool = True, has_lease: bool
     return Situation(leg, failure, ERROR, worker, source, "engine", 0, can_continue, has_lease)
 
 
-def of(row: Row) -> Situation:
+def of(row: FailureRow) -> Situation:
     return at(row.leg, row.failure, can_continue=row.can_continue is not False, has_lease=row.has_lease is not False)
 
 
-def id_of(row: Row) -> str:
+def id_of(row: FailureRow) -> str:
     return f"{row.leg}-{row.failure}-{row.can_continue}-{row.has_lease}".replace(" ", "_")
 
 
@@ -65,7 +75,7 @@ def test_the_docs_show_the_table() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=id_of)
-def test_each_row_does_what_it_says(row: Row) -> None:
+def test_each_row_does_what_it_says(row: FailureRow) -> None:
     attempts, budget = made()
     attempts.num_prefills = 0 if row.leg is Leg.PREFILL else 1
     if row.failure is Failure.P_BROKEN:  # it is what the second read that fails makes of the first
@@ -81,7 +91,7 @@ def test_each_row_does_what_it_says(row: Row) -> None:
     assert decision.wait_s == (ABORT_WAITS_S[0] if row.waits else 0)
     assert paid(budget) - row_paid == row.spends
     assert attempts.num_migrations == (row.next is Next.MIGRATE) == attempts.is_migrating
-    assert attempts.num_aborts == (row.counts is Counts.ABORT)
+    assert attempts.num_aborts == (row.counts is CountsAs.ABORT)
     is_abort = row.failure is Failure.ABORTED
     assert attempts.failed_prefill == (
         {P} if (row.leg is Leg.PREFILL and not is_abort) or row.failure is Failure.P_BROKEN else set()
@@ -96,7 +106,7 @@ def test_each_row_does_what_it_says(row: Row) -> None:
 
 # P_BROKEN takes a read that failed, and was paid for, before it.
 @pytest.mark.parametrize("row", [row for row in ROWS if row.spends and row.failure is not Failure.P_BROKEN], ids=id_of)
-def test_without_budget_whatever_costs_some_is_given_up(row: Row) -> None:
+def test_without_budget_whatever_costs_some_is_given_up(row: FailureRow) -> None:
     attempts, _ = made(num_retries=0)
     attempts.num_prefills = 1
     decision = attempts.after(of(row), 0.0)

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.dashboard.live import Board
-from router.dashboard.recorder import Recorder
-from router.dashboard.share import MAX_ENDED, Part
+from router.dashboard.live import LiveSnapshots
+from router.dashboard.recorder import HistoryRecorder
+from router.dashboard.share import MAX_ENDED, RouterShare
 from router.dashboard.snapshot import _ended
 from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests
 from router.request.states import State
@@ -66,7 +66,7 @@ def test_of_all_routers_the_newest_of_each_outcome_are_listed_by_age() -> None:
     """The times of day that routers tell say nothing: their clocks may be hours apart."""
     one = [(2.0 * n, msgspec.structs.replace(ended_of(State.FAILED, f"a{n}"), ended_at=9e9)) for n in range(MAX_ENDED)]
     two = [(2.0 * n + 1, ended_of(State.FAILED, f"b{n}")) for n in range(MAX_ENDED)]
-    parts = [msgspec.convert({**EMPTY, "ended": msgspec.to_builtins(some)}, Part) for some in (one, two)]
+    parts = [msgspec.convert({**EMPTY, "ended": msgspec.to_builtins(some)}, RouterShare) for some in (one, two)]
     assert [ended.id for ended in _ended(parts)] == [f"{'ab'[n % 2]}{n // 2}" for n in range(MAX_ENDED)]
 
 
@@ -141,8 +141,8 @@ async def test_the_live_view_has_it_and_counts_what_was_refused(cluster: Cluster
     await cluster.add("decode")
     await cluster.post(chat())
     await cluster.post(chat(model="nobody's"))
-    recorder = Recorder(cluster.services)
-    board = Board(cluster.services, recorder)
+    recorder = HistoryRecorder(cluster.services)
+    board = LiveSnapshots(cluster.services, recorder)
     (ended,) = board.take(0.0).ended
     assert (ended.outcome, ended.model) == ("done", "m")
     number, _ = board.newest()

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.request.states import LIVE, TABLE, Event, IllegalEvent, Progress, State
+from router.request.states import LIVE, TABLE, Event, IllegalEvent, RequestProgress, State
 
 USUAL = [Event.PREFILL_SENT, Event.PREFILLED, Event.DECODE_SENT, Event.FIRST_BYTE, Event.FINISHED]
 
 
 def test_the_usual_life_adds_up_its_times() -> None:
-    progress = Progress(10.0)
+    progress = RequestProgress(10.0)
     for i, event in enumerate(USUAL):
         progress.on(event, 11.0 + i)
     assert progress.state is State.DONE
@@ -27,7 +27,7 @@ def test_the_usual_life_adds_up_its_times() -> None:
 
 @given(st.lists(st.sampled_from(Event), max_size=30))
 def test_any_events_follow_the_table_or_change_nothing(sequence: list[Event]) -> None:
-    progress = Progress(0.0)
+    progress = RequestProgress(0.0)
     for now_s, event in enumerate(sequence):
         before, spent = progress.state, dict(progress.spent_s)
         expected = TABLE[before].get(event)

@@ -234,7 +234,7 @@ async def test_when_no_p_can_be_reached_d_prefills(cluster: Cluster, stream: boo
     text = spoken(response.text) if stream else response.json()["choices"][0]["message"]["content"]
     assert (text, response.text.count('"role"')) == (WHOLE, 1)
     assert "kv_transfer_params" not in d.bodies[0]
-    assert cluster.services.metrics.direct["unreachable"] == 1
+    assert cluster.services.metrics.skipped_prefill["unreachable"] == 1
     cluster.check_idle()
 
 

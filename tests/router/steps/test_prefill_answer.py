@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.request.client_request import Ask
+from router.request.client_request import ClientRequest
 from router.steps.prefill_answer import PrefillAnswer
 
 
@@ -16,9 +16,9 @@ def answer(*, ours: bool = True, **kwargs: Any) -> PrefillAnswer:
     return PrefillAnswer(json.dumps(body).encode(), hand_off=True, ours=ours)
 
 
-def ask(**kwargs: Any) -> Ask:
+def ask(**kwargs: Any) -> ClientRequest:
     fields = {"chat": False, "model": "m", "stream": True, "include_usage": False, "max_new_tokens": 9, "priority": 0}
-    return Ask(**{**fields, "user": "", **kwargs})
+    return ClientRequest(**{**fields, "user": "", **kwargs})
 
 
 def test_the_bytes_for_d_are_those_that_came() -> None:

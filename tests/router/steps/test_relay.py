@@ -19,7 +19,7 @@ from router.request import reply
 from router.request.sent_tokens import SentTokens
 from router.settings import RouterSettings
 from router.steps import relay
-from router.steps.failures import BrokeOff
+from router.steps.failures import StreamBroken
 from router.upstream import events as stream_events
 from router.upstream.port import ConnectionLost
 from router.upstream.worker_errors import error_event
@@ -72,7 +72,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
     )
     try:
         return await relay._pump(services, request, chunks[0]) is None, sent, request.num_tokens
-    except (BrokeOff, stream_events.EventTooLarge):
+    except (StreamBroken, stream_events.EventTooLarge):
         return None, sent, request.num_tokens
 
 
