@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from router.renewal.port import LeaseRenewer
     from router.settings import RouterSettings
 
+#: Longest wait for a connection to a worker, seconds.
+CONNECT_TIMEOUT_S = 3.0
+
 
 def build_services(
     settings: RouterSettings, leases: LeaseRenewer, peers: PeerRouters | None = None, tls: InternalTls | None = None
@@ -39,7 +42,7 @@ def build_services(
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
-    upstream = HttpUpstream(settings.connect_timeout_s, tls)
+    upstream = HttpUpstream(CONNECT_TIMEOUT_S, tls)
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)

@@ -117,7 +117,6 @@ class RouterSettings(ProcessSettings):
             "be none. A worker that does both is one. Once there has been one, /ready does not wait again."
         ),
     )
-    connect_timeout_s: float = Field(3.0, gt=0, description="Longest wait for a connection to a worker, seconds.")
     drain_timeout_s: float = Field(
         30.0, ge=0, description="On SIGTERM, how long running requests may go on before they are aborted, seconds."
     )

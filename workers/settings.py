@@ -13,6 +13,8 @@ from core.process.settings import LOOPBACK, ProcessSettings
 from core.protocol.worker import Role
 from workers.limits import MAX_RANKS
 
+#: Milliseconds between two announcements to the registry; a change of load goes out sooner.
+ANNOUNCE_INTERVAL_MS = 250
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
 
@@ -84,11 +86,10 @@ class WorkerSettings(ProcessSettings):
     )
 
     # How long things are kept.
-    announce_interval_ms: int = Field(
-        250, ge=10, description="Milliseconds between two announcements to the registry; a change goes out sooner."
-    )
     registry_ttl_ms: int = Field(
-        3000, ge=100, description="Milliseconds after its last announcement that a silent worker is forgotten."
+        3000,
+        ge=2 * ANNOUNCE_INTERVAL_MS,
+        description="Milliseconds after its last announcement that a silent worker is forgotten.",
     )
     drain_timeout_s: float = Field(
         30.0, ge=0, description="Seconds that SIGTERM waits for running requests and leases before it leaves anyway."
@@ -106,9 +107,6 @@ class WorkerSettings(ProcessSettings):
         gt=0,
         description="Seconds after which ranks that have not answered a forward pass are taken for hung: the engine is "
         "dead, exits, and is started again by whoever runs it. Above what the longest one takes.",
-    )
-    handshake_concurrency: int = Field(
-        8, ge=1, le=256, description="Remote engines that the ranks of this one connect to at once."
     )
     start_timeout_s: float = Field(600.0, gt=0, description="Seconds that loading the model may take.")
 
@@ -138,8 +136,6 @@ class WorkerSettings(ProcessSettings):
                     raise ValueError(f"{name} is not a loopback address: that needs an internal_token")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError("max_num_batched_tokens must not be below max_num_seqs")
-        if self.registry_ttl_ms < 2 * self.announce_interval_ms:
-            raise ValueError("registry_ttl_ms must be at least twice announce_interval_ms")
         return self
 
     @property

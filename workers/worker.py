@@ -46,6 +46,7 @@ from workers.server.hello import hello_pages
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages import Health
+from workers.settings import ANNOUNCE_INTERVAL_MS
 from workers.text import tokenizer as tokenizers
 
 if TYPE_CHECKING:
@@ -199,9 +200,7 @@ class Worker:
             token=None if token is None else token.get_secret_value(),
             compatibility_hash=ready.compatibility.hash,
             tls=self._tls,
-            options=HandshakeOptions(
-                timeout_s=settings.handshake_timeout_s, concurrency=settings.handshake_concurrency
-            ),
+            options=HandshakeOptions(timeout_s=settings.handshake_timeout_s),
         )
         self._parts.push_async_callback(pool.close)
         self._keeper = keeper = LeaseKeeper(
@@ -239,7 +238,7 @@ class Worker:
             self._stores.registry,
             record,
             self._tell_load,
-            interval_ms=settings.announce_interval_ms,
+            interval_ms=ANNOUNCE_INTERVAL_MS,
             ttl_ms=settings.registry_ttl_ms,
         )
         public = create_public_app(

@@ -47,7 +47,6 @@ SHARED = frozenset(
         "redis_grace_ms",
         "max_body_bytes",
         "max_head_bytes",
-        "head_timeout_s",
         "unread_timeout_s",
         "max_messages",
         "max_json_values",
@@ -174,9 +173,6 @@ class ProcessSettings(Settings):
         ge=1024,
         le=2**20,
         description="Bytes of a request's largest head, the URL and the headers; a larger one is answered 431.",
-    )
-    head_timeout_s: float = Field(
-        15.0, gt=0, description="Longest wait for the whole head of a request, seconds; then the connection is closed."
     )
     unread_timeout_s: float = Field(
         60.0,

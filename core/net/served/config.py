@@ -71,7 +71,7 @@ def raise_descriptor_limit() -> None:
 
 
 def _head_limits(settings: ProcessSettings) -> HeadLimits:
-    return HeadLimits(max_bytes=settings.max_head_bytes, timeout_s=settings.head_timeout_s)
+    return HeadLimits(max_bytes=settings.max_head_bytes)
 
 
 def _num_descriptors() -> int:
