@@ -35,8 +35,8 @@ from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, identify, rank_spec
 from workers.handshake.pool import HandshakeOptions, HandshakePool
 from workers.handshake.server import handshake_bytes, handshake_router
+from workers.leases.engine_leases import KeptLeases
 from workers.leases.keeper import LeaseKeeper
-from workers.leases.kept import KeptLeases
 from workers.rank_group.group import RankGroup
 from workers.rank_group.rank_facade import RankFacade
 from workers.rank_protocol.errors import RankStartError

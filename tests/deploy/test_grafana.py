@@ -22,7 +22,7 @@ from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls
 from workers.engine.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
-from workers.handshake.view import HandshakeStats
+from workers.handshake.peer_view import HandshakeStats
 from workers.server.metrics import WorkerMetrics
 
 ROOT = Path(__file__).parents[2]

@@ -25,12 +25,11 @@ from core.net.tls import InternalTls
 from core.protocol.handoff import KVTransferParams
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import Connect, Connected, Disconnect
-from workers.handshake.engine_record import Backoff, Peer
 from workers.handshake.fetch import HandshakeFetcher, Target, target_of
-from workers.handshake.own_ranks import OurRanks
-from workers.handshake.reads import PeerReads
-from workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
-from workers.handshake.view import (
+from workers.handshake.local_ranks import OurRanks
+from workers.handshake.peer_engine import Backoff, Peer
+from workers.handshake.peer_reads import PeerReads
+from workers.handshake.peer_view import (
     HandshakeStats,
     PeerState,
     PeerSummary,
@@ -38,6 +37,7 @@ from workers.handshake.view import (
     count_states,
     summarize,
 )
+from workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
 from workers.sharding.plan import check_pair
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from core.protocol.worker import WorkerLoad
     from workers.engine.counters import EngineStats
-    from workers.handshake.view import PeerView
+    from workers.handshake.peer_view import PeerView
     from workers.server.access import Access
     from workers.server.pages import Health
     from workers.server.ports import FrontEngine

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from workers.handshake.view import HandshakeStats
+from workers.handshake.peer_view import HandshakeStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -220,7 +220,7 @@ LEASES = (
         "P keeps what a dead router's requests held until it expires",
         (
             Change(
-                "workers/leases/kept.py",
+                "workers/leases/engine_leases.py",
                 "        lease_ids = self._engine.leases_with(suffix)\n",
                 "        lease_ids: list[str] = []\n",
             ),

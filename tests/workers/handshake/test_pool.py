@@ -25,9 +25,9 @@ from core.protocol.steps import Connect, Connected, Disconnect
 from tests.kits.patience import PATIENCE_S
 from workers.handshake import server as handshake_server
 from workers.handshake.fetch import MAX_ANSWER_BYTES
+from workers.handshake.peer_view import MAX_TOLD_CHARS, MAX_TOLD_ERRORS, PeerState, PeerSummary, PeerView, summarize
 from workers.handshake.pool import HandshakeOptions, HandshakePool
 from workers.handshake.server import OncePerMinute, handshake_bytes, handshake_router
-from workers.handshake.view import MAX_TOLD_CHARS, MAX_TOLD_ERRORS, PeerState, PeerSummary, PeerView, summarize
 from workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
 
 TOKEN = "s3cret"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from core.leases.memory_store import MemoryLeaseStore
 from tests.kits.worker.front import ScriptedEngine
+from workers.leases.engine_leases import KeptLeases
 from workers.leases.keeper import LeaseKeeper
-from workers.leases.kept import KeptLeases
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 
 from tests.kits.worker.front import front
-from workers.handshake.view import PeerState, PeerView
+from workers.handshake.peer_view import PeerState, PeerView
 from workers.server.internal import list_peers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.protocol.worker import WorkerLoad
 from workers.engine.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
-from workers.handshake.view import HandshakeStats
+from workers.handshake.peer_view import HandshakeStats
 from workers.server.metrics import WorkerMetrics
 
 POOL = PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from workers.handshake.view import PeerState
+from workers.handshake.peer_view import PeerState
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
