@@ -1,24 +1,24 @@
-"""Workers: one engine (a scheduler with its ranks) behind one public and one internal HTTP port.
+"""A worker: one engine (a scheduler with its ranks) behind a public and an internal HTTP port. Begin with ``worker``.
 
 In the main process, without torch and NIXL:
 
-``main``           runs one worker; ``worker`` builds its parts and ends them in order, ``app`` makes its applications
-``engine``         decides: sequences, block pool, scheduler (no I/O in the cores)
-``server``         speaks HTTP: the OpenAI endpoints and the internal port
-``text``           from prompts to tokens and from tokens to text
-``leases``         P's leases, kept in threads of their own
-``handshake``      how engines get to know each other
-``rank_group``     the ranks, started together and taken for one
-``settings``       what a worker can be told; ``engine_setup`` and ``stores`` make of it what the engine is built with
+``main``           runs one worker; ``worker`` builds and stops its parts, ``app`` builds its two ASGI applications
+``engine``         schedules: sequences, block pool, steps
+``server``         serves HTTP: the OpenAI endpoints and the internal port
+``text``           turns prompts into tokens (``tokenizer``) and tokens into text (``detokenizer``)
+``leases``         grants and ends P's leases (``keeper``), in threads
+``handshake``      fetches from other engines how to read their memory, and answers the same question
+``rank_group``     starts the rank processes, and makes one answer of theirs
+``settings``       the settings; ``engine_setup`` and ``stores`` build from them what the engine needs
 
 In a rank process:
 
-``rank``           executes: the model shard, the paged cache and the sampler (torch)
-``transfer``       moves blocks: NIXL agent, reads, fence
+``rank``           computes: the model shard (``model``), the paged cache, and the sampler (``sampler``), with torch
+``transfer``       reads blocks from other engines (``read_machine``) and checks the fence (``fence``), with NIXL
 
-In both, and pure:
+In both, without I/O:
 
-``rank_protocol``  frames, start parameters and errors between main process and ranks
-``sharding``       which rank of D reads what from which rank of P, and who has finished
-``limits``         how large what a hand-off names may be
+``rank_protocol``  frames, start parameters and errors between the main process and its ranks
+``sharding``       which rank of D reads what from which rank of P, and which ranks have finished
+``limits``         upper bounds of what a hand-off or a handshake contains
 """

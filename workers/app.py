@@ -1,4 +1,4 @@
-"""The two applications of a worker, built from what they need; importing this does nothing."""
+"""Builds the two ASGI applications of a worker: for the public and for the internal port."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from workers.server.internal import PeerLook
     from workers.server.metrics import WorkerMetrics
     from workers.server.ports import FrontEngine
-    from workers.server.serving import Leases
+    from workers.server.serving import LeaseControl
     from workers.settings import WorkerSettings
     from workers.text.tokenizer import Tokenizer
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def create_public_app(
     *,
     engine: FrontEngine,
-    leases: Leases,
+    leases: LeaseControl,
     tokenizer: Tokenizer,
     identity: Identity,
     access: Access,
@@ -53,11 +53,11 @@ def create_public_app(
     limits: BodyLimits,
     on_change: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """What clients and the router talk to. The two hot endpoints are plain ASGI: a token costs no framework.
+    """The application for clients and routers. The two hot endpoints are plain ASGI: no framework code runs per token.
 
-    ``load`` is what ``/load`` answers.
+    ``load`` returns what ``/load`` answers.
     ``on_change`` is called whenever a request begins or ends.
-    ``max_body_bytes`` and ``limits`` are a client's; a router adds to them.
+    ``max_body_bytes`` and ``limits`` bound the body of a client; the hand-off that a router adds is allowed on top.
     """
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     use_our_errors(app)
@@ -76,7 +76,7 @@ def create_public_app(
 def create_internal_app(
     *,
     engine: FrontEngine,
-    leases: Leases,
+    leases: LeaseControl,
     access: Access,
     health: Health,
     drain: Callable[[], None],
@@ -85,7 +85,10 @@ def create_internal_app(
     peers: PeerLook = dict,
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
-    """What routers and other workers talk to. ``peers``: the remote engines. ``routers``: more pages: the handshake."""
+    """The application for routers and other workers.
+
+    ``peers`` returns the state of the remote engines. ``routers`` are further routes, such as the handshake.
+    """
     app = FastAPI(
         title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
     )
@@ -96,10 +99,10 @@ def create_internal_app(
     return app
 
 
-def with_door(app: ASGIApp, settings: WorkerSettings, bound: str) -> ASGIApp:
-    """``app`` on a port bound to ``bound``: without a token it matters under which name, and for which page, one asks.
+def guarded(app: ASGIApp, settings: WorkerSettings, bound: str) -> ASGIApp:
+    """``app`` for the port bound to ``bound``. Without an internal token, its ``Host`` header and page are checked.
 
-    With one, what the public port tells everybody is meant for probes and scrapers under any name.
+    With a token no check is needed: pages that do not require it are meant for probes and scrapers under any name.
     """
     if settings.internal_token is not None:
         return app

@@ -1,4 +1,4 @@
-"""From settings to the ranks' start parameters; from what the ranks say to an engine's sizes and its name."""
+"""Makes the start parameters of the ranks from settings, and the engine's configuration from the ranks' answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
-    """What the engine's first rank is started with; the others differ in ``rank`` only."""
+    """The start parameters of rank 0; those of the others differ only in ``rank``."""
     return RankSpec(
         model=settings.model,
         revision=settings.revision,
@@ -40,10 +40,10 @@ def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
 
 
 def threads_per_rank(settings: WorkerSettings, environ: Mapping[str, str], num_cpus: int) -> int | None:
-    """A rank's share of the worker's threads; None leaves the number to the rank.
+    """How many threads each rank uses; None: the rank decides.
 
-    A rank alone finds its own default. Several would each take every core, so they are told; ``OMP_NUM_THREADS`` is
-    one process's number already.
+    A single rank uses its own default. Several ranks would each use every core, so the cores are divided between them.
+    ``OMP_NUM_THREADS`` already is a number per process.
     """
     if settings.torch_threads is not None:
         return max(1, settings.torch_threads // settings.tp)
@@ -52,11 +52,11 @@ def threads_per_rank(settings: WorkerSettings, environ: Mapping[str, str], num_c
     return max(1, min(MAX_DEFAULT_THREADS, num_cpus // settings.tp))
 
 
-def identify(ready: RankReady, text_fingerprint: str) -> RankReady:
-    """What a rank says, its model being weights *and* tokenizer.
+def with_text_fingerprint(ready: RankReady, text_fingerprint: str) -> RankReady:
+    """``ready`` with a weights fingerprint that covers the tokenizer too.
 
-    The blocks do not depend on the tokenizer, but the answer does: a worker with another one would make other text of
-    the tokens that it is handed, and other tokens of a prompt when it goes on for a worker that died.
+    The blocks do not depend on the tokenizer, but the answer does: a worker with another tokenizer would decode a
+    hand-off's tokens to other text, and encode the prompt of a migrated request to other tokens.
     """
     both = f"{ready.compatibility.weights_fingerprint} {text_fingerprint}".encode()
     model = hashlib.sha256(both).hexdigest()[:32]
@@ -64,7 +64,7 @@ def identify(ready: RankReady, text_fingerprint: str) -> RankReady:
 
 
 def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
-    """The engine's sizes, from the settings and what its first rank says; the ranks agree on all of it."""
+    """The engine's configuration, from the settings and the answer of rank 0 (all ranks agree on these values)."""
     return EngineConfig(
         num_blocks=ready.num_blocks,
         block_size=settings.block_size,

@@ -1,7 +1,7 @@
-"""``run(settings)``: one worker process, from sockets to exit code.
+"""``run(settings)``: one worker process, from its sockets to its exit code.
 
-SIGTERM drains: new requests are refused, running ones and leases are waited for, at most ``drain_timeout_s``; then the
-worker stops. SIGINT, or a second SIGTERM, stops at once. A rank that dies ends the process with status 1.
+SIGTERM drains: the worker refuses new requests, waits for running ones and for leases, at most ``drain_timeout_s``, and
+then stops. SIGINT, or a second SIGTERM, stops at once. If a rank dies, the process ends with status 1.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Libraries that have a line for every request or connection.
+#: Loggers of libraries that log a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "httpx", "httpcore", "transformers", "asyncio")
 
 
 def run(settings: WorkerSettings) -> int:
-    """Serve until told to stop. 0: stopped in order; 1: could not start or go on, one line on stderr says why."""
+    """Serve until a signal. 0: stopped in order; 1: could not start or continue, and one line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
     raise_descriptor_limit()
@@ -60,7 +60,7 @@ def run(settings: WorkerSettings) -> int:
 
 
 async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.socket], pipe: StatusPipe) -> str | None:
-    """Serve on bound sockets until told to stop; what went wrong, in one line, or None."""
+    """Serve on bound sockets until a signal. Returns what went wrong, in one line, or None."""
     warn(settings)
     signals = _Signals()
     try:
@@ -77,7 +77,7 @@ async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.s
             return None
         pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url, worker_id=worker.worker_id))
         logger.info("serving %s as %s on %s", settings.model_name, settings.role, worker.url)
-        return await _until_told(worker, signals, settings.drain_timeout_s)
+        return await _until_signal(worker, signals, settings.drain_timeout_s)
     except (RankError, TokenizerError) as error:
         return one_line(error)
     finally:
@@ -86,13 +86,13 @@ async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.s
 
 
 def warn(settings: WorkerSettings) -> None:
-    """Log what nobody should have set without knowing."""
+    """Log a warning for every dangerous setting."""
     if settings.unsafe_disable_fence:
         logger.warning("unsafe_disable_fence is on: answers may be made of blocks that belong to other prompts")
 
 
 async def _start(worker: Worker, signals: _Signals) -> bool:
-    """False when a signal came first. Raises what ``Worker.start`` raises."""
+    """Start the worker; False if a signal came first. Raises what ``Worker.start`` raises."""
     starting = asyncio.create_task(worker.start(), name="start")
     leave = asyncio.create_task(signals.leave.wait())
     try:
@@ -107,10 +107,10 @@ async def _start(worker: Worker, signals: _Signals) -> bool:
         await asyncio.gather(starting, leave, return_exceptions=True)
 
 
-async def _until_told(worker: Worker, signals: _Signals, drain_timeout_s: float) -> str | None:
+async def _until_signal(worker: Worker, signals: _Signals, drain_timeout_s: float) -> str | None:
     leave = asyncio.create_task(signals.leave.wait())
-    news: set[asyncio.Future[Any]] = {leave, worker.failed}
-    await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
+    events: set[asyncio.Future[Any]] = {leave, worker.failed}
+    await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
     leave.cancel()
     if signals.leave.is_set() and not worker.failed.done():
         await _drain(worker, signals, drain_timeout_s)
@@ -118,14 +118,14 @@ async def _until_told(worker: Worker, signals: _Signals, drain_timeout_s: float)
 
 
 async def _drain(worker: Worker, signals: _Signals, timeout_s: float) -> None:
-    """Wait for what runs, unless somebody is in a hurry."""
+    """Drain the worker: until it is idle, the timeout, a second signal, or its failure."""
     if signals.hurry.is_set():
         return
     logger.info("draining, for at most %g s or until a second SIGTERM", timeout_s)
     draining = asyncio.create_task(worker.drain(), name="drain")
     hurry = asyncio.create_task(signals.hurry.wait())
-    news: set[asyncio.Future[Any]] = {draining, hurry, worker.failed}
-    await asyncio.wait(news, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    events: set[asyncio.Future[Any]] = {draining, hurry, worker.failed}
+    await asyncio.wait(events, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     if not draining.done():
         logger.warning("leaving before everything was over")
     for task in (draining, hurry):
@@ -134,7 +134,7 @@ async def _drain(worker: Worker, signals: _Signals, timeout_s: float) -> None:
 
 
 class _Signals:
-    """SIGTERM sets ``leave``; SIGINT, or SIGTERM again, also ``hurry``."""
+    """SIGTERM sets ``leave``; SIGINT or a second SIGTERM sets ``hurry`` too."""
 
     def __init__(self) -> None:
         self.leave = asyncio.Event()
@@ -154,12 +154,12 @@ class _Signals:
 
 
 def _prepare_tokenizers() -> None:
-    """Before transformers is imported here for a tokenizer."""
-    # It would import torch as well (2 s, 300 MB). Ranks have it.
+    """Prepare the import of transformers for a tokenizer."""
+    # Without this transformers would import torch (2 s, 300 MB), which only the ranks need.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
-    # One prompt is never split: the pool of threads for batches would be for nothing.
+    # tokenizers would start a pool of threads for batches, but here each prompt is encoded alone.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # or it would advise to install torch
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # the advice is to install torch
 
 
 def _give_up(pipe: StatusPipe, why: str) -> int:

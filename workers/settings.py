@@ -1,4 +1,4 @@
-"""What a worker can be told. How the fields become flags, variables and YAML keys: ``core/process/settings.py``."""
+"""The settings of a worker. How the fields become flags, variables and YAML keys: ``core/process/settings.py``."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class WorkerSettings(ProcessSettings):
     @field_validator("model")
     @classmethod
     def _without_tilde(cls, model: str) -> str:
-        """A flag such as ``--model=~/m`` reaches us as written; everything that loads from it needs the folder."""
+        """Replace ``~``: a shell does not do it in a flag such as ``--model=~/m``."""
         if not model.startswith("~"):
             return model
         try:
@@ -129,7 +129,7 @@ class WorkerSettings(ProcessSettings):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Without an internal token nobody but this machine may reach either port."""
+        """Check settings against each other: without an internal token, only this machine may reach the two ports."""
         if self.internal_token is None:
             for name, host in (("host", self.host), ("internal_host", self.bound_internal_host)):
                 if not is_loopback(host):
@@ -140,23 +140,23 @@ class WorkerSettings(ProcessSettings):
 
     @property
     def bound_internal_host(self) -> str:
-        """Where the internal port listens."""
+        """The address on which the internal port listens."""
         return self.host if self.internal_host is None else self.internal_host
 
     @property
     def model_name(self) -> str:
-        """What clients call the model."""
+        """The name of the model in requests."""
         return self.served_model_name or PurePath(self.model).name or self.model
 
     def advertised(self, bound: str) -> str:
-        """The host that others use for a port bound to ``bound``."""
+        """The host under which routers and other workers reach a port bound to ``bound``."""
         if self.advertise_host is not None:
             return self.advertise_host
         return socket.gethostname() if bound in _ANY_ADDRESS else bound
 
 
 def is_loopback(host: str) -> bool:
-    """True for addresses and names that only this machine reaches."""
+    """Whether only this machine can reach a port on ``host``, a name or an address."""
     if host in LOOPBACK:
         return True
     try:

@@ -1,4 +1,4 @@
-"""The two stores a worker shares with routers."""
+"""The two stores that a worker shares with routers: leases and the registry."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stores:
-    """Where leases and worker records live."""
+class WorkerStores:
+    """The lease store and the registry of workers."""
 
     leases: LeaseStore
     registry: Registry[WorkerStatus]
 
     async def close(self) -> None:
-        """Give back connections. Safe to call twice."""
+        """Close all connections. Safe to call twice."""
         await self.registry.close()
         self.leases.close()
 
 
-def connect(settings: WorkerSettings) -> Stores:
-    """Redis, connected to when first needed; with an empty URL nothing is shared, and no router sees the worker.
+def connect(settings: WorkerSettings) -> WorkerStores:
+    """Stores in Redis, which connect at the first call; with an empty URL, stores in memory that no router sees.
 
-    Raises ValueError for a URL that the Redis client does not take.
+    Raises ValueError for a URL that the Redis client does not accept.
     """
     url = settings.redis_login
     if not url:
-        return Stores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
+        return WorkerStores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
     token = settings.internal_token
     key = None if token is None else announcement_key(token.get_secret_value())
-    return Stores(RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key))
+    return WorkerStores(RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key))

@@ -1,14 +1,14 @@
 """One worker, assembled: ranks, engine, leases, handshakes, two HTTP ports, the registry entry.
 
-Starting, in this order: the ranks load the model while the tokenizer loads here; the engine; the lease threads; the
-two ports; the registry entry last, because it says "send me work".
-Stopping, in this order and for these reasons:
+``start`` builds, in this order: the ranks, which load the model, and the tokenizer at the same time; the engine; the
+lease threads; the two ports; and last the registry entry, because from then on routers send requests.
+``stop`` ends, in this order:
 
-1. registry entry   nobody new comes
-2. leases           routers are told, and prefill elsewhere at once instead of renewing what is about to vanish
-3. engine           what still runs gets an error that says so
-4. ports            after the engine, so that those errors are still sent
-5. handshakes, ranks, stores   nothing uses them any more
+1. the registry entry, so that no new requests come
+2. the leases: routers learn of it and prefill elsewhere at once, instead of renewing leases of a worker that leaves
+3. the engine: requests that still run get an error
+4. the ports, after the engine so that those errors are still sent
+5. handshakes, ranks and stores, which nothing uses any more
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from core.net.tls import internal_tls
 from core.protocol.status import Progress as ProgressStatus
 from core.protocol.steps import Progress
 from core.protocol.worker import WorkerLoad, WorkerRecord
-from workers.app import create_internal_app, create_public_app, with_door
+from workers.app import create_internal_app, create_public_app, guarded
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
-from workers.engine_setup import engine_config, identify, rank_spec
+from workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
 from workers.handshake.pool import HandshakeOptions, HandshakePool
 from workers.handshake.server import handshake_bytes, handshake_router
-from workers.leases.engine_leases import KeptLeases
+from workers.leases.engine_leases import EngineLeases
 from workers.leases.keeper import LeaseKeeper
 from workers.rank_group.group import RankGroup
 from workers.rank_group.rank_facade import RankFacade
@@ -59,26 +59,26 @@ if TYPE_CHECKING:
     from core.protocol.steps import FromRank, RankReady
     from workers.rank_protocol.errors import RankDeadError
     from workers.settings import WorkerSettings
-    from workers.stores import Stores
+    from workers.stores import WorkerStores
     from workers.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that requests get to hear of the end when the ports close.
+#: Seconds that the ports wait for the last answers to be sent before they close.
 PORT_GRACE_S = 2.0
-#: Seconds an idle connection stays open: longer than any client keeps one in its pool, so that none of them ever
-#: sends a request into a connection that is just being closed.
+#: Seconds that an idle connection stays open: longer than clients keep one in their pools, so that no client sends a
+#: request on a connection that is just being closed.
 KEEP_ALIVE_S = 300
 
 
 class Worker:
-    """``start``, then ``failed`` and ``drain`` as wanted, then ``stop`` (also after a ``start`` that raised)."""
+    """Call ``start``, await ``failed`` or ``drain``, then call ``stop`` (also after a ``start`` that raised)."""
 
     def __init__(
         self,
         settings: WorkerSettings,
         sockets: tuple[socket.socket, socket.socket],
-        stores: Stores,
+        stores: WorkerStores,
         tell: Callable[[ProgressStatus], None],
     ) -> None:
         """Raises TlsError."""
@@ -90,45 +90,45 @@ class Worker:
         self._engine_id = new_id()
         self._leaving = False
         self._parts = AsyncExitStack()
-        # Built by ``start``; who hears of a rank that dies before looks for these two.
-        self._traffic: RankFacade | None = None
+        # Built by ``start``. These two are None until then, because a rank may die earlier.
+        self._ranks: RankFacade | None = None
         self._health: Health | None = None
         self._engine: AsyncEngine
         self._pool: HandshakePool
         self._keeper: LeaseKeeper
-        self._leases: KeptLeases
+        self._leases: EngineLeases
         self._metrics: WorkerMetrics
         self._announcer: Announcer
-        #: Done, with the reason, when the worker cannot go on.
+        #: Done, with the reason, when the worker cannot continue.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
     def worker_id(self) -> str:
-        """What it announces itself as: new whenever it starts."""
+        """The id in the registry, new at every start; equal to the engine id."""
         return self._engine_id
 
     @property
     def url(self) -> str:
-        """Base URL of the public port, as others reach it."""
+        """Base URL of the public port for routers."""
         settings = self._settings
         return base_url(settings.advertised(settings.host), port_of(self._bound), tls=settings.speaks_internal_tls)
 
     @property
     def internal_url(self) -> str:
-        """Base URL of the internal port."""
+        """Base URL of the internal port for routers and other workers."""
         settings = self._settings
         host = settings.advertised(settings.bound_internal_host)
         return base_url(host, port_of(self._internal_bound), tls=settings.speaks_internal_tls)
 
     async def start(self) -> None:
-        """Serve. Raises RankStartError, TokenizerError; ``stop`` then cleans up."""
+        """Load the model and serve. Raises RankStartError, TokenizerError; ``stop`` then cleans up."""
         ranks, tokenizer = await self._load()
         weights = ranks.readies[0].compatibility.weights_fingerprint
         logger.info("fingerprint of the weights %s, of the tokenizer %s", weights, tokenizer.fingerprint)
-        readies = [identify(ready, tokenizer.fingerprint) for ready in ranks.readies]
+        readies = [with_text_fingerprint(ready, tokenizer.fingerprint) for ready in ranks.readies]
         engine = self._build_engine(ranks, readies[0])
         public, internal = self._build_ports(engine, readies, tokenizer)
-        # What is pushed last is stopped first.
+        # The part that is pushed last is stopped first.
         self._parts.push_async_callback(_stop_ports, public, internal)
         self._parts.push_async_callback(engine.close)
         self._keeper.start()
@@ -139,10 +139,7 @@ class Worker:
         self._parts.push_async_callback(self._announcer.stop)
 
     async def drain(self) -> None:
-        """Take nothing new; return when nothing runs and nothing is leased. Cancelling it goes on refusing.
-
-        It is the way out of the process: from here on nobody can make the worker take work again.
-        """
+        """Refuse new requests for good; return when nothing runs and nothing is leased. If cancelled, still refuse."""
         self._leaving = True
         self._begin_drain()
         await self._engine.drain()
@@ -156,7 +153,7 @@ class Worker:
         self._announcer.changed()
 
     def _end_drain(self) -> bool:
-        """Take work again, and tell; False if this worker is about to leave."""
+        """Accept requests again and announce it. Returns False, and changes nothing, if the process is about to end."""
         if self._leaving:
             return False
         self._engine.end_drain()
@@ -164,7 +161,7 @@ class Worker:
         return True
 
     async def _load(self) -> tuple[RankGroup, Tokenizer]:
-        """The ranks' model and our tokenizer, at once; what fails first ends the other."""
+        """Start the ranks and load the tokenizer at the same time; if one of them fails, the other is cancelled."""
         settings = self._settings
         spec = rank_spec(settings, self._engine_id)
         ranks = asyncio.create_task(RankGroup.start(spec, self._hear, self._on_death), name="start ranks")
@@ -187,7 +184,7 @@ class Worker:
         return ranks.result(), text.result()
 
     async def _stop_ranks(self, ranks: RankGroup) -> None:
-        """Those of a dead engine may stand still, and would leave when they are killed and not before."""
+        """Stop the ranks. Those of a dead engine may hang, so they are killed first."""
         if self.failed.done():
             ranks.kill()
         await ranks.stop()
@@ -215,15 +212,15 @@ class Worker:
         self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict, pool.stats, load_seconds)
         hooks = EngineHooks(
             on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
-            on_pressure=self._make_room,
+            on_pressure=self._give_up_lease,
             on_dead=self._fail,
             on_step=self._metrics.on_step,
             on_read=self._metrics.on_read,
         )
-        self._traffic = traffic = RankFacade(ranks, pool, ranks.num_ranks)
-        self._engine = AsyncEngine(engine_config(settings, ready), traffic, pool, hooks)
-        traffic.on_event = self._engine.on_rank_event
-        self._leases = KeptLeases(keeper, self._engine)
+        self._ranks = facade = RankFacade(ranks, pool, ranks.num_ranks)
+        self._engine = AsyncEngine(engine_config(settings, ready), facade, pool, hooks)
+        facade.on_event = self._engine.on_rank_event
+        self._leases = EngineLeases(keeper, self._engine)
         return self._engine
 
     def _build_ports(
@@ -267,11 +264,11 @@ class Worker:
             peers=self._pool.states,
             routers=[self._handshakes(readies), *self._hello(record)],
         )
-        doors = with_door(public, settings, settings.host), with_door(internal, settings, settings.bound_internal_host)
+        apps = guarded(public, settings, settings.host), guarded(internal, settings, settings.bound_internal_host)
         return (
-            HttpPort(doors[0], self._bound, public_port(settings, KEEP_ALIVE_S, self._context(internal=False))),
+            HttpPort(apps[0], self._bound, public_port(settings, KEEP_ALIVE_S, self._context(internal=False))),
             HttpPort(
-                doors[1], self._internal_bound, internal_port(settings, KEEP_ALIVE_S, self._context(internal=True))
+                apps[1], self._internal_bound, internal_port(settings, KEEP_ALIVE_S, self._context(internal=True))
             ),
         )
 
@@ -279,7 +276,7 @@ class Worker:
         return None if self._tls is None else self._tls.server(internal=internal)
 
     def _tell_load(self) -> WorkerLoad:
-        """How busy the engine is, and how it stands with others."""
+        """How busy the engine is, and to which remote engines it is connected."""
         return msgspec.structs.replace(self._engine.load(), **msgspec.structs.asdict(self._pool.summary()))
 
     def _handshakes(self, readies: list[RankReady]) -> APIRouter:
@@ -288,7 +285,7 @@ class Worker:
         return handshake_router(answers.get, None if token is None else token.get_secret_value())
 
     def _hello(self, record: WorkerRecord) -> list[APIRouter]:
-        """Without a token there is nothing to prove."""
+        """The page that proves knowledge of the internal token; none without a token."""
         token = self._settings.internal_token
         return [] if token is None else [hello_pages(record, token.get_secret_value())]
 
@@ -331,12 +328,12 @@ class Worker:
         if isinstance(event, Progress):
             logger.info("%s", event.text)
             self._tell(ProgressStatus(text=event.text))
-        elif self._traffic is not None:
-            self._traffic.hear(rank, event)
+        elif self._ranks is not None:
+            self._ranks.hear(rank, event)
 
     def _on_death(self, error: RankDeadError) -> None:
-        """A rank is gone, and so all are: requests are told at once, the process leaves."""
-        if self._traffic is None:
+        """A rank has died, and the group has killed the others: all requests fail now, and the process ends."""
+        if self._ranks is None:
             self._fail(str(error))
         else:
             self._engine.dead(str(error))
@@ -347,8 +344,8 @@ class Worker:
         if not self.failed.done():
             self.failed.set_result(why)
 
-    def _make_room(self) -> None:
-        """Somebody waits for blocks that leases hold: give up one that only a silent store keeps alive."""
+    def _give_up_lease(self) -> None:
+        """A sequence waits for leased blocks: end one lease that is kept only because Redis does not answer."""
         lease_id = self._keeper.give_up_oldest()
         if lease_id is not None:
             logger.warning("gave up lease %s: its blocks are needed and Redis is silent", lease_id)

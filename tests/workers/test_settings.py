@@ -9,7 +9,7 @@ import pytest
 from core.protocol.handshake import Compatibility, RankMetadata, Shard
 from core.protocol.steps import RankReady
 from router.settings import RouterSettings
-from workers.engine_setup import engine_config, identify, rank_spec, threads_per_rank
+from workers.engine_setup import engine_config, rank_spec, threads_per_rank, with_text_fingerprint
 from workers.limits import MAX_RANKS
 from workers.main import warn
 from workers.settings import WorkerSettings
@@ -118,8 +118,9 @@ def test_the_engine_is_told_when_to_give_up_a_read_and_a_step() -> None:
 
 
 def test_engines_pair_when_both_weights_and_tokenizer_are_the_same() -> None:
-    same, others = identify(READY, "t"), [identify(READY, "u"), identify(identify(READY, "t"), "t")]
-    assert identify(READY, "t").compatibility == same.compatibility
+    same = with_text_fingerprint(READY, "t")
+    others = [with_text_fingerprint(READY, "u"), with_text_fingerprint(same, "t")]
+    assert with_text_fingerprint(READY, "t").compatibility == same.compatibility
     for other in others:
         assert other.compatibility.hash != same.compatibility.hash
         assert other.compatibility.weights_fingerprint != same.compatibility.weights_fingerprint

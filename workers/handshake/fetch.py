@@ -1,4 +1,4 @@
-"""Asks a remote engine for its ranks' metadata and checks the answers. Every failure is a HandshakeError."""
+"""Fetches the metadata of a remote engine's ranks and checks it. Every failure is a HandshakeError."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A real answer has about 1 KB and grows by some for each network device.
+#: Bytes of an answer, which usually has about 1 KB and more with each network device.
 MAX_ANSWER_BYTES = 2**20
-#: Ranks of one engine asked at once, and connections for that beside the one that each engine may have at any time.
-#: Engines that hang shall not use up what this process may open.
+#: Ranks of one engine that are asked at once; and connections for that in total, beside one connection per engine.
+#: Engines that hang must not use up the file descriptors of this process.
 MAX_RANKS_AT_ONCE = 8
 MAX_EXTRA_CONNECTIONS = 128
-#: Names as they occur in DNS and in compose files. Nothing that could end a URL's authority part.
+#: Host names as in DNS and compose files. No character that could end the authority part of a URL.
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A remote engine to meet."""
+    """The remote engine of a hand-off."""
 
     engine_id: str
     host: str
@@ -44,9 +44,9 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(params: KVTransferParams) -> Target:
-    """Check what the router's message says about P; raises HandshakeError.
+    """The engine that a hand-off names. Raises HandshakeError if host, port, id or sizes are impossible.
 
-    The message decides where we send our token, so host and port have to be just that.
+    The internal token is sent to this address, so host and port must be nothing but a host and a port.
     """
     if not _is_host(params.remote_host):
         raise HandshakeError(HandshakeReason.BAD_ADDRESS, "remote_host is neither a host name nor an address")
@@ -58,7 +58,7 @@ def target_of(params: KVTransferParams) -> Target:
 
 
 def _num_ranks(params: KVTransferParams) -> int:
-    """Which rank holds what is told by each one's shard; here it counts only how many there are."""
+    """How many ranks the engine has; which part of the model each of them holds is in its metadata."""
     tp_size, pp_size = params.tp_size, params.pp_size
     if tp_size < 1 or pp_size < 1 or tp_size * pp_size > MAX_RANKS or params.dcp_size != 1:
         sizes = f"tp_size {tp_size}, pp_size {pp_size}, dcp_size {params.dcp_size}"
@@ -67,9 +67,9 @@ def _num_ranks(params: KVTransferParams) -> int:
 
 
 class HandshakeFetcher:
-    """Speaks to handshake servers. ``fetch`` has no timeout of its own: wrap it.
+    """The client of handshake servers. ``fetch`` has no timeout of its own; use ``asyncio.timeout``.
 
-    ``try_s``: seconds to connect to an address before the host's next one is tried.
+    ``try_s``: seconds to connect to an address before the next address of the host is tried.
     """
 
     def __init__(
@@ -89,9 +89,10 @@ class HandshakeFetcher:
         self._num_extra = 0
 
     async def fetch(self, target: Target) -> list[RankMetadata]:
-        """The metadata of all ranks, in order: of the first, and when that has answered, of the others at once.
+        """The metadata of all ranks, in order. Raises HandshakeError with the first failure.
 
-        An engine that hangs costs one connection. The first rank that fails ends it for all.
+        Rank 0 is asked first, and the others concurrently once it has answered. So an engine that hangs costs one
+        connection.
         """
         place = await self._find(target)
         answer = await self._get(place, 0)
@@ -114,7 +115,7 @@ class HandshakeFetcher:
                 found[rank] = self._check(target, rank, answer.body)
 
         wanted = min(MAX_RANKS_AT_ONCE, target.num_ranks - 1) - 1
-        # When there are none left the ranks are asked one after the other, and still wait for nobody else.
+        # Without extra connections the ranks are asked one after the other, but never wait for other engines.
         num_extra = max(0, min(wanted, MAX_EXTRA_CONNECTIONS - self._num_extra))
         self._num_extra += num_extra
         try:

@@ -1,4 +1,4 @@
-"""Tells our own ranks to connect to a remote engine and gathers their answers."""
+"""Tells the local ranks to connect to a remote engine, and collects their answers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ if TYPE_CHECKING:
     from core.protocol.steps import Connected
 
 
-class _Asked:
-    """A ``Connect`` on its way through the ranks."""
+class _PendingConnect:
+    """A ``Connect`` that not all ranks have answered."""
 
     def __init__(self, num_ranks: int) -> None:
-        #: Those that have not answered.
+        #: The ranks that have not answered.
         self.ranks = set(range(num_ranks))
         self._error: HandshakeError | None = None
         self._over = asyncio.Event()
 
     def answer(self, rank: int, error: str) -> None:
-        """The first error decides, otherwise the last answer. A rank that has lost the engine since gives two."""
+        """Take a rank's answer. The first error, or the last answer, ends the wait.
+
+        A rank that loses the engine after it has connected answers twice.
+        """
         self.ranks.discard(rank)
         if error and self._error is None:
             self._error = HandshakeError(HandshakeReason.RANK, f"rank {rank}: {error}")
@@ -34,53 +37,54 @@ class _Asked:
             self._over.set()
 
     async def outcome(self) -> None:
-        """Raises HandshakeError, also for what was lost after the last answer and before we got to run."""
+        """Wait for the ranks. Raises HandshakeError, also if a rank lost the engine before this coroutine could run."""
         await self._over.wait()
         if self._error is not None:
             raise self._error
 
 
-class OurRanks:
-    """A ``Connect`` goes to all ranks or, in the end, to none: when one fails the others are told ``Disconnect``.
+class LocalRanks:
+    """Connects all local ranks to a remote engine, or none: if one fails, all get ``Disconnect``.
 
-    Every rank does what it is told one after the other, between its reads. So only ``concurrency`` engines are
-    connected at once: a read of an engine that is known already waits behind few others, however many are new.
+    Every rank handles its messages one after the other, between its reads. So only ``concurrency`` engines are
+    connected at once: then a read from a connected engine waits for few ``Connect``, even if many engines are new.
     """
 
     def __init__(self, send: Callable[[Connect | Disconnect], None], num_ranks: int, concurrency: int) -> None:
         self._send = send
         self._num_ranks = num_ranks
         self._turns = asyncio.Semaphore(concurrency)
-        self._asked: dict[str, _Asked] = {}
-        #: Answers still to come, by engine and rank, to a ``Connect`` that nobody waits for any more.
+        #: By engine id.
+        self._pending: dict[str, _PendingConnect] = {}
+        #: By engine and rank, how many answers will come to a ``Connect`` that failed or was cancelled.
         self._owed: Counter[tuple[str, int]] = Counter()
 
     async def connect(self, engine_id: str, remotes: Sequence[RankMetadata]) -> None:
-        """Return when every rank has connected. Raises HandshakeError when one cannot; may be cancelled."""
+        """Return when every rank has connected. Raises HandshakeError if one cannot; may be cancelled."""
         async with self._turns:
-            asked = self._asked[engine_id] = _Asked(self._num_ranks)
+            pending = self._pending[engine_id] = _PendingConnect(self._num_ranks)
             worked = False
             self._send(Connect(engine_id, list(remotes)))
             try:
-                await asked.outcome()
+                await pending.outcome()
                 worked = True
             finally:
-                del self._asked[engine_id]
+                del self._pending[engine_id]
                 if not worked:
-                    self._take_back(engine_id, asked)
+                    self._take_back(engine_id, pending)
 
     def heard(self, rank: int, message: Connected) -> bool:
-        """An answer of a rank; False if it is none that ``connect`` asked for."""
+        """Take a rank's answer; False if it does not belong to a call of ``connect``."""
         if self._settle(message.engine_id, rank):
             return True
-        asked = self._asked.get(message.engine_id)
-        if asked is None:
+        pending = self._pending.get(message.engine_id)
+        if pending is None:
             return False
-        asked.answer(rank, message.error)
+        pending.answer(rank, message.error)
         return True
 
     def _settle(self, engine_id: str, rank: int) -> bool:
-        """A rank answers in order: what it owes comes before its answer to the ``Connect`` that is under way."""
+        """Whether this is an owed answer. A rank answers in order, so owed answers come before the pending one."""
         key = (engine_id, rank)
         if key not in self._owed:
             return False
@@ -89,7 +93,7 @@ class OurRanks:
             del self._owed[key]
         return True
 
-    def _take_back(self, engine_id: str, asked: _Asked) -> None:
-        for rank in asked.ranks:
+    def _take_back(self, engine_id: str, pending: _PendingConnect) -> None:
+        for rank in pending.ranks:
             self._owed[engine_id, rank] += 1
         self._send(Disconnect(engine_id))

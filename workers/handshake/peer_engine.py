@@ -1,4 +1,4 @@
-"""One remote engine as the pool remembers it: state, last failure, backoff. No I/O, time is passed in."""
+"""One remote engine in the pool: state, last failure, backoff. No I/O; time is passed in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from workers.handshake.peer_view import PeerState
+from workers.handshake.peer_view import PeerEngineState
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
     import asyncio
 
-#: Doublings of the backoff after which it cannot grow any more, whatever the settings.
+#: The backoff is doubled at most this often, so that the number stays finite.
 _MAX_DOUBLINGS = 30
 
 
@@ -23,16 +23,16 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     max_s: float
 
     def seconds(self, num_failures: int) -> float:
-        """After so many failures in a row."""
+        """The backoff after ``num_failures`` failures in a row."""
         return min(self.max_s, self.min_s * 2.0 ** min(num_failures - 1, _MAX_DOUBLINGS))
 
 
-class Peer:
+class PeerEngine:
     """``CONNECTING`` while ``task`` runs, then ``CONNECTED`` or ``FAILED``."""
 
     def __init__(self) -> None:
-        self.state = PeerState.CONNECTING
-        #: The attempt that runs.
+        self.state = PeerEngineState.CONNECTING
+        #: The running attempt.
         self.task: asyncio.Task[None] | None = None
         self.last_error: HandshakeError | None = None
         self.failed_at = 0.0
@@ -40,33 +40,33 @@ class Peer:
         self._retry_at = 0.0
 
     def __repr__(self) -> str:
-        return f"<Peer {self.state}{f', {self.last_error}' if self.last_error else ''}>"
+        return f"<PeerEngine {self.state}{f', {self.last_error}' if self.last_error else ''}>"
 
     def refusal(self, now: float) -> HandshakeError | None:
-        """What a request for this engine gets instead of another attempt, if it is too early for that."""
-        if self.state is not PeerState.FAILED or self.last_error is None or now >= self._retry_at:
+        """The error for a request during the backoff; None if another attempt may begin."""
+        if self.state is not PeerEngineState.FAILED or self.last_error is None or now >= self._retry_at:
             return None
         return HandshakeError(self.last_error.reason, f"{self.last_error.message} (not tried again yet)")
 
     def began(self, task: asyncio.Task[None]) -> None:
-        """An attempt runs."""
-        self.state, self.task = PeerState.CONNECTING, task
+        """An attempt has begun."""
+        self.state, self.task = PeerEngineState.CONNECTING, task
 
     def connected(self) -> None:
-        """The attempt has worked."""
-        self.state, self.task = PeerState.CONNECTED, None
+        """The attempt has succeeded."""
+        self.state, self.task = PeerEngineState.CONNECTED, None
         self._num_failures = 0
 
     def failed(self, error: HandshakeError, now: float, backoff: Backoff) -> None:
         """The attempt has failed."""
-        self.state, self.task = PeerState.FAILED, None
+        self.state, self.task = PeerEngineState.FAILED, None
         self._num_failures += 1
         self._note(error, now)
         self._retry_at = now + backoff.seconds(self._num_failures)
 
     def lost(self, why: str, now: float) -> HandshakeError:
-        """A connected engine was lost: the next request meets it anew, without a backoff."""
-        self.state = PeerState.FAILED
+        """A connected engine was lost: the next request begins a new attempt, without a backoff."""
+        self.state = PeerEngineState.FAILED
         error = HandshakeError(HandshakeReason.LOST, why)
         self._note(error, now)
         self._retry_at = now

@@ -1,13 +1,13 @@
-"""Which reads from remote engines are in flight, and which of them nobody waits for any more. Pure."""
+"""Which reads from remote engines are in flight, and which of them were given up. Pure."""
 
 from __future__ import annotations
 
 
 class PeerReads:
-    """Every read that was given to the ranks is here until its real end.
+    """Every read that was sent to the ranks, until it has ended on all of them.
 
-    A read that was given up and has not ended is *stuck*: NIXL may still write to its blocks, and what has not
-    answered one reader will hardly answer the next.
+    A read that was given up and has not ended is *stuck*: NIXL may still write to its blocks, and the engine, which has
+    not answered this read, will probably not answer the next one.
     """
 
     def __init__(self) -> None:
@@ -36,16 +36,16 @@ class PeerReads:
         return len(self._stuck.get(engine_id, ()))
 
     def start(self, engine_id: str, read_id: int) -> None:
-        """It was given to the ranks."""
+        """The read was sent to the ranks."""
         self._in_flight.setdefault(engine_id, set()).add(read_id)
 
     def give_up(self, engine_id: str, read_id: int) -> None:
-        """Nobody waits for it any more. One that is not in flight is not stuck either: its end was told already."""
+        """Mark the read as stuck. Does nothing if it has ended already."""
         if read_id in self._in_flight.get(engine_id, ()):
             self._stuck.setdefault(engine_id, set()).add(read_id)
 
     def end(self, engine_id: str, read_id: int) -> None:
-        """Every rank says that nothing is written any more."""
+        """Every rank has reported that nothing is written any more."""
         for reads in (self._in_flight, self._stuck):
             if engine_id in reads:
                 reads[engine_id].discard(read_id)

@@ -1,4 +1,4 @@
-"""What is told about the handshakes of this engine: to metrics, ``/internal/state``, and routers. Pure."""
+"""The state of remote engines as metrics, ``/internal/state`` and load reports show it. Pure."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: How many engines a load report names, and how much it says of each: it is sent several times a second.
+#: Bounds of a load report, which is sent several times a second: engines with an error, and characters of each error.
 MAX_TOLD_ERRORS = 8
 MAX_TOLD_CHARS = 200
 
 
-class PeerState(StrEnum):
-    """A remote engine as the pool sees it."""
+class PeerEngineState(StrEnum):
+    """The state of a remote engine in the pool."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
-    #: The last handshake failed, or the engine was lost since. The next request meets it anew, after a backoff.
+    #: The last handshake failed, or the engine was lost. The next request after the backoff connects again.
     FAILED = "failed"
 
 
 class PeerView(msgspec.Struct, frozen=True, kw_only=True):
     """One remote engine.
 
-    ``reason`` and ``error`` are of the last failure, which may be over: ``failure_age_s`` says how long ago it was,
-    None that there was none. ``stuck``: so many of ``reads`` were given up and have not ended; requests are refused.
+    ``reason`` and ``error`` are those of the last failure, which was ``failure_age_s`` ago (None: there was none); the
+    engine may be connected since. ``reads`` are in flight; ``stuck`` of them were given up, and refuse new requests.
     """
 
-    state: PeerState
+    state: PeerEngineState
     reason: str = ""
     error: str = ""
     failure_age_s: float | None = None
@@ -41,13 +41,13 @@ class PeerView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refuses(self) -> bool:
         """The next request may fail at once."""
-        return self.state is PeerState.FAILED or self.stuck > 0
+        return self.state is PeerEngineState.FAILED or self.stuck > 0
 
 
 class PeerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of ``core.protocol.worker.WorkerLoad`` that are about remote engines, for ``msgspec.structs.replace``.
 
-    Every engine is in one of the three; one whose reads are stuck counts as failed.
+    Every engine is counted once; one with stuck reads counts as failed.
     """
 
     peers_connecting: int = 0
@@ -67,25 +67,25 @@ class HandshakeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize(views: Mapping[str, PeerView]) -> PeerSummary:
-    """Count, and name the failures that are news: the newest first, few of them, each in a short line."""
+    """Count the engines by state, and list the newest errors, each in a short line."""
     failed = {engine_id: view for engine_id, view in views.items() if view.refuses}
     well = [view.state for engine_id, view in views.items() if engine_id not in failed]
     newest = sorted(failed.items(), key=lambda item: item[1].failure_age_s or 0.0)[:MAX_TOLD_ERRORS]
     return PeerSummary(
-        peers_connecting=well.count(PeerState.CONNECTING),
-        peers_connected=well.count(PeerState.CONNECTED),
+        peers_connecting=well.count(PeerEngineState.CONNECTING),
+        peers_connected=well.count(PeerEngineState.CONNECTED),
         peers_failed=len(failed),
         peer_errors={engine_id: _line(view) for engine_id, view in newest},
     )
 
 
 def count_states(views: Mapping[str, PeerView]) -> dict[str, int]:
-    """How many engines are in each state, every state included."""
+    """How many engines are in each state; states without engines are included."""
     states = [view.state for view in views.values()]
-    return {state.value: states.count(state) for state in PeerState}
+    return {state.value: states.count(state) for state in PeerEngineState}
 
 
 def _line(view: PeerView) -> str:
-    """What requests hear now: that reads are stuck before what went wrong earlier."""
+    """The error that requests get now: stuck reads have precedence over an earlier failure."""
     line = f"stuck: {view.stuck} reads have not ended" if view.stuck else view.error
     return line if len(line) <= MAX_TOLD_CHARS else line[: MAX_TOLD_CHARS - 3] + "..."

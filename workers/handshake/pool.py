@@ -1,14 +1,13 @@
-"""Who of the remote engines is known: one future for each, bounded in number, remembered until forgotten.
+"""The remote engines that this one can read from, each connected once for all requests.
 
-Lives in the main process's event loop. Handshakes run as tasks of their own; a request that waits for one can go away
-without ending it for the others.
+Runs in the main process's event loop. Each handshake is a task of its own, so that it continues for other requests if
+one request that waits for it is cancelled.
 
-What is bounded, and why like this. Waiting for a peer costs a task, a socket, and a thread while its name is looked up;
-a peer or a name that hangs lets us wait for the whole timeout: so nobody queues for it, all engines are asked at once,
-and only ``max_engines`` bounds how many. A peer gets more sockets only when its first rank has answered. What a
-handshake costs others here is the time of our ranks, which load the metadata between their reads: that part takes
-turns, ``concurrency`` at once, and begins only when all bytes have arrived. A peer can hold up nobody but its own
-requests, however it behaves.
+A peer that hangs delays only its own requests, because of these bounds. Waiting for a peer costs a task, a socket, and
+a thread while its name is looked up. Since a peer or a name server that hangs costs the whole timeout, there is no
+queue: all engines are asked at once, at most ``max_engines``. A peer gets more sockets only when its first rank has
+answered. Local ranks load the metadata between their reads, so this part delays other requests: ``concurrency`` engines
+do it at once, and only after all bytes have arrived.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from core.protocol.handoff import KVTransferParams
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import Connect, Connected, Disconnect
 from workers.handshake.fetch import HandshakeFetcher, Target, target_of
-from workers.handshake.local_ranks import OurRanks
-from workers.handshake.peer_engine import Backoff, Peer
+from workers.handshake.local_ranks import LocalRanks
+from workers.handshake.peer_engine import Backoff, PeerEngine
 from workers.handshake.peer_reads import PeerReads
 from workers.handshake.peer_view import (
     HandshakeStats,
-    PeerState,
+    PeerEngineState,
     PeerSummary,
     PeerView,
     count_states,
@@ -47,23 +46,23 @@ logger = logging.getLogger(__name__)
 class HandshakeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of ``HandshakePool``."""
 
-    #: Seconds for one attempt: all ranks there asked, its turn has come, all ranks here connected.
+    #: Seconds for one attempt: to fetch the metadata, to wait for its turn, and to connect all local ranks.
     timeout_s: float = 10.0
-    #: Engines that our ranks connect to at once.
+    #: Engines that the local ranks connect to at once.
     concurrency: int = 8
     #: Seconds after a failure in which requests for the same engine fail at once; doubles up to the maximum.
     min_backoff_s: float = 0.1
     max_backoff_s: float = 5.0
-    #: Remote engines remembered; the one unused for longest goes first, never one that is read from or being met.
+    #: Remote engines remembered. The least recently used one is forgotten first, but none that is connecting or read.
     max_engines: int = 256
 
 
 class HandshakePool:
-    """The engine's way to remote engines. All methods are called from one event loop.
+    """Connects the local ranks to remote engines. All methods are called on one event loop.
 
-    ``local`` are our own ranks. ``send`` passes a message on to every one of them; their answers come back through
-    ``on_connected``. ``clock`` is seconds; ``lookup`` says which addresses a host name has,
-    and is called from threads. ``tls``: None asks without it.
+    ``local`` are the local ranks. ``send`` sends a message to all of them; their answers come to ``on_connected``.
+    ``clock`` returns seconds. ``lookup`` returns the addresses of a host name and is called in threads. ``tls``: None
+    for handshakes without TLS.
     """
 
     def __init__(
@@ -89,11 +88,11 @@ class HandshakePool:
             try_s=self._options.timeout_s / (MAX_ADDRESSES + 1),
             tls=tls,
         )
-        self._ranks = OurRanks(send, len(self._local), self._options.concurrency)
+        self._ranks = LocalRanks(send, len(self._local), self._options.concurrency)
         self._clock = clock
-        #: In order of last use.
-        self._peers: dict[str, Peer] = {}
-        #: Kept apart: a read goes on when its engine is forgotten.
+        #: By engine id, the least recently used first.
+        self._peers: dict[str, PeerEngine] = {}
+        #: Not part of ``PeerEngine``, because a read continues when its engine is forgotten.
         self._reads = PeerReads()
         self._failures: Counter[str] = Counter()
         self._num_done, self._done_seconds = 0, 0.0
@@ -104,14 +103,14 @@ class HandshakePool:
     # --- for requests ------------------------------------------------------------------------------------------
 
     async def connect(self, params: KVTransferParams) -> None:
-        """Return once every rank of ours can read from the engine that ``params`` names; at once if they can already.
+        """Return once every local rank can read from the engine that ``params`` names, which may be at once.
 
-        Raises HandshakeError. Cancelling it leaves the handshake running for others.
+        Raises HandshakeError. If this is cancelled, the handshake continues for other requests.
         """
         target = target_of(params)
         self._refuse_stuck(target.engine_id)
         peer = self._peer(target.engine_id)
-        if peer.state is PeerState.CONNECTED:
+        if peer.state is PeerEngineState.CONNECTED:
             return
         refusal = peer.refusal(self._clock())
         if refusal is not None:
@@ -125,12 +124,12 @@ class HandshakePool:
             raise
 
     def is_connected(self, engine_id: str) -> bool:
-        """A read from the engine may be sent now: our ranks are connected to it, and none of its reads is stuck."""
+        """A read from the engine may be sent now: the local ranks are connected, and none of its reads is stuck."""
         peer = self._peers.get(engine_id)
-        return peer is not None and peer.state is PeerState.CONNECTED and not self._reads.stuck(engine_id)
+        return peer is not None and peer.state is PeerEngineState.CONNECTED and not self._reads.stuck(engine_id)
 
     def forget(self, engine_id: str) -> None:
-        """Disconnect; requests that wait for the engine get a HandshakeError. Reads in flight go on to their end."""
+        """Disconnect; requests that wait for the engine get a HandshakeError. Reads in flight continue."""
         peer = self._peers.pop(engine_id, None)
         if peer is None:
             return
@@ -145,23 +144,23 @@ class HandshakePool:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- from our ranks ----------------------------------------------------------------------------------------
+    # --- from the local ranks ----------------------------------------------------------------------------------
 
     def on_connected(self, rank: int, message: Connected) -> None:
-        """A rank of ours has answered ``Connect``; or, with an error and unasked, has lost the engine since."""
+        """A local rank has answered ``Connect``; or it has lost the engine since, if an error comes unasked."""
         if not self._ranks.heard(rank, message) and message.error:
             self._lose(message.engine_id, f"rank {rank}: {message.error}")
 
     def read_started(self, engine_id: str, read_id: int) -> None:
-        """A read from the engine was given to the ranks: do not forget it."""
+        """A read from the engine was sent to the ranks: the engine must not be forgotten."""
         self._reads.start(engine_id, read_id)
 
     def read_given_up(self, engine_id: str, read_id: int) -> None:
-        """Nobody waits for the read any more. Until it has ended ``connect`` refuses its engine: STUCK."""
+        """The read takes too long. Until it has ended ``connect`` refuses its engine with STUCK."""
         self._reads.give_up(engine_id, read_id)
 
     def read_ended(self, engine_id: str, read_id: int, *, failed: bool) -> None:
-        """Every rank is done with it. After ``failed`` the ranks may have lost the engine, which is met anew."""
+        """The read has ended on every rank. If it failed, the ranks may have lost the engine, so connect again."""
         self._reads.end(engine_id, read_id)
         if failed:
             self._lose(engine_id, "a read from it failed")
@@ -169,15 +168,15 @@ class HandshakePool:
     # --- for people --------------------------------------------------------------------------------------------
 
     def states(self) -> dict[str, PeerView]:
-        """Every remote engine, by id; the one used last comes last."""
+        """Every remote engine by id, the most recently used last."""
         return {engine_id: self._view(engine_id, peer) for engine_id, peer in self._peers.items()}
 
     def summary(self) -> PeerSummary:
-        """What a load report says."""
+        """The fields of a load report about remote engines."""
         return summarize(self.states())
 
     def stats(self) -> HandshakeStats:
-        """What ``/metrics`` says."""
+        """The numbers for ``/metrics``."""
         return HandshakeStats(
             states=count_states(self.states()),
             failures=dict(self._failures),
@@ -186,7 +185,7 @@ class HandshakePool:
             stuck_reads=self._reads.num_stuck,
         )
 
-    # --- inside ------------------------------------------------------------------------------------------------
+    # --- internal ----------------------------------------------------------------------------------------------
 
     def _refuse_stuck(self, engine_id: str) -> None:
         num_stuck = self._reads.stuck(engine_id)
@@ -194,17 +193,17 @@ class HandshakePool:
             what = f"{num_stuck} reads from engine {engine_id} were given up and have not ended"
             raise HandshakeError(HandshakeReason.STUCK, what)
 
-    def _peer(self, engine_id: str) -> Peer:
-        """The engine's entry, made if there is room for a new one, as the one used last."""
+    def _peer(self, engine_id: str) -> PeerEngine:
+        """The engine's entry, created if necessary, and now the most recently used. Raises HandshakeError."""
         peer = self._peers.pop(engine_id, None)
         if peer is None:
             self._make_room()
-            peer = Peer()
+            peer = PeerEngine()
         self._peers[engine_id] = peer
         return peer
 
     def _make_room(self) -> None:
-        """Forget the engine unused for longest. Raises HandshakeError when all are in use."""
+        """Forget the least recently used engine if there are too many. Raises HandshakeError if all are in use."""
         if len(self._peers) < self._options.max_engines:
             return
         for engine_id, peer in self._peers.items():
@@ -213,14 +212,14 @@ class HandshakePool:
                 return
         raise HandshakeError(HandshakeReason.TOO_MANY, f"{len(self._peers)} other engines are being met or read from")
 
-    def _begin(self, target: Target, peer: Peer) -> asyncio.Task[None]:
+    def _begin(self, target: Target, peer: PeerEngine) -> asyncio.Task[None]:
         task = asyncio.create_task(self._attempt(target, peer), name=f"handshake {target.engine_id}")
         task.add_done_callback(_retrieve)
         peer.began(task)
         return task
 
-    async def _attempt(self, target: Target, peer: Peer) -> None:
-        """One try; notes in ``peer`` how it went. Raises HandshakeError."""
+    async def _attempt(self, target: Target, peer: PeerEngine) -> None:
+        """One attempt; its outcome is stored in ``peer``. Raises HandshakeError."""
         began = self._clock()
         try:
             await self._try(target)
@@ -249,7 +248,7 @@ class HandshakePool:
             raise HandshakeError(HandshakeReason.TIMEOUT, what) from None
 
     def _check_pair(self, remotes: Sequence[RankMetadata]) -> None:
-        """Before a rank hears of it: the main process names both sides, and no rank has to be told to forget."""
+        """Raise HandshakeError if the shards do not fit, before the ranks connect and would have to undo it."""
         try:
             check_pair(self._local, remotes)
         except PlanError as error:
@@ -257,11 +256,11 @@ class HandshakePool:
 
     def _lose(self, engine_id: str, why: str) -> None:
         peer = self._peers.get(engine_id)
-        if peer is not None and peer.state is PeerState.CONNECTED:
+        if peer is not None and peer.state is PeerEngineState.CONNECTED:
             error = peer.lost(why, self._clock())
             self._failures[error.reason.value] += 1
 
-    def _view(self, engine_id: str, peer: Peer) -> PeerView:
+    def _view(self, engine_id: str, peer: PeerEngine) -> PeerView:
         error = peer.last_error
         return PeerView(
             state=peer.state,
@@ -274,6 +273,6 @@ class HandshakePool:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Nobody may be left to hear of a failure; it was noted and logged."""
+    """Mark the task's exception as retrieved: it was logged, and maybe no request waits for the task any more."""
     if not task.cancelled():
         task.exception()

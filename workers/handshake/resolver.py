@@ -1,8 +1,8 @@
-"""Names of hosts to addresses, in threads that nobody waits for.
+"""Looks up host names, each in a daemon thread of its own.
 
-``getaddrinfo`` blocks for as long as a name server likes, and nothing can interrupt it. An event loop calls it in a
-pool of few threads that all of the process shares and waits for at its exit: some names that hang would hold up every
-other one, and the exit. Here each name has a daemon thread of its own.
+``getaddrinfo`` blocks for as long as the name server takes, and cannot be interrupted. An event loop calls it in a
+small pool of threads that the whole process shares, and that the exit of the process waits for. So a few names that
+hang would delay all other lookups, and the exit.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from contextlib import suppress
 
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
-#: Blocks; raises OSError or UnicodeError.
+#: A function that blocks and returns the addresses of a host name; raises OSError or UnicodeError.
 Lookup = Callable[[str], Sequence[str]]
 
-#: Of one host are tried.
+#: At most this many addresses of a host are tried.
 MAX_ADDRESSES = 3
-#: What it is everywhere (RFC 6761).
+#: The addresses of ``localhost`` on every machine (RFC 6761).
 _LOCALHOST = ("127.0.0.1", "::1")
 
 
 def look_up(host: str) -> list[str]:
-    """What this machine's resolver says, best first. May block for long. Raises OSError or UnicodeError."""
+    """The addresses that this machine's resolver finds, best first. May block. Raises OSError or UnicodeError."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    # Not those of one link: event loops know them by name of the interface only, and look that up again.
+    # No link-local addresses: they contain the name of an interface, which an event loop would look up again.
     return [address for address in dict.fromkeys(str(place[0]) for *_, place in found) if "%" not in address]
 
 
 class Resolver:
-    """All methods are called from one event loop. At most ``max_lookups`` threads run, one for each name."""
+    """Looks up names for one event loop. At most ``max_lookups`` threads run, one for each name."""
 
     def __init__(self, lookup: Lookup, max_lookups: int) -> None:
         self._lookup = lookup
@@ -45,10 +45,10 @@ class Resolver:
         return f"<Resolver {len(self._running)} names being looked up>"
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """At most ``MAX_ADDRESSES``, the families in turn. Addresses and localhost are known without a thread.
+        """At most ``MAX_ADDRESSES`` addresses, IPv4 and IPv6 in turn. No thread is needed for addresses and localhost.
 
-        Raises OSError for a name without an address, HandshakeError when too many names are being looked up. Has no
-        timeout; cancelling it leaves the lookup to the next who asks for this name.
+        Raises OSError for a name without an address, HandshakeError if too many names are being looked up. Has no
+        timeout. If this is cancelled, the lookup continues for the next call with this name.
         """
         if _is_address(host):
             return (host,)
@@ -71,7 +71,7 @@ class Resolver:
         return found
 
     def _run(self, loop: asyncio.AbstractEventLoop, host: str, found: asyncio.Future[Sequence[str]]) -> None:
-        """The thread. Whatever happens, somebody may wait for the answer."""
+        """The thread: always reports an answer or an error, because coroutines wait for it."""
         answer: Sequence[str] | OSError = OSError(f"the lookup of {host} broke")
         try:
             answer = self._lookup(host) or OSError(f"{host} has no address")
@@ -80,14 +80,14 @@ class Resolver:
         except UnicodeError:
             answer = OSError(f"{host} cannot be a host name")
         finally:
-            with suppress(RuntimeError):  # the loop is gone, and with it who asked
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._settle, host, found, answer)
 
     def _settle(self, host: str, found: asyncio.Future[Sequence[str]], answer: Sequence[str] | OSError) -> None:
         del self._running[host]
         if isinstance(answer, OSError):
             found.set_exception(answer)
-            found.exception()  # nobody may be left to hear of it
+            found.exception()  # marks it as retrieved: maybe no coroutine waits any more
         else:
             found.set_result(answer)
 
@@ -101,7 +101,7 @@ def _is_address(host: str) -> bool:
 
 
 def _in_turn(addresses: Sequence[str]) -> tuple[str, ...]:
-    """A network that swallows one family often carries the other."""
+    """IPv4 and IPv6 addresses alternately: if a network drops packets of one family, the other one often works."""
     is_first = [(":" in address) == (":" in addresses[0]) for address in addresses]
     first = itertools.compress(addresses, is_first)
     others = itertools.compress(addresses, (not one for one in is_first))

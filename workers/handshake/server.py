@@ -1,4 +1,4 @@
-"""Answers ``GET /kv/handshake/{rank}`` on the internal port: how to read one of our ranks. No torch, no NIXL."""
+"""Answers ``GET /kv/handshake/{rank}`` on the internal port: how to read the memory of a local rank."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/msgpack"
-#: A rank's number as it is written. Not a typed path parameter, whose complaint a stranger would get before the 401.
+#: A rank in the path. Not a typed path parameter, because FastAPI would answer 422 before the token is checked.
 _RANK = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
 def handshake_bytes(metadata: RankMetadata, compatibility_hash: str) -> bytes:
-    """The answer for one rank; constant, so make it once."""
+    """The answer for one rank, which is made once because it never changes."""
     handshake = Handshake(
         wire_version=WIRE_VERSION,
         engine_id=metadata.engine_id,
@@ -35,10 +35,10 @@ def handshake_bytes(metadata: RankMetadata, compatibility_hash: str) -> bytes:
 
 
 def bearer_matches(header: str | None, token: str | None) -> bool:
-    """Is this ``Authorization`` header ours? Takes equally long for every wrong one; without a token all are."""
+    """Whether the ``Authorization`` header has the token, compared in constant time; always True without a token."""
     if token is None:
         return True
-    # Starlette reads headers as Latin-1; this gives the bytes back.
+    # Starlette decodes headers as Latin-1; this restores the bytes.
     return hmac.compare_digest((header or "").encode("latin-1"), f"Bearer {token}".encode())
 
 
@@ -48,19 +48,19 @@ def handshake_router(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> APIRouter:
-    """A router to include in the internal app.
+    """The route, for the internal application.
 
-    ``get_answer`` gives ``handshake_bytes`` for a rank, or None for one that is not served (404). With a ``token``
-    everything else than ``Authorization: Bearer <token>`` is answered 401, whatever rank it asks for.
+    ``get_answer`` returns ``handshake_bytes`` for a rank, or None if there is no such rank (404). With a ``token``,
+    requests without ``Authorization: Bearer <token>`` are answered 401, whatever rank they ask for.
     """
     router = APIRouter()
-    strangers = OncePerMinute(clock)
+    refused = OncePerMinute(clock)
 
     @router.get("/kv/handshake/{rank}", response_class=Response)
     async def handshake(rank: str, request: Request) -> Response:
         if not bearer_matches(request.headers.get("authorization"), token):
             peer = request.client.host if request.client else "unknown"
-            if strangers.first(peer):
+            if refused.first(peer):
                 logger.warning("a handshake from %s without the internal token was refused", peer)
             return Response(status_code=401, headers={"WWW-Authenticate": "Bearer"})
         answer = get_answer(int(rank)) if _RANK.fullmatch(rank) else None
@@ -70,7 +70,7 @@ def handshake_router(
 
 
 class OncePerMinute:
-    """True the first time in a minute for each key, so that a stranger cannot fill the log. Bounded memory."""
+    """Allows one log line per key and minute, so that refused requests cannot fill the log. Bounded memory."""
 
     _MAX_KEYS = 1000
 
@@ -79,7 +79,7 @@ class OncePerMinute:
         self._last: dict[str, float] = {}
 
     def first(self, key: str) -> bool:
-        """Has a minute passed since it was last true for ``key``?"""
+        """Whether a minute has passed since this last returned True for ``key``."""
         now = self._clock()
         last = self._last.get(key)
         if last is not None and now - last < 60.0:

@@ -1,6 +1,6 @@
-"""P's side of the leases, in threads of their own.
+"""P's leases: granted and ended by the main process, and stored by two threads of it. Begin with ``keeper``.
 
-``keeper``    grants, watches and ends them
-``listener``  hears that one was released
-``kept``      what HTTP asks about them, answered by keeper and engine together
+``keeper``         grants and ends leases; its thread talks to the lease store
+``listener``       a thread that waits for releases
+``engine_leases``  what the HTTP server calls: ends a lease in the keeper and frees its blocks in the engine
 """

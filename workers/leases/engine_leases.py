@@ -1,4 +1,4 @@
-"""What the HTTP front asks about leases, answered by keeper and engine together."""
+"""The leases of one engine, for the HTTP server: what the keeper and the engine do together."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ if TYPE_CHECKING:
     from workers.leases.keeper import LeaseKeeper
 
 
-class KeptLeases:
-    """Implements ``serving.Leases``. The keeper unpins through ``on_end``; what it never heard of is unpinned here."""
+class EngineLeases:
+    """Implements ``serving.LeaseControl``.
+
+    The engine leases the blocks before ``LeaseKeeper.grant`` is called. A lease that the keeper knows is ended by the
+    keeper, which unpins the blocks through ``on_end``; the blocks of any other lease are unpinned here.
+    """
 
     def __init__(self, keeper: LeaseKeeper, engine: Engine) -> None:
         self._keeper = keeper
         self._engine = engine
 
     async def grant(self, lease_id: str) -> bool:
-        """Hold the lease in the store, or at least here. False: it has ended, before or meanwhile."""
+        """Grant the lease in the store, or only here if the store does not answer. False if it has ended meanwhile."""
         if not self._engine.has_lease(lease_id):
             return False
         await self._keeper.grant(lease_id)
         return self._engine.has_lease(lease_id)
 
     def drop(self, lease_id: str) -> None:
-        """Unpin now; the keeper tells the store."""
+        """End the lease and unpin its blocks now; the keeper tells the store."""
         if not self._keeper.drop(lease_id):
             self._engine.end_lease(lease_id)
 
     def drop_request(self, request_id: str, but: str = "") -> bool:
-        """Drop what is held for the request, told to anybody or not, except the lease ``but``; False if nothing is."""
+        """Drop all leases of the request except ``but``, known to the store or not; False if there are none."""
         lease_ids = [lease_id for lease_id in self._engine.leases_of(request_id) if lease_id != but]
         for lease_id in lease_ids:
             self.drop(lease_id)
         return bool(lease_ids)
 
     def drop_all(self, suffix: str) -> int:
-        """Drop what is held for requests whose id ends with ``suffix``; how many leases that were."""
+        """Drop all leases of requests whose id ends with ``suffix``; returns how many there were."""
         lease_ids = self._engine.leases_with(suffix)
         for lease_id in lease_ids:
             self.drop(lease_id)
         return len(lease_ids)
 
     def read_by_peer(self, lease_id: str) -> None:
-        """D's notification: it has what it needs."""
+        """End the lease as done: D's notification says that it has read the blocks."""
         if not self._keeper.done(lease_id):
             self._engine.end_lease(lease_id)

@@ -1,11 +1,10 @@
-"""P's side of the leases: one thread that talks to the store, one that listens for releases.
+"""Grants and ends P's leases. One thread talks to the store, another listens for releases.
 
-The asyncio process calls in, under a lock that is only ever held for pure code (``core.leases.holder``), never over
-I/O. One exit: ``on_end`` is called exactly once for every lease, whatever ended it, and only there are its blocks
-unpinned.
+The asyncio loop and the threads share ``core.leases.holder`` under a lock, which is never held during I/O. For every
+lease ``on_end`` is called exactly once, whatever ended it, and only there are its blocks unpinned.
 
-What neither thread expects ends it, and ``on_failed`` says so: leases of a keeper that is dead and nobody knows it
-would hold their blocks for ever.
+An unexpected exception ends its thread and calls ``on_failed``, so that the worker stops: without the thread leases
+would never end and would hold their blocks forever.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long ``grant`` waits for the store: P's answer is not held up longer by a slow Redis.
+#: How long ``grant`` waits for the store at most, so that a slow Redis does not delay P's answer any longer.
 GRANT_PATIENCE_S = 0.25
 
 
@@ -42,14 +41,14 @@ class KeeperStats:
 
     granted: int = 0
     done: int = 0
-    #: By a router, through the store.
+    #: Ended by a router, through the store.
     released: int = 0
     expired: int = 0
-    #: By this worker, before anybody was told of the lease.
+    #: Ended by this worker, before a router knew of the lease.
     dropped: int = 0
-    #: Under memory pressure while the store was silent.
+    #: Ended under memory pressure while the store did not answer.
     given_up: int = 0
-    #: Notifications of a read that came after the lease's end.
+    #: Notifications of a read that came after the end of the lease.
     late_done: int = 0
     store_errors: int = 0
 
@@ -60,7 +59,7 @@ class KeeperStats:
 class LeaseKeeper:
     """Grants, watches and ends the leases of one engine. Create and use it on the asyncio loop.
 
-    ``store`` is used by the keeper's own threads only; it is closed by ``stop``.
+    Only the keeper's threads use ``store``; ``stop`` closes it.
     """
 
     def __init__(
@@ -74,9 +73,9 @@ class LeaseKeeper:
         redis_grace_ms: int = 60_000,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """Both callbacks run on the loop. ``on_end(lease_id, how)``: DONE, RELEASED or EXPIRED (also: given up).
+        """Both callbacks run on the loop. ``on_end(lease_id, state)``: DONE, RELEASED, or EXPIRED (also if given up).
 
-        ``on_failed(error)``: leases are not kept any more; stop the worker.
+        ``on_failed(error)``: a thread has ended; stop the worker.
         """
         self._store = store
         self._engine_id = check_id(engine_id)
@@ -87,7 +86,7 @@ class LeaseKeeper:
         self._changed = threading.Condition()
         self._holder = LeaseHolder(duration_ms=duration_ms, redis_grace_ms=redis_grace_ms, now_ms=clock())
         self._stopping = False
-        self._told_last = False
+        self._did_last_work = False
         self._granting: dict[str, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
@@ -98,25 +97,25 @@ class LeaseKeeper:
         return f"<LeaseKeeper {self._engine_id} {self._holder!r}>"
 
     def __len__(self) -> int:
-        """Leases held now."""
+        """How many leases are held now."""
         with self._changed:
             return len(self._holder)
 
     @property
     def reachable(self) -> bool:
-        """Whether the store answered last time."""
+        """The store answered the last call."""
         return self._holder.reachable
 
     def start(self) -> None:
-        """Start the threads; call on the loop that ``on_end`` shall run on."""
+        """Start the threads. Call it on the loop on which ``on_end`` is to run."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._listener.start()
 
     async def stop(self) -> None:
-        """End every lease that is left, tell the store (once), stop the threads, close the store.
+        """End every lease that is left, tell the store (one attempt), stop the threads, close the store.
 
-        Told, routers prefill elsewhere at once; otherwise they would go on renewing a dead engine's leases.
+        From the store routers learn of it and prefill elsewhere at once, instead of renewing leases of a dead engine.
         """
         for lease_id in self._pinned():
             self.drop(lease_id)
@@ -128,11 +127,11 @@ class LeaseKeeper:
         self._store.close()
 
     async def grant(self, lease_id: str) -> None:
-        """Hold the lease; returns once the store has it.
+        """Begin a lease; returns once the store has it.
 
-        Returns also when the store cannot be reached or takes longer than ``GRANT_PATIENCE_S``: the lease is kept here,
-        and granted there as soon as possible. Cancelled, it stays granted: ``drop`` it. Raises DuplicateLeaseError,
-        ValueError.
+        Returns also if the store cannot be reached or takes longer than ``GRANT_PATIENCE_S``: then the lease is held
+        here and stored as soon as possible. If cancelled, the lease stays granted and must be dropped. Raises
+        DuplicateLeaseError, ValueError.
         """
         check_id(lease_id)
         with self._changed:
@@ -149,7 +148,7 @@ class LeaseKeeper:
             confirmed.cancel()
 
     def done(self, lease_id: str) -> bool:
-        """D has read the blocks (its NIXL notification). False when the lease had ended before."""
+        """End a lease whose blocks D has read, as its notification says. False if the lease had ended before."""
         known = self._end(self._holder.done, lease_id)
         if known:
             self.stats.done += 1
@@ -159,7 +158,7 @@ class LeaseKeeper:
         return known
 
     def drop(self, lease_id: str) -> bool:
-        """We end it: nobody will read the blocks. False when it had ended before."""
+        """End a lease whose blocks no D will read. False if it had ended before."""
         known = self._end(self._holder.drop, lease_id)
         if known:
             self.stats.dropped += 1
@@ -167,7 +166,7 @@ class LeaseKeeper:
         return known
 
     def give_up_oldest(self) -> str | None:
-        """Under memory pressure: end the oldest lease that is kept only because the store is silent, if any."""
+        """End the oldest lease that is kept only because the store does not answer, if any: memory is needed."""
         with self._changed:
             lease_id = self._holder.give_up_oldest(self._clock())
         if lease_id is not None:
@@ -193,7 +192,7 @@ class LeaseKeeper:
             self._thread.join()
         self._listener.join()
 
-    # The keeping thread.
+    # In the thread that talks to the store.
 
     def _keep(self) -> None:
         try:
@@ -217,9 +216,9 @@ class LeaseKeeper:
                 self._changed.wait(None if next_ms is None else max(0, next_ms - now_ms) / 1000)
 
     def _last_work(self, work: Work) -> Work | None:
-        """Once more what others wait for; a store that is silent now is left alone."""
-        told_before, self._told_last = self._told_last, True
-        return work if (work.release or work.done) and not told_before else None
+        """While stopping: one last attempt to store the ends of leases, then None. Grants are not stored any more."""
+        did_before, self._did_last_work = self._did_last_work, True
+        return work if (work.release or work.done) and not did_before else None
 
     def _do(self, work: Work) -> None:
         try:
@@ -262,7 +261,7 @@ class LeaseKeeper:
 
     def _call(self, callback: Callable[..., object], *args: object) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who could be told
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback, *args)
 
     # On the loop again.
@@ -278,7 +277,7 @@ class LeaseKeeper:
         self.stats.expired += ended.state is LeaseState.EXPIRED
         self._on_end(ended.lease_id, ended.state)
 
-    # The listening thread.
+    # In the thread that listens for releases.
 
     def _sync(self) -> None:
         with self._changed:

@@ -1,4 +1,4 @@
-"""A thread that listens for releases of one engine's leases and says that there was one."""
+"""A thread that listens for releases of one engine's leases."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The thread wakes up this often without a reason; nothing depends on it.
-EAR_TIMEOUT_S = 3600.0
-#: The time between two attempts to listen while the store cannot be reached.
+#: Timeout in seconds of one wait for a release; nothing depends on it.
+WAIT_TIMEOUT_S = 3600.0
+#: Seconds between two attempts to subscribe while the store cannot be reached.
 RETRY_S = 0.5
 
 
 class LeaseListener:
     """Calls ``on_release`` in its own thread, soon after every release and whenever one may have been missed.
 
-    ``on_failed`` is the last thing it calls, there too, when something happened that it does not expect.
+    After an unexpected exception it calls ``on_failed``, in the same thread, and ends.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class LeaseListener:
         self._on_failed = on_failed
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._ear: Wakeups | None = None
+        self._wakeups: Wakeups | None = None
         self._thread = threading.Thread(target=self._run, name="lease-listener", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Interrupt it; ``join`` waits for its end. Does nothing if it was never started."""
+        """Interrupt the thread; ``join`` waits for its end. Does nothing if it was never started."""
         with self._lock:
             self._stopping.set()
-            if self._ear is not None:
-                self._ear.close()
+            if self._wakeups is not None:
+                self._wakeups.close()
 
     def join(self) -> None:
         if self._thread.ident is not None:
@@ -69,16 +69,16 @@ class LeaseListener:
         try:
             self._listen()
         except LeaseStoreError:
-            self._stopping.wait(RETRY_S)  # the keeper, who asks the store as well, reports its silence
+            self._stopping.wait(RETRY_S)  # not logged here: the keeper calls the same store, and logs the error
 
     def _listen(self) -> None:
-        ear = self._store.wakeups(self._engine_id)
+        wakeups = self._store.wakeups(self._engine_id)
         with self._lock:
-            self._ear = ear
+            self._wakeups = wakeups
         try:
-            self._on_release()  # one before the ear was open was not heard
+            self._on_release()  # a release before the subscription would be missed
             while not self._stopping.is_set():
-                if ear.wait(EAR_TIMEOUT_S):
+                if wakeups.wait(WAIT_TIMEOUT_S):
                     self._on_release()
         finally:
-            ear.close()
+            wakeups.close()

@@ -1,4 +1,4 @@
-"""Which of several ranks' ends is the reason for the others."""
+"""When several ranks end: which end is the cause, and which are its consequences."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from workers.rank_protocol.errors import RankEndedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Seconds that the end of one rank may take to reach us after another one has noticed it.
+#: A rank that loses another one may report its end earlier than that one. This many seconds are allowed between.
 REASON_GRACE_S = 1.0
 
 
 class FirstFailure:
-    """Calls ``on_end`` once: with the first end that is not another one's consequence, or a consequence for want of it.
+    """Calls ``on_end`` once, with the first end that is a cause.
 
-    The rank that lost another may be heard before the one that was lost; so it is held back for ``grace_s``.
+    An end that is a consequence is held back for ``grace_s``, because its cause may be heard later. If no cause comes,
+    or if the ends of all ranks are consequences, ``on_end`` is called with a consequence.
     """
 
     def __init__(
@@ -28,11 +29,11 @@ class FirstFailure:
         self._grace_s = grace_s
         self._num_held_back = 0
         self._timer: asyncio.TimerHandle | None = None
-        #: Nothing is reported any more: ``on_end`` was called, or ``close``.
+        #: ``on_end`` was called, or ``close``: ``on_end`` will not be called any more.
         self.is_over = False
 
     def hear(self, rank: int, error: Exception) -> None:
-        """A rank has ended; each is told once."""
+        """A rank has ended; call this once for each rank."""
         if self.is_over:
             return
         if not (isinstance(error, RankEndedError) and error.in_consequence):
@@ -45,7 +46,7 @@ class FirstFailure:
             self._timer = asyncio.get_running_loop().call_later(self._grace_s, self._report, rank, error)
 
     def close(self) -> None:
-        """Report nothing from now on."""
+        """Never call ``on_end`` from now on."""
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,6 +1,6 @@
-"""All ranks of one engine, from the scheduler's side: they start together, are told the same, and end together.
+"""All ranks of one engine: they start together, get the same messages, and end together. No torch here.
 
-A rank that dies leaves the others waiting for it inside their forward pass, so they are killed at once. No torch here.
+When a rank dies, the others would wait for it inside their forward pass forever, so they are killed at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from core.protocol.steps import Progress
 from workers.rank_group.first_failure import FirstFailure
-from workers.rank_group.launch import to_the_end
+from workers.rank_group.launch import run_to_completion
 from workers.rank_group.link import RankLink
 from workers.rank_protocol.errors import RankDeadError, RankStartError
 from workers.rank_protocol.frames import encode
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from workers.rank_group.link import OnDeath
     from workers.rank_protocol.spec import RankSpec
 
-    #: The rank, and what it says.
+    #: The rank and its message.
     OnRankEvent = Callable[[int, FromRank], None]
 
 
 class RankGroup:
-    """The running ranks. All methods are called from the loop that started it; callbacks come from there too.
+    """The running ranks. Methods are called on the loop that started the group, and callbacks run there too.
 
-    ``on_event`` gets what each rank says, in each one's order; of the lines for people the first rank's only.
-    ``on_death`` is called at most once, when a rank ends after all were ready and without ``stop``: by then the others
-    have been killed, and nothing comes after it.
+    ``on_event`` gets the messages of every rank, in the order in which that rank sent them; of ``Progress`` only those
+    of rank 0. ``on_death`` is called at most once, when a rank ends after all were ready and without ``stop``. By then
+    the others have been killed, and no callback comes after it.
     """
 
     def __init__(self, spec: RankSpec, on_event: OnRankEvent, on_death: OnDeath) -> None:
@@ -47,7 +47,7 @@ class RankGroup:
         self._links: dict[int, RankLink] = {}
         self._is_ready = False
         self._end = FirstFailure(spec.num_ranks, self._fail)
-        #: Why one of the ranks could not start.
+        #: The reason why a rank could not start.
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -61,8 +61,8 @@ class RankGroup:
     ) -> RankGroup:
         """Start ``spec.num_ranks`` processes, which differ in ``spec.rank``, and wait until all are ready.
 
-        Loading takes as long as it takes: bound it with ``asyncio.timeout``. Raises RankStartError with the line of
-        the first rank that could not; on any way out but success, cancellation included, no process is left.
+        There is no timeout: use ``asyncio.timeout``. Raises RankStartError with the message of the first rank that
+        failed. If this raises or is cancelled, no process is left.
         """
         group = cls(spec, on_event, on_death)
         with _rendezvous(spec.num_ranks) as rendezvous:
@@ -76,37 +76,37 @@ class RankGroup:
 
     @property
     def num_ranks(self) -> int:
-        """How many there are."""
+        """How many ranks the engine has."""
         return self._spec.num_ranks
 
     @property
     def pids(self) -> list[int]:
-        """Of the rank processes, in the order of the ranks."""
+        """The process ids, by rank."""
         return [self._links[rank].pid for rank in range(self.num_ranks)]
 
     @property
     def readies(self) -> list[RankReady]:
-        """What each rank said about itself; they agree about the engine."""
+        """The ``RankReady`` of each rank; they agree about the engine."""
         return [self._links[rank].ready for rank in range(self.num_ranks)]
 
     @property
     def metadata(self) -> list[RankMetadata]:
-        """How other engines read each rank."""
+        """What other engines need to read each rank."""
         return [ready.metadata for ready in self.readies]
 
     def send(self, message: ToRank) -> None:
-        """Queue a message for every rank; never blocks. After a death it is lost, ``on_death`` tells."""
+        """Queue a message for every rank; never blocks. After the death of a rank, messages are lost."""
         frame = encode(message)
         for link in self._links.values():
             link.send_frame(frame)
 
     async def stop(self) -> None:
-        """Let the ranks finish their queued steps and leave; make them, if they do not. Idempotent."""
+        """Let the ranks finish their queued steps and exit; after a while they are killed. Idempotent."""
         self._end.close()
         await asyncio.gather(*(self._stop(link) for link in self._links.values()))
 
     def kill(self) -> None:
-        """End the ranks now, without ``on_death``: nothing they could still do matters. ``stop`` is to be awaited."""
+        """Kill the ranks now, without ``on_death``. ``stop`` must still be awaited."""
         self._end.close()
         self._kill_all_but(None)
 
@@ -122,12 +122,12 @@ class RankGroup:
             either: list[asyncio.Future[Any]] = [ends, self._failure]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done() or any(error is not None for error in ends.result()):
-                # All may be over while the reason is not known yet: an end in consequence is held back for a moment.
+                # All starts may have ended before the reason is known, because consequences are held back for a moment.
                 raise await self._failure
             self._check_agreement()
             self._is_ready = True
         except BaseException:
-            await to_the_end(self._undo(starts))
+            await run_to_completion(self._undo(starts))
             raise
 
     async def _start_one(self, spec: RankSpec, environ: dict[str, str] | None) -> None:
@@ -152,7 +152,7 @@ class RankGroup:
         await self.stop()
 
     def _check_agreement(self) -> None:
-        """Raise RankStartError if the ranks take themselves for parts of different engines: they would mix them up."""
+        """Raise RankStartError if the ranks have loaded different models or have caches of different sizes."""
         first, *others = [
             (ready.num_blocks, ready.max_model_len, ready.vocab_size, ready.compatibility.hash)
             for ready in self.readies
@@ -187,7 +187,7 @@ class RankGroup:
 
 @contextmanager
 def _rendezvous(num_ranks: int) -> Iterator[str]:
-    """A file by which the ranks find each other, in a folder that nobody else can open; so no port is opened for it."""
+    """The path of a file by which the ranks find each other; other users cannot open its folder. No port is needed."""
     if num_ranks == 1:
         yield ""
         return
@@ -196,5 +196,5 @@ def _rendezvous(num_ranks: int) -> Iterator[str]:
 
 
 def _all(tasks: list[asyncio.Task[None]]) -> asyncio.Future[list[BaseException | None]]:
-    """Done when all are, however they end."""
+    """Done when all tasks are; the result has None or the exception of each."""
     return asyncio.gather(*tasks, return_exceptions=True)

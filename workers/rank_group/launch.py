@@ -1,4 +1,4 @@
-"""Start a rank process with one end of a socket pair, and clean up whatever happens. No torch here."""
+"""Starts a rank process with one end of a socket pair. No torch here."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
     from workers.rank_protocol.spec import RankSpec
 
-#: Where models from the hub and the token for it are kept: may be relative to our current directory, which is not the
-#: rank's.
+#: Variables with the folders of models from the hub and of its token. Relative paths are made absolute, because the
+#: current directory of a rank is another one.
 _CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME")
 
 
 async def launch(
     spec: RankSpec, environ: Mapping[str, str]
 ) -> tuple[Process, tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """The process and our end of its connection. ``environ`` is added to our own."""
+    """Start a rank; returns the process and this end of its connection. ``environ`` is added to ``os.environ``."""
     ours, theirs = socket.socketpair()
     with theirs:
         streams = await _connect(ours)
         arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(_anywhere(spec)).decode()]
         try:
-            # Last: there is nothing to await, and so nothing to be cancelled in, once there is a process.
+            # This is the last await, so that a cancellation cannot come once there is a process.
             process = await asyncio.create_subprocess_exec(
                 *python("workers.rank.main"),
                 *arguments,
-                # UCX would read a ``ucx.conf`` in the current directory, which may name libraries to load.
+                # UCX would read a ``ucx.conf`` in the current directory, which can name libraries to load.
                 cwd=os.sep,
                 stdin=asyncio.subprocess.DEVNULL,
-                # Libraries print; our own standard output may be read by somebody.
+                # Libraries print, and a program may read the standard output of the worker.
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C reaches the whole process group, also while Python is still starting there.
+                # Ctrl-C goes to the whole process group, and may come while Python is still starting in the rank.
                 preexec_fn=_ignore_interrupts,
                 env=with_import_path(_absolute_caches({**os.environ, **environ})),
             )
@@ -54,7 +54,7 @@ async def launch(
 
 
 def _anywhere(spec: RankSpec) -> RankSpec:
-    """The same model, whatever the current directory is."""
+    """``spec`` with the absolute path of a local model."""
     folder = Path(spec.model).expanduser()
     return msgspec.structs.replace(spec, model=str(folder.absolute())) if folder.exists() else spec
 
@@ -65,7 +65,7 @@ def _absolute_caches(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ignore_interrupts() -> None:
-    """What is ignored stays so when another program is executed."""
+    """Ignore SIGINT. An ignored signal stays ignored in the program that is executed next."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -77,8 +77,8 @@ async def _connect(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.S
         raise
 
 
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work`` to its end, however often we are cancelled meanwhile; then be cancelled."""
+async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` to its end, even if the caller is cancelled meanwhile; then raise CancelledError if it was."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,4 +1,4 @@
-"""The scheduler's side of a rank: start the process, talk to it, notice its end, stop it. No torch here."""
+"""One rank process: starts it, exchanges messages with it, notices its end, stops it. No torch here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import Progress, RankFailed, RankReady, Shutdown
-from workers.rank_group.launch import launch, to_the_end
+from workers.rank_group.launch import launch, run_to_completion
 from workers.rank_protocol.errors import SIBLING_LOST_STATUS, FrameError, RankDeadError, RankStartError, one_line
 from workers.rank_protocol.frames import encode, read
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     OnEvent = Callable[[FromRank], None]
     OnDeath = Callable[[RankDeadError], None]
 
-#: Seconds that a rank gets to leave by itself, and then to obey SIGTERM.
+#: Seconds that a rank has to exit after ``Shutdown``, and again after SIGTERM.
 STOP_GRACE_S = 10.0
 
 
 class RankLink:
-    """One running rank process. All methods are called from the loop that started it; callbacks come from there too.
+    """One running rank process. Methods are called on the loop that started it, and callbacks run there too.
 
-    ``on_event`` gets everything the rank says, in order, except ``RankReady`` and ``RankFailed``. ``on_death`` is
-    called at most once, when the process ends after it was ready and without ``stop``; nothing comes after it.
+    ``on_event`` gets all messages of the rank, in order, except ``RankReady`` and ``RankFailed``. ``on_death`` is
+    called at most once, when the process ends after it was ready and without ``stop``; no callback comes after it.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class RankLink:
     ) -> RankLink:
         """Start the process and wait until it is ready; ``Progress`` events come meanwhile. ``name`` is for errors.
 
-        Loading takes as long as it takes: bound it with ``asyncio.timeout``. Raises RankStartError with the rank's own
-        line; on any way out but success, cancellation included, the process is gone.
+        There is no timeout: use ``asyncio.timeout``. Raises RankStartError with the rank's own message. If this raises
+        or is cancelled, the process has ended.
         """
         process, streams = await launch(spec, environ or {})
         link = cls(process, streams, on_event, on_death, name)
         try:
             link._ready = await link._wait_until_ready()
         except BaseException:
-            await to_the_end(link._destroy())
+            await run_to_completion(link._destroy())
             raise
         link._pump = asyncio.create_task(link._run(), name="rank link")
         return link
@@ -83,47 +83,47 @@ class RankLink:
 
     @property
     def pid(self) -> int:
-        """Of the rank process."""
+        """The process id."""
         return self._process.pid
 
     @property
     def exit_status(self) -> int | None:
-        """Of the rank process, negative for a signal; None while it runs."""
+        """The exit status, negative for a signal; None while the process runs."""
         return self._process.returncode
 
     @property
     def ready(self) -> RankReady:
-        """What the rank said about itself when it was ready."""
+        """The message with which the rank said that it was ready."""
         assert self._ready is not None, "start() returns ready links only"
         return self._ready
 
     @property
     def metadata(self) -> RankMetadata:
-        """How other engines read this rank."""
+        """What other engines need to read this rank."""
         return self.ready.metadata
 
     def send(self, message: ToRank) -> None:
-        """Queue a message; never blocks. A message to a rank that has just died is lost, ``on_death`` tells."""
+        """Queue a message; never blocks. A message to a rank that has just died is lost."""
         self.send_frame(encode(message))
 
     def send_frame(self, frame: bytes) -> None:
-        """``send`` for what is encoded already."""
+        """``send`` for a message that is encoded already."""
         if not self._writer.is_closing():
             self._writer.write(frame)
 
     def kill(self) -> None:
-        """End the process now, without ``on_death``. ``stop`` is still to be awaited."""
+        """Kill the process now, without ``on_death``. ``stop`` must still be awaited."""
         self._stopping = True
         self._signal(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Let the rank finish its queued steps and leave; make it, if it does not. Idempotent."""
+        """Let the rank finish its queued steps and exit; after STOP_GRACE_S it is terminated. Idempotent."""
         self.send(Shutdown())
         self._stopping = True
         await asyncio.shield(self._end())
 
     async def _end(self) -> None:
-        # The pump goes on reading: a rank that is blocked sending its last results could not leave.
+        # The pump continues to read, because a rank that is blocked in sending its last results could not exit.
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
@@ -132,7 +132,7 @@ class RankLink:
         await self._destroy()
 
     async def _destroy(self) -> None:
-        """Close everything; kill what still runs."""
+        """Kill the process if it still runs, and close the connection."""
         self._signal(signal.SIGKILL)
         await self._process.wait()
         if self._pump is not None and self._pump is not asyncio.current_task():
@@ -142,7 +142,7 @@ class RankLink:
             await self._writer.wait_closed()
 
     def _signal(self, number: signal.Signals) -> None:
-        # Not ``send_signal()``: that polls first, and so may take the exit status from the loop that waits for it.
+        # Not ``send_signal()``, which polls first and so may take the exit status away from the loop that waits for it.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
@@ -159,7 +159,7 @@ class RankLink:
         raise RankStartError(f"{why} before it was ready", in_consequence=self._lost_a_sibling())
 
     async def _run(self) -> None:
-        """Hand out what the rank says until it is gone, then say so: whoever waits for the rank must not wait on."""
+        """Pass on the rank's messages until it has ended, then call ``on_death``, even if a callback raises."""
         reason = "its messages could not be handled"
         try:
             reason = await self._pass_on()
@@ -169,7 +169,7 @@ class RankLink:
                 self._on_death(RankDeadError(reason, in_consequence=self._lost_a_sibling()))
 
     async def _pass_on(self) -> str:
-        """Call ``on_event`` until the rank is gone; why it is gone."""
+        """Call ``on_event`` until the rank has ended; returns the reason."""
         while (message := await self._read()) is not None:
             if isinstance(message, RankFailed):
                 return message.error
@@ -184,7 +184,7 @@ class RankLink:
             return RankFailed(one_line(error))
 
     async def _describe_exit(self) -> str:
-        """The socket is closed, so the process ends now or is broken."""
+        """How the process ended. The socket is closed, so it should end now."""
         try:
             status = await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
         except TimeoutError:

@@ -1,10 +1,10 @@
-"""Between engine, ranks and handshakes: one link for all ranks, one answer made of theirs.
+"""The engine's interface to all its ranks: every message goes to all of them, and their answers become one.
 
-To the ranks: every message goes to all of them, in one order. A read is noted on its way, because the handshake pool
-must keep an engine that is read from, and refuse one whose reads have been given up and do not end.
-From the ranks: ``rank_reports`` merges; what became of a read is told to the engine and to the pool. As soon as one
-rank's part of a read fails, the engine hears ``ReadFailing`` and the other ranks are told to stop. Ranks that do not
-agree are the end of the engine: it hears ``RankFailed``.
+To the ranks: all get the same messages in the same order. The handshake pool is told of every read, because it must
+keep an engine that is read from, and refuse one whose reads were given up and do not end.
+From the ranks: ``rank_merge`` merges answers. The end of a read is reported to the engine and to the pool. As soon as
+one rank's part of a read fails, the engine gets ``ReadFailing`` and the other ranks get ``CancelRead``. Ranks that
+disagree end the engine: it gets ``RankFailed``.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ if TYPE_CHECKING:
     from workers.engine.ports import EngineEvent
 
 
-class Link(Protocol):
-    """The ranks."""
+class RankSender(Protocol):
+    """What sends to the ranks: ``RankGroup``."""
 
     def send(self, message: ToRank) -> None:
-        """Queue a message for every rank; never raises for a connection that is gone."""
+        """Queue a message for every rank; does not raise if a connection is closed."""
 
 
-class Peers(Protocol):
-    """The remote engines that are read from: the handshake pool."""
+class PeerTracker(Protocol):
+    """What has to know of reads from remote engines: the handshake pool."""
 
     def on_connected(self, rank: int, message: Connected, /) -> None:
-        """A rank of ours has answered ``Connect``, or has lost the engine since."""
+        """A local rank has answered ``Connect``, or has lost the remote engine since."""
 
     def read_started(self, engine_id: str, read_id: int, /) -> None:
-        """A read from it was sent."""
+        """A read from the engine was sent to the ranks."""
 
     def read_given_up(self, engine_id: str, read_id: int, /) -> None:
-        """A read from it has taken too long, and has not ended."""
+        """A read from the engine takes too long; it has not ended."""
 
     def read_ended(self, engine_id: str, read_id: int, /, *, failed: bool) -> None:
-        """A read from it has ended on every rank."""
+        """A read from the engine has ended on every rank."""
 
 
 class RankFacade:
     """The engine's ``Ranks`` for ``num_ranks`` ranks, numbered from 0. All calls come from the engine's loop."""
 
-    def __init__(self, link: Link, peers: Peers, num_ranks: int = 1) -> None:
+    def __init__(self, link: RankSender, peers: PeerTracker, num_ranks: int = 1) -> None:
         self._link = link
         self._peers = peers
         self._steps = StepMerge(num_ranks)
         self._reads = ReadMerge(num_ranks)
         self._sent = SentMerge(num_ranks)
-        #: The engine's ear, once there is an engine.
+        #: The engine's callback; set once there is an engine.
         self.on_event: Callable[[EngineEvent], None] = lambda event: None
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class RankFacade:
     # --- to the ranks -------------------------------------------------------------------------------------------
 
     def send(self, message: ToRank) -> None:
-        """To every rank."""
+        """Send the message to every rank."""
         if isinstance(message, Step):
             self._steps.start(message.step_id)
         elif isinstance(message, Read):
@@ -76,27 +76,27 @@ class RankFacade:
         self._link.send(message)
 
     def _cancel(self, message: CancelRead) -> None:
-        """Once, and only while somebody reads."""
+        """Send it once, and only while the read has not ended."""
         read = self._reads.get(message.read_id)
         if read is not None and not read.is_cancelled:
             read.is_cancelled = True
             self._link.send(message)
 
     def give_up_read(self, read_id: int) -> None:
-        """Cancel a read that takes too long; nothing new is read from its engine until it has ended."""
+        """Cancel a read that takes too long. No new read from its engine begins until it has ended."""
         read = self._reads.get(read_id)
         if read is not None:
             self._cancel(CancelRead(read_id))
             self._peers.read_given_up(read.engine_id, read_id)
 
     def silent_ranks(self, step_id: int) -> list[int]:
-        """The ranks that have not answered a step that is under way."""
+        """The ranks that have not answered the step."""
         return self._steps.silent(step_id)
 
     # --- from the ranks -----------------------------------------------------------------------------------------
 
     def hear(self, rank: int, event: FromRank) -> None:
-        """Pass on what a rank says to whoever it is for, once it is the news of all ranks."""
+        """Take a message of one rank. The engine and the pool get the merged answer once every rank has answered."""
         if isinstance(event, StepResult):
             self._hear_step(rank, event)
         elif isinstance(event, TransferReport):
@@ -123,13 +123,13 @@ class RankFacade:
             self._hear_part(rank, part)
 
     def _hear_part(self, rank: int, part: ReadResult) -> None:
-        news = self._reads.hear(rank, part)
-        if news is None:
+        event = self._reads.hear(rank, part)
+        if event is None:
             return
-        if isinstance(news, ReadFailing):
-            self._cancel(CancelRead(news.read_id))
+        if isinstance(event, ReadFailing):
+            self._cancel(CancelRead(event.read_id))
         else:
-            # Before the engine hears: what it sends next may be for the same remote engine.
-            engine_id = self._reads.pop(news.read_id).engine_id
-            self._peers.read_ended(engine_id, news.read_id, failed=news.outcome == "failed")
-        self.on_event(news)
+            # The pool hears of it before the engine, whose next read may be from the same remote engine.
+            engine_id = self._reads.pop(event.read_id).engine_id
+            self._peers.read_ended(engine_id, event.read_id, failed=event.outcome == "failed")
+        self.on_event(event)

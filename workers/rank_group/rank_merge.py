@@ -1,8 +1,8 @@
-"""Makes one answer of the ranks' answers: to a step, to a read, to what others have read. Pure.
+"""Makes one answer of the ranks' answers to a step, to a read, and to the reads by other engines. Pure.
 
-A step is over when every rank says so, and all must have sampled what rank 0 has: each draws from the same logits with
-the same noise, so a difference means that they no longer compute the same model. The parts of a read are counted by
-``Gather``; the read is as good as its worst part.
+A step is over when every rank has answered. All must have sampled the same tokens as rank 0: each samples from the same
+logits with the same noise, so a difference means that they no longer compute the same model. ``Gather`` counts the
+parts of a read, whose outcome is that of its worst part.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from core.protocol.steps import ReadResult, StepResult
 from workers.engine.errors import RankProtocolError
 from workers.engine.ports import ReadFailing
-from workers.sharding.gather import Gather, Verdict
+from workers.sharding.gather import Gather, GatherEvent
 
 if TYPE_CHECKING:
     from core.protocol.steps import Read, Sampled, Sent
 
-#: Outcomes of a read's parts, best first: the worst one is the read's.
+#: Outcomes of the parts of a read, best first. The read has the worst one.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")
-#: Reads of our blocks that some ranks have finished. Their names come from other engines, so there is a bound.
+#: Reads by other engines that some local ranks have reported; bounded because other engines choose the lease ids.
 _MAX_SENT = 4096
 
 
@@ -35,14 +35,14 @@ class StepMerge:
         return len(self._parts)
 
     def start(self, step_id: int) -> None:
-        """The step was sent."""
+        """The step was sent to the ranks."""
         if self._num_ranks > 1:
             self._parts[step_id] = {}
 
     def hear(self, rank: int, part: StepResult) -> StepResult | None:
-        """The step's result if this was the last part. One rank's answers are passed on as they are.
+        """Take a rank's result; returns the merged one after the last. With a single rank it is returned unchanged.
 
-        Raises RankProtocolError if the rank was not asked, has answered, or differs from rank 0.
+        Raises RankProtocolError if the rank was not asked, has answered already, or differs from rank 0.
         """
         if self._num_ranks == 1:
             return part
@@ -56,25 +56,25 @@ class StepMerge:
         return _merge_step(parts)
 
     def silent(self, step_id: int) -> list[int]:
-        """The ranks that have not answered a step that was sent and is not over."""
+        """The ranks that have not answered the step, which was sent and is not over."""
         parts = self._parts.get(step_id, {})
         return [rank for rank in range(self._num_ranks) if rank not in parts]
 
 
 def _merge_step(parts: dict[int, StepResult]) -> StepResult:
-    """Tokens and logprobs are rank 0's, the time is the slowest one's."""
+    """Tokens and logprobs of rank 0, time of the slowest rank."""
     first = parts.pop(0)
     seconds = first.seconds
     for rank, part in parts.items():
         for ours, theirs in zip_longest(first.sampled, part.sampled):
             if ours is None or theirs is None or ours.token != theirs.token or ours.seq != theirs.seq:
-                difference = f"rank 0 sampled {_words(ours)}, rank {rank} {_words(theirs)}"
+                difference = f"rank 0 sampled {_describe(ours)}, rank {rank} {_describe(theirs)}"
                 raise RankProtocolError(f"the ranks differ in step {first.step_id}: {difference}")
         seconds = max(seconds, part.seconds)
     return StepResult(first.step_id, first.sampled, seconds)
 
 
-def _words(sample: Sampled | None) -> str:
+def _describe(sample: Sampled | None) -> str:
     return "nothing" if sample is None else f"token {sample.token} for sequence {sample.seq}"
 
 
@@ -86,7 +86,7 @@ class OpenRead:
     def __init__(self, engine_id: str) -> None:
         self.engine_id = engine_id
         self.is_cancelled = False
-        #: By rank, in the order they came.
+        #: By rank, in the order of arrival.
         self.parts: dict[int, ReadResult] = {}
 
 
@@ -102,7 +102,7 @@ class ReadMerge:
         return len(self._open)
 
     def start(self, read: Read) -> None:
-        """It was sent."""
+        """The read was sent to the ranks."""
         self._open[read.read_id] = OpenRead(read.engine_id)
         self._gather.open(read.read_id, self._num_ranks)
 
@@ -111,23 +111,24 @@ class ReadMerge:
         return self._open.get(read_id)
 
     def pop(self, read_id: int) -> OpenRead:
-        """Take out a read that has ended."""
+        """Remove a read that has ended."""
         return self._open.pop(read_id)
 
     def hear(self, rank: int, part: ReadResult) -> ReadFailing | ReadResult | None:
-        """What this part makes of the read: failing, ended (take it out then), or nothing new.
+        """Take the result of one rank. Returns whether the read is failing or has ended (then ``pop`` it), or None.
 
-        Parts that were cancelled do not make a read fail: somebody wanted that. Late and repeated ones are absorbed.
+        A cancelled part does not make the read fail, because it was cancelled on purpose. Late and repeated parts are
+        ignored.
         """
         outcome = _outcome_of(part)
-        verdict = self._gather.report(part.read_id, rank, ok=outcome != "failed")
-        if verdict is None:
+        event = self._gather.report(part.read_id, rank, ok=outcome != "failed")
+        if event is None:
             return None
         parts = self._open[part.read_id].parts
         parts[rank] = part
-        if verdict is Verdict.WAITING:
+        if event is GatherEvent.WAITING:
             return None
-        if verdict is Verdict.FAILED:
+        if event is GatherEvent.FAILED:
             return ReadFailing(part.read_id, self._error_of(parts, outcome))
         return self._merge(part.read_id, parts)
 
@@ -144,7 +145,7 @@ class ReadMerge:
         )
 
     def _error_of(self, parts: dict[int, ReadResult], outcome: str) -> str:
-        """In the words of the first part that went that way, and whose they are if there are several."""
+        """The error of the first part with that outcome, with its rank if there are several ranks."""
         if outcome == "done":
             return ""
         rank, part = next((rank, part) for rank, part in parts.items() if _outcome_of(part) == outcome)
@@ -157,13 +158,13 @@ def _outcome_of(part: ReadResult) -> str:
 
 
 def _stale_blocks(parts: dict[int, ReadResult]) -> list[int]:
-    """The blocks that are bad on any rank; none if a rank does not say which: then all may be."""
+    """The blocks that are stale on any rank. Empty if a rank does not say which: then any block may be stale."""
     stale = [part.stale_blocks for part in parts.values() if part.outcome == "stale"]
     return sorted(set().union(*stale)) if all(stale) else []
 
 
 class SentMerge:
-    """Reads of our blocks by other engines, that some of our ranks have seen to their end."""
+    """Reads by other engines that some local ranks have reported as finished."""
 
     def __init__(self, num_ranks: int, max_open: int = _MAX_SENT) -> None:
         self._num_ranks = num_ranks
@@ -173,7 +174,7 @@ class SentMerge:
         return len(self._gather)
 
     def hear(self, rank: int, sent: Sent) -> bool:
-        """Every rank has been read by this reader now."""
+        """Take the report of one rank; True if the reader has now read from every rank."""
         key = (sent.lease_id, sent.reader)
         self._gather.open(key, self._num_ranks)
-        return self._gather.report(key, rank) is Verdict.DONE
+        return self._gather.report(key, rank) is GatherEvent.DONE

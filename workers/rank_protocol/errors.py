@@ -1,28 +1,28 @@
-"""Errors of a rank, on both sides of its socket.
+"""Errors of a rank, in its own process and in the main process.
 
 RankError
 ├── ModelLoadError         the folder or hub id cannot be loaded
-│   └── UnsupportedModelError   it can, but our attention would compute something else
-├── CacheError             the cache does not fit
+│   └── UnsupportedModelError   it can be loaded, but Baton's attention would compute something else
+├── CacheError             the cache does not fit into memory
 ├── StepError              the scheduler asks for something impossible
-├── FrameError             a frame is too long, cut off or not one of ours
-├── SiblingLostError       another rank of the engine is gone, or never came; raised in the rank
-└── RankEndedError         what the main process makes of a rank's end
-    ├── RankStartError         it came before the rank was ready
-    └── RankDeadError          it came afterwards
+├── FrameError             a frame is too long, cut off or malformed
+├── SiblingLostError       another rank of the engine has ended, or never started; raised in the rank
+└── RankEndedError         a rank process has ended; raised in the main process
+    ├── RankStartError         before it was ready
+    └── RankDeadError          after it was ready
 
 Every message is one line for people.
 """
 
 from __future__ import annotations
 
-#: Exit status of a rank that ends because it has lost another one. It says nothing before: the other one's own end is
-#: the reason, and nobody knows which of the two the main process hears first.
+#: Exit status of a rank that ends because it has lost another one. It sends no ``RankFailed``: the reason is the end of
+#: the other rank, of which the main process may hear later.
 SIBLING_LOST_STATUS = 3
 
 
 class RankError(Exception):
-    """Something about a rank."""
+    """Base of all errors of a rank."""
 
 
 class ModelLoadError(RankError):
@@ -30,7 +30,7 @@ class ModelLoadError(RankError):
 
 
 class UnsupportedModelError(ModelLoadError):
-    """The model needs something that our attention does not compute; the message names it."""
+    """The model needs something that Baton's attention does not compute; the message names it."""
 
 
 class CacheError(RankError):
@@ -38,19 +38,19 @@ class CacheError(RankError):
 
 
 class StepError(RankError):
-    """A step that contradicts what the rank was told before. A bug of the scheduler, never of a client."""
+    """A step contradicts earlier messages. This is a bug of the scheduler; no request can cause it."""
 
 
 class FrameError(RankError):
-    """A frame is too long, cut off or not one of ours."""
+    """A frame is too long, cut off or malformed."""
 
 
 class SiblingLostError(RankError):
-    """Another rank of the engine is gone, or never came. Its own end is the reason that people should hear."""
+    """Another rank of the engine has ended, or never started. People should be told of that rank's end instead."""
 
 
 class RankEndedError(RankError):
-    """A rank process ended. ``in_consequence``: only because another rank of its engine had."""
+    """A rank process ended. ``in_consequence``: only because another rank of its engine had ended."""
 
     def __init__(self, message: str, *, in_consequence: bool = False) -> None:
         super().__init__(message)
@@ -62,10 +62,10 @@ class RankStartError(RankEndedError):
 
 
 class RankDeadError(RankEndedError):
-    """The rank process ended after it had been ready, without being asked to."""
+    """The rank process ended after it was ready, without being asked to."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, without line breaks and bounded."""
+    """The message of an exception in one line of at most 500 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 500 else text[:497] + "..."

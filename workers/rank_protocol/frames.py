@@ -1,4 +1,4 @@
-"""Frames on the socket between scheduler and rank: 4 bytes little-endian length, then msgpack."""
+"""Frames on the socket between the main process and a rank: 4 bytes little-endian length, then msgpack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
-#: Far above any step (a prompt of a million tokens is 5 MB), far below what a broken length would ask for.
+#: Far more than any step needs (a prompt of a million tokens has 5 MB), far less than a corrupted length may say.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 _HEADER = struct.Struct("<I")
@@ -25,14 +25,17 @@ M = TypeVar("M")
 
 
 def encode(message: ToRank | FromRank) -> bytes:
-    """One frame."""
+    """The message as one frame. Raises FrameError if it is too long."""
     body = _ENCODER.encode(message)
     _check_length(len(body))
     return _HEADER.pack(len(body)) + body
 
 
 def receive(sock: socket.socket) -> ToRank | None:
-    """The rank's side: wait for the next message. None: the other end closed between two frames."""
+    """In the rank: wait for the next message. None: the main process has closed the socket between two frames.
+
+    Raises FrameError.
+    """
     header = _receive_exactly(sock, _HEADER.size, may_end=True)
     if not header:
         return None
@@ -42,9 +45,9 @@ def receive(sock: socket.socket) -> ToRank | None:
 
 
 async def read(stream: asyncio.StreamReader) -> FromRank | None:
-    """The scheduler's side: wait for the next message. None: the rank's end was closed, wherever in a frame.
+    """In the main process: wait for the next message. None: the rank has closed the socket, even inside a frame.
 
-    A rank that is killed may leave half a frame behind; to us both mean that it is gone.
+    A rank that is killed may leave half a frame behind, which says no more than that it has ended. Raises FrameError.
     """
     try:
         (length,) = _HEADER.unpack(await stream.readexactly(_HEADER.size))

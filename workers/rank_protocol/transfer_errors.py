@@ -1,15 +1,15 @@
 """Errors of block transfer.
 
 TransferError
-├── NixlError              what NIXL raised, sorted by who is to blame (``nixl_port`` has the complete mapping)
+├── NixlError              an error of NIXL, by cause (``nixl_port`` has the complete mapping)
 │   ├── PeerLostError          the peer is dead or the connection to it broke
 │   ├── PeerUnknownError       NIXL knows no such agent, or it has not registered that memory
-│   ├── MisuseError            we called NIXL wrongly, or a peer described memory that makes no sense
+│   ├── MisuseError            a wrong call of NIXL, or impossible addresses from a peer
 │   ├── UnsupportedError       no transport here can do it
 │   └── BackendFailedError     the transport failed otherwise
-├── PeerBusyError          reads from the peer's former connection have not ended yet; try again
-├── PlanError              the two engines' shards cannot be paired yet
-└── HandshakeError         a remote engine could not be met; ``reason`` says why
+├── PeerBusyError          reads over the former connection to the peer have not ended yet; try again
+├── PlanError              the shards of the two engines do not fit together
+└── HandshakeError         no handshake with a remote engine; ``reason`` says why
 
 Every message is one line for people.
 """
@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-#: Characters of a HandshakeError's message. Peers have a say in it, and it goes into logs, answers and load reports.
+#: Characters of a HandshakeError's message, which may quote a peer and goes into logs, answers and load reports.
 MAX_MESSAGE_CHARS = 500
 
 
 class TransferError(Exception):
-    """Something about moving blocks."""
+    """Base of all errors of block transfer."""
 
 
 class NixlError(TransferError):
-    """NIXL said no."""
+    """Base of the errors of NIXL."""
 
 
 class PeerLostError(NixlError):
@@ -39,7 +39,7 @@ class PeerUnknownError(NixlError):
 
 
 class MisuseError(NixlError):
-    """We called NIXL wrongly, or a peer described memory that makes no sense."""
+    """NIXL was called wrongly, or with impossible addresses that a peer has sent."""
 
 
 class UnsupportedError(NixlError):
@@ -47,19 +47,19 @@ class UnsupportedError(NixlError):
 
 
 class BackendFailedError(NixlError):
-    """The transport failed in a way that names nobody."""
+    """The transport failed, and the error does not say why."""
 
 
 class PeerBusyError(TransferError):
-    """Reads over the peer's former connection have not ended yet; the same call will work later."""
+    """Reads over the former connection to the peer have not ended yet; the same call will work later."""
 
 
 class PlanError(TransferError):
-    """The two engines' shards cannot be paired; the message names what differs."""
+    """The shards of the two engines do not fit together; the message names the difference."""
 
 
 class HandshakeReason(StrEnum):
-    """Why a remote engine could not be met."""
+    """Why there is no handshake with a remote engine."""
 
     BAD_ADDRESS = "bad_address"
     REFUSED = "refused"
@@ -68,19 +68,20 @@ class HandshakeReason(StrEnum):
     GARBAGE = "garbage"
     INCOMPATIBLE = "incompatible"
     WRONG_ENGINE = "wrong_engine"
-    #: The answer was right, but one of our own ranks could not use it.
+    #: The answer was right, but a local rank could not connect.
     RANK = "rank"
-    #: It was known, and has been lost since.
+    #: The engine was connected, and has been lost since.
     LOST = "lost"
-    #: Reads from it were given up and have not ended: NIXL may still write to our blocks.
+    #: Reads from it were given up and have not ended: NIXL may still write to local blocks.
     STUCK = "stuck"
-    #: As many engines as are remembered are all in use.
+    #: ``max_engines`` engines are in use already.
     TOO_MANY = "too_many"
+    #: The pool disconnected the engine while requests waited for it.
     FORGOTTEN = "forgotten"
 
 
 class HandshakeError(TransferError):
-    """A remote engine could not be met. Another attempt may work. ``message`` becomes one line of bounded length."""
+    """No handshake with a remote engine; another attempt may work. ``message`` becomes one line of bounded length."""
 
     def __init__(self, reason: HandshakeReason, message: str) -> None:
         message = " ".join(message[: 2 * MAX_MESSAGE_CHARS].split())

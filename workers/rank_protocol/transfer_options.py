@@ -1,4 +1,4 @@
-"""What can be set about block transfer in a rank."""
+"""The start parameters of block transfer in a rank."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import msgspec
 class TransferOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of ``RankTransfer``."""
 
-    #: False accepts blocks without comparing their versions, so P's overwritten blocks pass for the promised ones.
-    #: It exists so that a test can show what the fence is for.
+    #: True: D uses blocks without comparing their versions, even if P has overwritten them. It exists so that a test
+    #: can show what the fence is for.
     unsafe_disable_fence: bool = False
-    #: Bytes posted at once. Over shared memory NIXL copies inside the posting call, and while it does, no other read,
-    #: cancel or notification is served: 16 MiB are 1 to 3 ms there.
+    #: Bytes posted in one call. Over shared memory NIXL copies inside that call, and other reads, cancels and
+    #: notifications have to wait: 1 to 3 ms for 16 MiB.
     piece_bytes: int = 16 * 2**20
-    #: Pieces of one read in flight at once, where the transport does not copy inside the call.
+    #: Pieces of one read in flight at once, if the transport does not copy inside the call.
     window: int = 4
-    #: Seconds between two looks for notifications: NIXL cannot wake us. A look each millisecond costs 2.9% of one
-    #: core, every 5 ms about 1%, so we look often while things happen and less when nothing has for ``quiet_after_s``.
+    #: Seconds between two polls for notifications, because NIXL cannot wake a thread. Polling every millisecond costs
+    #: 2.9% of one core, every 5 ms about 1%, so after ``quiet_after_s`` without an event it is done less often.
     poll_s: float = 0.001
     quiet_poll_s: float = 0.005
     quiet_after_s: float = 1.0
-    #: Longest pause between two looks at reads in flight; it starts at 20 microseconds and doubles.
+    #: Longest pause in seconds between two polls of reads in flight; the first one is 20 microseconds, then it doubles.
     max_backoff_s: float = 500e-6
     #: Seconds that ``close`` waits for reads in flight.
     close_timeout_s: float = 1.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workers.server.access import Access
     from workers.server.pages import Health
     from workers.server.ports import FrontEngine
-    from workers.server.serving import Leases
+    from workers.server.serving import LeaseControl
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
 
@@ -41,7 +41,7 @@ class LeavingError(ApiError):
 
 def internal_pages(
     engine: FrontEngine,
-    leases: Leases,
+    leases: LeaseControl,
     access: Access,
     health: Health,
     drain: Callable[[], None],

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from workers.server.metrics import WorkerMetrics
 
 
-class Leases(Protocol):
+class LeaseControl(Protocol):
     """What the front asks of P's lease keeper."""
 
     async def grant(self, lease_id: str) -> bool:
@@ -57,7 +57,12 @@ class Serving:
     """Runs one job for one client."""
 
     def __init__(
-        self, engine: Engine, leases: Leases, identity: Identity, metrics: WorkerMetrics, on_change: Callable[[], None]
+        self,
+        engine: Engine,
+        leases: LeaseControl,
+        identity: Identity,
+        metrics: WorkerMetrics,
+        on_change: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._leases = leases

@@ -1,1 +1,7 @@
-"""Which rank of D reads what from which rank of P, and who has finished. Pure."""
+"""Which rank of D reads what from which rank of P, and which ranks have finished. No I/O. Begin with ``plan``.
+
+Main process and ranks use it, on P and on D.
+
+``plan``    what one rank of D reads from each rank of P; ``shards`` are the parts of a model that ranks have
+``gather``  counts the reports of several ranks until all have finished
+"""

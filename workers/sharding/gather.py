@@ -1,17 +1,18 @@
-"""Counts what the ranks of a group report, for any number of ranks and whoever moves the bytes. Pure.
+"""Counts the reports of the members of a transfer until all have reported. Pure.
 
-A transfer is done when every member says so. It has failed as soon as one member says so, but it has *ended* only
-when every member has: until then somebody may still write into its blocks. Both ends count this way. D waits for its
-own ranks to have read; P's rank waits for the ranks of D that read from it, and P for its own ranks to have been read.
+A transfer is done when every member has reported success. It has failed as soon as one member reports a failure, but
+it has *ended* only when every member has reported: until then its blocks may still be written. This is used on both
+sides. D waits until its ranks have read; a rank of P waits for the ranks of D that read from it; and P waits until all
+of its ranks have been read.
 
-    heard so far                    verdict of the report that makes it so
+    reports so far                  event of the last report
     not all, none failed            WAITING
-    the first failure, not all      FAILED      told once; whoever waits for the data may go elsewhere
+    the first failure, not all      FAILED      once; a request that waits for the data may fail over
     further reports, not all        WAITING
     all, none failed                DONE
     all, some failed                ENDED       nothing is written any more
 
-Reports from a member that has reported, and those for a transfer that is not open (any more), are absorbed: None.
+A second report of a member, and a report for a transfer that is not open, is ignored: None.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Verdict(Enum):
-    """What a report has changed."""
+class GatherEvent(Enum):
+    """What a report means for the transfer."""
 
     WAITING = auto()
     FAILED = auto()
@@ -44,7 +45,7 @@ class _Open:
 
 
 class Gather(Generic[K]):
-    """Transfers by key. ``max_open``: beyond it the oldest is forgotten, for keys that strangers choose."""
+    """Open transfers by key. ``max_open`` bounds them if peers choose the keys: beyond it the oldest is forgotten."""
 
     def __init__(self, max_open: int | None = None) -> None:
         self._open: dict[K, _Open] = {}
@@ -57,9 +58,9 @@ class Gather(Generic[K]):
         return f"<Gather {len(self._open)} open>"
 
     def open(self, key: K, num_members: int) -> None:
-        """Expect one report from each of ``num_members``. Nothing happens if the key is open already.
+        """Expect one report from each of ``num_members``. Does nothing if the key is open already.
 
-        Raises ValueError for less than one.
+        Raises ValueError if ``num_members`` is below one.
         """
         if num_members < 1:
             raise ValueError(f"a transfer needs a member, got {num_members}")
@@ -69,8 +70,8 @@ class Gather(Generic[K]):
             del self._open[next(iter(self._open))]
         self._open[key] = _Open(num_members)
 
-    def report(self, key: K, member: int, *, ok: bool = True) -> Verdict | None:
-        """One member's part has ended, well or not; None if that is no news. A transfer that ends is forgotten."""
+    def report(self, key: K, member: int, *, ok: bool = True) -> GatherEvent | None:
+        """Count the report of one member; None if it is ignored. A transfer that ends is forgotten."""
         transfer = self._open.get(key)
         if transfer is None or member in transfer.heard:
             return None
@@ -79,14 +80,5 @@ class Gather(Generic[K]):
         transfer.failed |= not ok
         if len(transfer.heard) >= transfer.num_members:
             del self._open[key]
-            return Verdict.ENDED if transfer.failed else Verdict.DONE
-        return Verdict.FAILED if is_first_failure else Verdict.WAITING
-
-    def lose(self, member: int) -> list[tuple[K, Verdict]]:
-        """The member is gone and writes nothing any more: its part of every open transfer has failed."""
-        verdicts = [(key, self.report(key, member, ok=False)) for key in list(self._open)]
-        return [(key, verdict) for key, verdict in verdicts if verdict is not None]
-
-    def forget(self, key: K) -> None:
-        """Nobody wants to know any more; reports that come later are absorbed."""
-        self._open.pop(key, None)
+            return GatherEvent.ENDED if transfer.failed else GatherEvent.DONE
+        return GatherEvent.FAILED if is_first_failure else GatherEvent.WAITING

@@ -1,12 +1,12 @@
-"""Which of P's ranks one of D's ranks reads, and what of each. Pure.
+"""From which ranks of P one rank of D reads, and what it reads of each. Pure.
 
-One rule for equal, wider and narrower splits, by heads and by layers: a rank reads the intersection of its own shard
-with each of P's. Both engines have to divide the model evenly; all else is refused by name, so that nobody reads half
-a block.
+One rule covers equal, wider and narrower splits, by heads and by layers: a rank reads the intersection of its own shard
+with each shard of P. Both engines have to divide the model evenly. Anything else raises PlanError, so that no rank
+reads half a block.
 
-Where several ranks of P hold the same shard (copies), a reader takes one of them: the first of its readers the first
-copy, the second the second, and so on, around. With more copies than readers some are read by nobody; they are told
-of the read all the same, since P waits for all of its ranks. A ``Source`` without runs is such a one.
+If several ranks of P hold the same shard (copies), the readers are spread over them: the first reader reads the first
+copy, the second reader the second copy, and so on, in turn. If there are more copies than readers, some copies are not
+read. They are notified all the same, because P waits for all of its ranks: these are ``RankSource`` without runs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import msgspec
 from core.protocol.handshake import RankMetadata
 from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from workers.rank_protocol.transfer_errors import PlanError
-from workers.sharding.shards import Grid, MisfitError, Run, grid_around, grid_of, runs_between, words
+from workers.sharding.shards import Grid, MisfitError, Run, describe, grid_around, grid_of, runs_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Source(msgspec.Struct, frozen=True):
-    """Read these runs of every block from this remote rank, and then tell it.
+class RankSource(msgspec.Struct, frozen=True):
+    """A remote rank: the local rank reads ``runs`` of every block from it, and then notifies it.
 
-    ``num_readers`` ranks of the reading engine tell it, one of them the local rank.
+    ``num_readers`` ranks of the reading engine notify the remote rank; the local rank is one of them.
     """
 
     remote: RankMetadata
@@ -36,7 +36,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def check_pair(locals: Sequence[RankMetadata], remotes: Sequence[RankMetadata]) -> None:
-    """Can every rank of ours read from an engine of these ranks? Raises PlanError, which names both sides."""
+    """Check that every local rank can read from an engine of these ranks. Raises PlanError, which names both sides."""
     try:
         _check_engine(locals)
         _check_engine(remotes)
@@ -45,11 +45,11 @@ def check_pair(locals: Sequence[RankMetadata], remotes: Sequence[RankMetadata]) 
             raise MisfitError("the models differ in size")
         _check_grids(here, there)
     except MisfitError as error:
-        raise PlanError(f"{error}: {words(locals)} here, {words(remotes)} there") from None
+        raise PlanError(f"{error}: {describe(locals)} here, {describe(remotes)} there") from None
 
 
-def plan(local: RankMetadata, remotes: Sequence[RankMetadata]) -> list[Source]:
-    """What ``local`` reads from an engine of these ranks, by rank; raises PlanError, which names both sides."""
+def plan(local: RankMetadata, remotes: Sequence[RankMetadata]) -> list[RankSource]:
+    """What ``local`` reads from an engine of these ranks, ordered by rank. Raises PlanError, which names both sides."""
     try:
         _check_metadata(local)
         _check_engine(remotes)
@@ -58,10 +58,10 @@ def plan(local: RankMetadata, remotes: Sequence[RankMetadata]) -> list[Source]:
         _check_grids(here, there)
         return _sources(local, here, remotes, there)
     except MisfitError as error:
-        raise PlanError(f"{error}: {words([local])} here, {words(remotes)} there") from None
+        raise PlanError(f"{error}: {describe([local])} here, {describe(remotes)} there") from None
 
 
-def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], there: Grid) -> list[Source]:
+def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], there: Grid) -> list[RankSource]:
     num_seen: dict[object, int] = {}
     sources = []
     for remote in sorted(remotes, key=lambda remote: remote.rank):
@@ -76,7 +76,7 @@ def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], t
         else:
             told_by = range(copy % num_readers, copy % num_readers + 1)
         if reader in told_by:
-            sources.append(Source(remote, runs if reader % there.num_copies == copy else (), len(told_by)))
+            sources.append(RankSource(remote, runs if reader % there.num_copies == copy else (), len(told_by)))
     num_runs = sum(len(source.runs) for source in sources)
     if num_runs * max(local.num_blocks, remotes[0].num_blocks) > MAX_PIECES:
         raise MisfitError(f"a read would choose from more than {MAX_PIECES} pieces")
@@ -84,7 +84,7 @@ def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], t
 
 
 def _turn(local: RankMetadata, here: Grid, remote: RankMetadata) -> tuple[int, int]:
-    """Of our ranks that share something with the remote one: which is ``local``, and how many are there?"""
+    """Of the local ranks whose shard overlaps that of ``remote``: the index of ``local``, and how many there are."""
     columns, rows = here.overlapping(remote.shard)
     own_column, own_row = here.overlapping(local.shard)
     reader = (own_row.start - rows.start) * len(columns) + own_column.start - columns.start
@@ -99,7 +99,7 @@ def _check_grids(here: Grid, there: Grid) -> None:
 
 
 def _check_engine(ranks: Sequence[RankMetadata]) -> None:
-    """Are these all the ranks of one engine, and possible ones? Raises MisfitError or PlanError."""
+    """Check that these are all ranks of one engine, with possible values. Raises MisfitError or PlanError."""
     if not ranks:
         raise PlanError("an engine without ranks")
     for rank in ranks:
@@ -111,7 +111,7 @@ def _check_engine(ranks: Sequence[RankMetadata]) -> None:
 
 
 def _check_metadata(rank: RankMetadata) -> None:
-    """A peer's numbers become addresses: refuse what cannot be one."""
+    """Check the values of one rank, because a peer's numbers become memory addresses. Raises PlanError."""
     if not 0 <= rank.rank < rank.num_ranks <= MAX_RANKS:
         raise PlanError(f"rank {rank.rank} of {rank.num_ranks} is impossible; an engine has at most {MAX_RANKS}")
     if not 0 < len(rank.agent_name) <= MAX_AGENT_NAME_CHARS or len(rank.agent_metadata) > MAX_AGENT_METADATA_BYTES:
@@ -128,4 +128,4 @@ def _check_metadata(rank: RankMetadata) -> None:
         raise PlanError(f"rank {rank.rank}: the cache is in an unknown kind of memory")
     shard = rank.shard
     if not 0 <= shard.first_head < shard.last_head or not 0 <= shard.first_layer < shard.last_layer:
-        raise PlanError(f"rank {rank.rank} holds an impossible part of the model: {words([rank])}")
+        raise PlanError(f"rank {rank.rank} holds an impossible part of the model: {describe([rank])}")

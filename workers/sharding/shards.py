@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class MisfitError(TransferError):
-    """Why shards cannot be used; ``plan`` adds whose they are."""
+    """Why shards do not fit together; ``plan`` adds to the message which ranks they are of."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Bytes of one block that lie together on both sides."""
+    """Bytes of one block that are contiguous on both sides; offsets from the start of the block."""
 
     local_offset: int
     remote_offset: int
@@ -33,7 +33,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """An engine's division: ``tp`` ranges of heads times ``pp`` ranges of layers, each held by ``num_copies`` ranks."""
+    """How an engine divides a model: ``tp`` ranges of heads x ``pp`` ranges of layers, each on ``num_copies`` ranks."""
 
     num_heads: int
     num_layers: int
@@ -43,7 +43,7 @@ class Grid(msgspec.Struct, frozen=True):
     cell_bytes: int
 
     def overlapping(self, shard: Shard) -> tuple[range, range]:
-        """The ranges of heads, and of layers, that the shard of any engine touches, by number."""
+        """The columns (ranges of heads) and rows (ranges of layers) of this grid that ``shard`` overlaps."""
         heads, layers = self.num_heads // self.tp, self.num_layers // self.pp
         columns = range(shard.first_head // heads, -(-shard.last_head // heads))
         rows = range(shard.first_layer // layers, -(-shard.last_layer // layers))
@@ -66,7 +66,7 @@ def grid_of(ranks: Sequence[RankMetadata]) -> Grid:
 
 
 def grid_around(rank: RankMetadata, num_heads: int, num_layers: int) -> Grid:
-    """The grid that a rank and its siblings form, if they divide a model of this size. Raises MisfitError."""
+    """The grid of the engine of ``rank``, if the model has this size. Raises MisfitError."""
     shard = rank.shard
     heads, layers = shard.last_head - shard.first_head, shard.last_layer - shard.first_layer
     if num_heads % heads or shard.first_head % heads or shard.last_head > num_heads:
@@ -91,12 +91,12 @@ def cell_bytes_of(rank: RankMetadata) -> int:
 
 
 def runs_between(local: Shard, remote: Shard, cell_bytes: int) -> tuple[Run, ...]:
-    """What both shards hold, in as few runs as there can be; none if they hold nothing in common."""
+    """The bytes of a block that both shards hold, in as few runs as possible; empty if they do not overlap."""
     heads = range(max(local.first_head, remote.first_head), min(local.last_head, remote.last_head))
     first, last = max(local.first_layer, remote.first_layer), min(local.last_layer, remote.last_layer)
     if not heads or first >= last:
         return ()
-    # Two heads lie together only where every layer between them is wanted, on both sides.
+    # Two heads are contiguous only if all layers are read, on both sides.
     whole_heads = _layers(local) == _layers(remote) == (first, last)
     starts, num_heads = ([heads.start], len(heads)) if whole_heads else (heads, 1)
     num_bytes = num_heads * (last - first) * cell_bytes
@@ -106,19 +106,22 @@ def runs_between(local: Shard, remote: Shard, cell_bytes: int) -> tuple[Run, ...
     )
 
 
-def words(ranks: Sequence[RankMetadata]) -> str:
-    """Some ranks of one engine in a few words, however little their shards make sense."""
+def describe(ranks: Sequence[RankMetadata]) -> str:
+    """Ranks of one engine in a few words, for errors; works for impossible shards too."""
     heads = {(rank.shard.first_head, rank.shard.last_head) for rank in ranks}
     layers = {(rank.shard.first_layer, rank.shard.last_layer) for rank in ranks}
     if len(ranks) == 1 and ranks[0].num_ranks != 1:
         size = f"rank {ranks[0].rank} of {ranks[0].num_ranks}"
     else:
         size = f"tp {len(heads)} x pp {len(layers)}"
-    return f"{size} (heads {_words(heads)}, layers {_words(layers)})"
+    return f"{size} (heads {_join_ranges(heads)}, layers {_join_ranges(layers)})"
 
 
 def _divided(what: str, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """How many there are, and how many ranges; raises MisfitError unless these are equally long and without gaps."""
+    """How many heads or layers the ranges cover, and how many ranges there are.
+
+    Raises MisfitError unless the ranges are equally long and without gaps.
+    """
     ordered = sorted(ranges)
     size = ordered[0][1] - ordered[0][0]
     if ordered != [(i * size, (i + 1) * size) for i in range(len(ordered))]:
@@ -131,12 +134,12 @@ def _layers(shard: Shard) -> tuple[int, int]:
 
 
 def _cell(shard: Shard, head: int, layer: int) -> int:
-    """Which cell of the shard's block it is."""
+    """The index of the cell in a block of the shard."""
     num_layers = shard.last_layer - shard.first_layer
     return (head - shard.first_head) * num_layers + layer - shard.first_layer
 
 
-def _words(ranges: Iterable[tuple[int, int]]) -> str:
+def _join_ranges(ranges: Iterable[tuple[int, int]]) -> str:
     """``0-4``, ``0-4 4-8``, or ``0-4 ... 12-16``."""
     ordered = [f"{first}-{last}" for first, last in sorted(ranges)]
     return " ".join(ordered) if len(ordered) <= 2 else f"{ordered[0]} ... {ordered[-1]}"

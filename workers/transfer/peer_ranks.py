@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from core.protocol.handshake import RankMetadata
-    from workers.sharding.plan import Source
+    from workers.sharding.plan import RankSource
     from workers.transfer.local_memory import LocalMemory
     from workers.transfer.nixl_port import PieceList, Pieces, TransferAgent
 
@@ -28,7 +28,7 @@ class PeerRank:
     blocks.
     """
 
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: RankSource, name: str) -> None:
         self.name = name
         #: How many of our engine's ranks tell it of a read.
         self.num_readers = source.num_readers
@@ -51,7 +51,7 @@ class PeerRanks:
         self._memory = memory
         self._names = {agent.name}
 
-    def add(self, source: Source, undo: ExitStack) -> PeerRank:
+    def add(self, source: RankSource, undo: ExitStack) -> PeerRank:
         """Get to know a rank. Raises TransferError; closing ``undo`` gives back what was added until then, or later."""
         rank = PeerRank(source, self._meet(source.remote, undo))
         if source.runs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.protocol.steps import Sent
 from workers.rank_protocol.transfer_errors import NixlError
-from workers.sharding.gather import Gather, Verdict
+from workers.sharding.gather import Gather, GatherEvent
 from workers.transfer.notice_codec import ReadNotice, encode_read, parse_read
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ReadNotices:
     def _count(self, notice: ReadNotice) -> None:
         key = notice.lease_id, notice.reader
         self._gather.open(key, notice.num_readers)
-        if self._gather.report(key, notice.rank) is Verdict.DONE:
+        if self._gather.report(key, notice.rank) is GatherEvent.DONE:
             self._sent.append(Sent(*key))
 
     def _drop(self) -> None:

@@ -7,8 +7,8 @@
 | grants in the store        | ``LeaseKeeper._do``, ``grant.lua``, ``LeaseHolder.granted`` |
 | answers                    | ``Serving._hand_off``, after the grant or ``GRANT_PATIENCE_S`` |
 | notices a hang-up          | ``Serving._held``, ``Serving._only``, ``AsyncEngine._abandon`` |
-| hears of an abort          | ``POST /internal/abort``: ``AsyncEngine.abort``, ``KeptLeases.drop_request`` |
-| hears that it was read     | ``ReadNotices._count``, ``KeptLeases.read_by_peer``, ``LeaseHolder.done`` |
+| hears of an abort          | ``POST /internal/abort``: ``AsyncEngine.abort``, ``EngineLeases.drop_request`` |
+| hears that it was read     | ``ReadNotices._count``, ``EngineLeases.read_by_peer``, ``LeaseHolder.done`` |
 | tells the store            | ``LeaseHolder.take_work`` (done, release), ``reap.lua``, ``release.lua`` |
 | asks the store             | ``LeaseHolder.take_work`` (reap), ``reap.lua``, ``LeaseHolder._answer`` |
 | gives up                   | ``LeaseHolder.failed`` past the grace, ``LeaseHolder.give_up_oldest`` |
@@ -133,7 +133,7 @@ def granted(s: State, a: int) -> State:
 
 
 def dropped(scope: Scope, s: State, a: int) -> State:
-    """``KeptLeases.drop``, ``AsyncEngine.abort``: what P has of an attempt goes, the store is told later."""
+    """``EngineLeases.drop``, ``AsyncEngine.abort``: what P has of an attempt goes, the store is told later."""
     at = s.attempts[a]
     if at.p in PINNING:
         return with_attempt(released(scope, s, a), a, p="withdrawn")

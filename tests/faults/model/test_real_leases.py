@@ -20,7 +20,7 @@ from core.leases.store import LeaseState
 from tests.kits.leases.harness import Clock, RedisHarness
 from workers.engine.block_hash import NO_PARENT, hash_block
 from workers.engine.block_pool import BlockPool
-from workers.sharding.gather import Gather, Verdict
+from workers.sharding.gather import Gather, GatherEvent
 from workers.transfer.fence import expected_versions, stale_positions
 from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
 from workers.transfer.versions import VersionTable
@@ -271,7 +271,7 @@ class FenceMachine(RuleBasedStateMachine):
             return
         key = (reader.lease_id, reader.name)
         self.told.open(key, reader.num_ranks)
-        if self.told.report(key, reader.rank) is Verdict.DONE and reader.lease_id in self.holder.pinned():
+        if self.told.report(key, reader.rank) is GatherEvent.DONE and reader.lease_id in self.holder.pinned():
             self.holder.done(reader.lease_id, self.clock())
             self.end(reader.lease_id)
 

@@ -225,7 +225,7 @@ LEASES = (
                 "        lease_ids: list[str] = []\n",
             ),
         ),
-        ("tests/workers/leases/test_kept_leases.py::test_all_leases_of_a_suffix_are_dropped_granted_or_not",),
+        ("tests/workers/leases/test_engine_leases.py::test_all_leases_of_a_suffix_are_dropped_granted_or_not",),
     ),
 )
 

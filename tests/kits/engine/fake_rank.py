@@ -191,7 +191,7 @@ class FakeRank:
 
 
 class FakeGroup:
-    """A ``Link`` to ranks that compute and read each at its own pace; what is sent to a lagging one waits."""
+    """A ``RankSender`` to ranks that compute and read each at its own pace; what is sent to a lagging one waits."""
 
     def __init__(self, ranks: Sequence[FakeRank]) -> None:
         self.ranks = ranks

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class KeptPeers:
-    """A ``Peers``: writes down, and notices what does not add up."""
+    """A ``PeerTracker``: writes down, and notices what does not add up."""
 
     def __init__(self) -> None:
         #: Engine ids by read id.

@@ -25,7 +25,14 @@ from core.protocol.steps import Connect, Connected, Disconnect
 from tests.kits.patience import PATIENCE_S
 from workers.handshake import server as handshake_server
 from workers.handshake.fetch import MAX_ANSWER_BYTES
-from workers.handshake.peer_view import MAX_TOLD_CHARS, MAX_TOLD_ERRORS, PeerState, PeerSummary, PeerView, summarize
+from workers.handshake.peer_view import (
+    MAX_TOLD_CHARS,
+    MAX_TOLD_ERRORS,
+    PeerEngineState,
+    PeerSummary,
+    PeerView,
+    summarize,
+)
 from workers.handshake.pool import HandshakeOptions, HandshakePool
 from workers.handshake.server import OncePerMinute, handshake_bytes, handshake_router
 from workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
@@ -228,7 +235,7 @@ async def test_many_requests_share_one_handshake() -> None:
         await ranks.pool.connect(params(engine.port))
         assert engine.num_asked == 1
         assert ranks.sent == [Connect("e1", [metadata()])]
-        assert ranks.pool.states() == {"e1": PeerView(state=PeerState.CONNECTED)}
+        assert ranks.pool.states() == {"e1": PeerView(state=PeerEngineState.CONNECTED)}
 
 
 async def test_every_rank_there_is_asked_and_every_rank_here_answers() -> None:
@@ -322,7 +329,7 @@ async def test_a_late_answer_of_a_rank_is_not_taken_for_that_to_the_next_attempt
         ranks.answer(rank=0, error="late")
         ranks.answer(rank=0)
         await second
-        assert ranks.state().state is PeerState.CONNECTED
+        assert ranks.state().state is PeerEngineState.CONNECTED
 
 
 async def test_a_rank_of_ours_that_cannot_connect_fails_the_handshake() -> None:
@@ -345,7 +352,7 @@ async def test_a_server_that_hangs_holds_up_only_its_own_requests() -> None:
         await ranks.pool.connect(params(engine.port))
         assert not other.done()
         assert await other is HandshakeReason.TIMEOUT
-        assert (ranks.state("e1").state, ranks.state("e2").state) == (PeerState.CONNECTED, PeerState.FAILED)
+        assert (ranks.state("e1").state, ranks.state("e2").state) == (PeerEngineState.CONNECTED, PeerEngineState.FAILED)
 
 
 async def test_a_rank_of_ours_that_never_answers_times_out() -> None:
@@ -384,7 +391,7 @@ async def test_a_restarted_engine_is_another_engine() -> None:
         engine.ranks = [metadata("new")]
         assert await reason_of(ranks, params(engine.port, "older")) is HandshakeReason.WRONG_ENGINE
         await ranks.pool.connect(params(engine.port, "new"))
-        assert ranks.state("new").state is PeerState.CONNECTED
+        assert ranks.state("new").state is PeerEngineState.CONNECTED
         assert ranks.state("older").reason == "wrong_engine"
 
 
@@ -540,7 +547,7 @@ async def test_a_request_that_leaves_does_not_end_the_handshake() -> None:
             await leaver
         ranks.answer()
         await stayer
-        assert ranks.state().state is PeerState.CONNECTED
+        assert ranks.state().state is PeerEngineState.CONNECTED
 
 
 async def test_forgetting_disconnects_and_fails_who_waits() -> None:
@@ -656,7 +663,7 @@ async def test_failures_are_told_with_reason_age_and_count() -> None:
         await reason_of(ranks, params(engine.port))
         ranks.now += 2.0
         state = ranks.state()
-        assert (state.state, state.reason, state.failure_age_s) == (PeerState.FAILED, "wrong_engine", 2.0)
+        assert (state.state, state.reason, state.failure_age_s) == (PeerEngineState.FAILED, "wrong_engine", 2.0)
         assert ranks.pool.stats().failures == {"wrong_engine": 1}
         engine.ranks = [metadata()]
         await ranks.pool.connect(params(engine.port))
@@ -667,10 +674,12 @@ async def test_failures_are_told_with_reason_age_and_count() -> None:
 
 def test_a_load_report_names_few_failures_the_newest_and_briefly() -> None:
     views = {
-        f"e{i}": PeerView(state=PeerState.FAILED, reason="refused", error="refused: " + "x" * 500, failure_age_s=i)
+        f"e{i}": PeerView(
+            state=PeerEngineState.FAILED, reason="refused", error="refused: " + "x" * 500, failure_age_s=i
+        )
         for i in range(20)
     }
-    summary = summarize({**views, "e20": PeerView(state=PeerState.CONNECTED, error="refused: long ago")})
+    summary = summarize({**views, "e20": PeerView(state=PeerEngineState.CONNECTED, error="refused: long ago")})
     assert (summary.peers_failed, summary.peers_connected) == (20, 1)
     assert list(summary.peer_errors) == [f"e{i}" for i in range(MAX_TOLD_ERRORS)]
     assert {len(text) for text in summary.peer_errors.values()} == {MAX_TOLD_CHARS}
@@ -681,10 +690,10 @@ async def test_an_engine_that_a_rank_has_lost_is_met_anew() -> None:
         await ranks.pool.connect(params(engine.port))
         ranks.answer("e1", error="gone")
         ranks.answer("never heard of", error="gone")
-        assert (ranks.state().state, ranks.state().error) == (PeerState.FAILED, "lost: rank 0: gone")
+        assert (ranks.state().state, ranks.state().error) == (PeerEngineState.FAILED, "lost: rank 0: gone")
         await ranks.pool.connect(params(engine.port))
         assert engine.num_asked == 2
-        assert ranks.state().state is PeerState.CONNECTED
+        assert ranks.state().state is PeerEngineState.CONNECTED
 
 
 @pytest.mark.parametrize("losing", [0, 1])
@@ -697,7 +706,7 @@ async def test_an_engine_lost_while_the_handshake_ends_is_not_taken_for_connecte
         ranks.answer(rank=1)
         ranks.answer(rank=losing, error="gone")
         assert await attempt is HandshakeReason.RANK
-        assert (ranks.state().state, ranks.state().error) == (PeerState.FAILED, f"rank: rank {losing}: gone")
+        assert (ranks.state().state, ranks.state().error) == (PeerEngineState.FAILED, f"rank: rank {losing}: gone")
         assert ranks.sent[1:] == [Disconnect("e1")]
         ranks.asked.clear()
         ranks.now += 1.0
@@ -706,7 +715,7 @@ async def test_an_engine_lost_while_the_handshake_ends_is_not_taken_for_connecte
         ranks.answer(rank=0)
         ranks.answer(rank=1)
         await again
-        assert ranks.state().state is PeerState.CONNECTED
+        assert ranks.state().state is PeerEngineState.CONNECTED
 
 
 async def test_a_loss_told_before_a_cancelled_read_ends_is_not_forgotten_with_it() -> None:

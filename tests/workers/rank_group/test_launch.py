@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from workers.rank_group.launch import to_the_end
+from workers.rank_group.launch import run_to_completion
 
 
 async def test_what_must_end_ends_before_the_cancellation_does() -> None:
@@ -16,7 +16,7 @@ async def test_what_must_end_ends_before_the_cancellation_does() -> None:
         await go.wait()
         done.append(True)
 
-    task = asyncio.create_task(to_the_end(work()))
+    task = asyncio.create_task(run_to_completion(work()))
     for _ in range(2):
         await asyncio.sleep(0)
         task.cancel()
@@ -33,4 +33,4 @@ async def test_an_error_in_it_is_raised() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await to_the_end(work())
+        await run_to_completion(work())

@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 
 from tests.kits.worker.front import front
-from workers.handshake.peer_view import PeerState, PeerView
+from workers.handshake.peer_view import PeerEngineState, PeerView
 from workers.server.internal import list_peers
 
 
@@ -35,10 +35,10 @@ async def test_the_state_and_the_load_page_say_the_same() -> None:
 async def test_remote_engines_are_listed_with_everything_about_them() -> None:
     """Through JSON, as they are read."""
     failed = PeerView(
-        state=PeerState.FAILED, reason="timeout", error="timeout: waited", failure_age_s=1.5, reads=3, stuck=1
+        state=PeerEngineState.FAILED, reason="timeout", error="timeout: waited", failure_age_s=1.5, reads=3, stuck=1
     )
     app = FastAPI()
-    app.add_api_route("/", lambda: list_peers({"e1": PeerView(state=PeerState.CONNECTED), "e2": failed}))
+    app.add_api_route("/", lambda: list_peers({"e1": PeerView(state=PeerEngineState.CONNECTED), "e2": failed}))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
         answer = (await client.get("/")).json()
     assert answer == [

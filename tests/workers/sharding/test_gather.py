@@ -1,4 +1,4 @@
-"""Counting what ranks report: any order, twice, too late, lost ranks, and never more than may be open."""
+"""Counting what ranks report: any order, twice, too late, and never more than may be open."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from workers.sharding.gather import Gather, Verdict
+from workers.sharding.gather import Gather, GatherEvent
 
-OVER = {Verdict.DONE, Verdict.ENDED}
+OVER = {GatherEvent.DONE, GatherEvent.ENDED}
 KEYS = st.integers(0, 3)
 MEMBERS = st.integers(0, 3)
 
@@ -22,25 +22,25 @@ class Transfer:
 
     num_members: int
     parts: dict[int, bool] = field(default_factory=dict)
-    verdicts: list[Verdict] = field(default_factory=list)
+    events: list[GatherEvent] = field(default_factory=list)
 
-    def tell(self, member: int, ok: bool, verdict: Verdict | None) -> bool:
+    def tell(self, member: int, ok: bool, event: GatherEvent | None) -> bool:
         """What the contract says of this report; True if the transfer is over."""
-        assert not self.verdicts or self.verdicts[-1] not in OVER, "something was said after the end"
+        assert not self.events or self.events[-1] not in OVER, "something was said after the end"
         if member in self.parts:
-            assert verdict is None, "a part was counted twice"
+            assert event is None, "a part was counted twice"
             return False
-        assert verdict is not None
+        assert event is not None
         self.parts[member] = ok
-        self.verdicts.append(verdict)
-        assert (verdict in OVER) == (len(self.parts) == self.num_members), "it ends with its last part"
-        if verdict in OVER:
-            assert (verdict is Verdict.DONE) == all(self.parts.values())
+        self.events.append(event)
+        assert (event in OVER) == (len(self.parts) == self.num_members), "it ends with its last part"
+        if event in OVER:
+            assert (event is GatherEvent.DONE) == all(self.parts.values())
         else:
             is_first_failure = not ok and list(self.parts.values()).count(False) == 1
-            assert (verdict is Verdict.FAILED) == is_first_failure
-        assert self.verdicts.count(Verdict.FAILED) <= 1
-        return verdict in OVER
+            assert (event is GatherEvent.FAILED) == is_first_failure
+        assert self.events.count(GatherEvent.FAILED) <= 1
+        return event in OVER
 
 
 class Gathering(RuleBasedStateMachine):
@@ -67,31 +67,13 @@ class Gathering(RuleBasedStateMachine):
     def report(self, key: int, member: int, ok: bool) -> None:
         self.check(key, member, ok, self.gather.report(key, member, ok=ok))
 
-    def check(self, key: int, member: int, ok: bool, verdict: Verdict | None) -> None:
+    def check(self, key: int, member: int, ok: bool, event: GatherEvent | None) -> None:
         transfer = self.open_now.get(key)
         if transfer is None:
-            assert verdict is None, "a transfer that is not open was reported"
-        elif transfer.tell(member, ok, verdict):
+            assert event is None, "a transfer that is not open was reported"
+        elif transfer.tell(member, ok, event):
             del self.open_now[key]
             self.num_over += 1
-
-    @rule(member=MEMBERS)
-    def lose(self, member: int) -> None:
-        """As if the member had said of everything that it failed."""
-        verdicts = self.gather.lose(member)
-        told = dict(verdicts)
-        assert len(told) == len(verdicts)
-        assert told.keys() <= self.open_now.keys()
-        for key in list(self.open_now):
-            self.check(key, member, False, told.get(key))
-
-    @precondition(lambda self: self.open_now)
-    @rule(data=st.data())
-    def forget(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.open_now)))
-        self.gather.forget(key)
-        del self.open_now[key]
-        assert self.gather.report(key, 0) is None
 
     @invariant()
     def is_bounded(self) -> None:
@@ -100,11 +82,12 @@ class Gathering(RuleBasedStateMachine):
             assert self.max_open is None or len(self.gather) <= self.max_open
 
     def teardown(self) -> None:
-        """Once everybody has spoken, or is lost, nothing is open."""
+        """Once every member has reported, nothing is open."""
         if not hasattr(self, "gather"):
             return
         for member in range(4):
-            self.lose(member)
+            for key in list(self.open_now):
+                self.report(key, member, False)
         assert not self.open_now
         assert len(self.gather) == 0
 
@@ -127,38 +110,38 @@ def test_any_order_of_any_reports_ends_every_transfer_once(
     gather: Gather[int] = Gather()
     for key in range(num_keys):
         gather.open(key, num_members)
-    verdicts: dict[int, list[Verdict]] = {key: [] for key in range(num_keys)}
+    events: dict[int, list[GatherEvent]] = {key: [] for key in range(num_keys)}
     for key, member in data.draw(st.permutations([*parts, *again])):
-        verdict = gather.report(key, member, ok=parts[key, member])
-        if verdict is not None:
-            verdicts[key].append(verdict)
+        event = gather.report(key, member, ok=parts[key, member])
+        if event is not None:
+            events[key].append(event)
     assert len(gather) == 0
-    for key, heard in verdicts.items():
+    for key, heard in events.items():
         ok = [parts[key, member] for member in range(num_members)]
         assert len(heard) == num_members
-        assert heard[-1] is (Verdict.DONE if all(ok) else Verdict.ENDED)
+        assert heard[-1] is (GatherEvent.DONE if all(ok) else GatherEvent.ENDED)
         assert not OVER & set(heard[:-1])
         # A failure that is also the last part is told as the end only.
-        assert heard.count(Verdict.FAILED) <= (not all(ok))
+        assert heard.count(GatherEvent.FAILED) <= (not all(ok))
 
 
 def test_a_failure_is_told_before_the_end_if_there_is_a_before() -> None:
     gather: Gather[str] = Gather()
     gather.open("read", 3)
     heard = [gather.report("read", member, ok=member != 1) for member in (0, 1, 2)]
-    assert heard == [Verdict.WAITING, Verdict.FAILED, Verdict.ENDED]
+    assert heard == [GatherEvent.WAITING, GatherEvent.FAILED, GatherEvent.ENDED]
     gather.open("read", 1)
-    assert gather.report("read", 5, ok=False) is Verdict.ENDED
+    assert gather.report("read", 5, ok=False) is GatherEvent.ENDED
 
 
 def test_a_transfer_may_be_opened_again_after_its_end_only() -> None:
     gather: Gather[str] = Gather()
     gather.open("read", 2)
-    assert gather.report("read", 0) is Verdict.WAITING
+    assert gather.report("read", 0) is GatherEvent.WAITING
     gather.open("read", 1)
-    assert gather.report("read", 1) is Verdict.DONE
+    assert gather.report("read", 1) is GatherEvent.DONE
     gather.open("read", 1)
-    assert gather.report("read", 1) is Verdict.DONE
+    assert gather.report("read", 1) is GatherEvent.DONE
 
 
 def test_beyond_the_bound_the_oldest_is_forgotten() -> None:
@@ -166,7 +149,7 @@ def test_beyond_the_bound_the_oldest_is_forgotten() -> None:
     for key in range(3):
         gather.open(key, 2)
         gather.report(key, 0)
-    assert [gather.report(key, 1) for key in range(3)] == [None, Verdict.DONE, Verdict.DONE]
+    assert [gather.report(key, 1) for key in range(3)] == [None, GatherEvent.DONE, GatherEvent.DONE]
     assert repr(gather) == "<Gather 0 open>"
 
 

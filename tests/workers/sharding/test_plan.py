@@ -16,7 +16,7 @@ from core.protocol.handshake import RankMetadata, Shard
 from tests.kits.transfer.shards import ONE_RANK, Model, block_of, engine, model, shards
 from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from workers.rank_protocol.transfer_errors import PlanError
-from workers.sharding.plan import Source, check_pair, plan
+from workers.sharding.plan import RankSource, check_pair, plan
 
 SPLITS = list(itertools.product(range(1, 9), range(1, 5)))
 
@@ -31,7 +31,7 @@ def fewest_runs(local: Shard, remote: Shard, whole: Model) -> int:
     return int(np.count_nonzero((places >= 0) & ((before < 0) | (places != before + 1))))
 
 
-def check_reader(local: RankMetadata, sources: list[Source], whole: Model) -> None:
+def check_reader(local: RankMetadata, sources: list[RankSource], whole: Model) -> None:
     """What ``local`` reads is all of its own block, each byte once, out of blocks that have it."""
     wanted = block_of(local.shard, whole)
     found, num_writes = np.full(len(wanted), -1), np.zeros(len(wanted), dtype=int)

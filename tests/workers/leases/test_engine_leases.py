@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.leases.memory_store import MemoryLeaseStore
 from tests.kits.worker.front import ScriptedEngine
-from workers.leases.engine_leases import KeptLeases
+from workers.leases.engine_leases import EngineLeases
 from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Kept:
             on_failed=self.failures.append,
             duration_ms=600_000,
         )
-        self.leases = KeptLeases(self.keeper, self.engine)
+        self.leases = EngineLeases(self.keeper, self.engine)
 
     @property
     def held(self) -> list[str]:
