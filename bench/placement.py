@@ -34,10 +34,8 @@ PAIRS = [
     ("two_choices", "two_choices"),
     ("least_loaded", "least_loaded"),
     ("prefix", "least_loaded"),
-    ("prefix", "kv_room"),
     ("prefix", "affinity"),
     ("least_loaded", "affinity"),
-    ("least_loaded", "kv_room"),
 ]
 
 
@@ -66,7 +64,7 @@ class Turn:
     prompt: Prompt = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prompt = Prompt("m", len(self.text), "", self.num_new, lambda: self.text)
+        self.prompt = Prompt("m", len(self.text), lambda: self.text)
 
     @property
     def num_tokens(self) -> int:

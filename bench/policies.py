@@ -32,7 +32,6 @@ PAIRS = [
     ("two_choices", "two_choices"),
     ("least_loaded", "least_loaded"),
     ("prefix", "least_loaded"),
-    ("prefix", "kv_room"),
     ("prefix", "affinity"),
 ]
 P_FLAGS = [{"num-blocks": 2048, "max-num-seqs": 8}] * 2

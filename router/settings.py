@@ -221,10 +221,10 @@ class RouterSettings(ProcessSettings):
             "or prefix (who was sent the prompt's beginning before, unless it is much busier than others)."
         ),
     )
-    pick_decode: Literal["least_loaded", "round_robin", "two_choices", "kv_room", "affinity"] = Field(
+    pick_decode: Literal["least_loaded", "round_robin", "two_choices", "affinity"] = Field(
         "affinity",
         description=(
-            "Which decode worker is next: least_loaded, round_robin, two_choices, kv_room (most free cache) or "
+            "Which decode worker is next: least_loaded, round_robin, two_choices or "
             "affinity (who decoded the conversation's earlier turn, unless it is much busier than others)."
         ),
     )

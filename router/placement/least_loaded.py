@@ -24,9 +24,9 @@ class LeastLoaded:
         self._turn += 1
         shift = self._turn % len(workers)
         order = (*workers[shift:], *workers[:shift])
-        return min(order, key=share)
+        return min(order, key=share_in_use)
 
 
-def share(worker: Worker) -> float:
-    """Of its room in use."""
+def share_in_use(worker: Worker) -> float:
+    """The share of the worker's room that is in use."""
     return worker.occupied / worker.limit

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.placement.affinity import Affinity
-from router.placement.kv_room import KvRoom
 from router.placement.least_loaded import LeastLoaded
 from router.placement.prefix import Prefix
 from router.placement.round_robin import RoundRobin
@@ -26,6 +25,5 @@ DECODE_POLICIES: dict[str, Callable[[OnGone], PickDecode]] = {
     "least_loaded": lambda _on_gone: LeastLoaded(),
     "round_robin": lambda _on_gone: RoundRobin(),
     "two_choices": lambda _on_gone: TwoChoices(),
-    "kv_room": KvRoom,
     "affinity": Affinity,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.placement.chunks import CHUNK_BYTES
-from router.placement.least_loaded import LeastLoaded, share
+from router.placement.least_loaded import LeastLoaded, share_in_use
 from router.placement.ports import key_of
 from router.placement.prefix_index import PrefixIndex
 from router.placement.prompt import BYTES_PER_TOKEN
@@ -52,7 +52,7 @@ class Prefix:
         chunks = prompt.chunks
         if not chunks or not workers:
             return []
-        lowest = min(share(worker) for worker in workers)
+        lowest = min(share_in_use(worker) for worker in workers)
         found = []
         for worker in workers:
             match = 0 if _too_busy(worker, lowest) else self.index.longest(key_of(worker), chunks)
@@ -64,7 +64,7 @@ class Prefix:
         """Those with most of the prompt among those not too busy; all, if nobody has enough of it."""
         if not chunks or len(workers) == 1:
             return workers
-        lowest = min(share(worker) for worker in workers)
+        lowest = min(share_in_use(worker) for worker in workers)
         matches = [0 if _too_busy(worker, lowest) else self.index.longest(key_of(worker), chunks) for worker in workers]
         most = max(matches)
         if most < LEAST_MATCH * len(chunks):
@@ -73,7 +73,7 @@ class Prefix:
 
 
 def _too_busy(worker: Worker, lowest: float) -> bool:
-    used = share(worker)
+    used = share_in_use(worker)
     return used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.limit) and used > MAX_RATIO * lowest
 
 

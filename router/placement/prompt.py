@@ -28,8 +28,6 @@ class Prompt(msgspec.Struct):
 
     model: str
     num_bytes: int
-    user: str
-    max_new_tokens: int | None = None
     #: Makes the canonical bytes of the prompt: two prompts that begin the same have bytes that do.
     text: Callable[[], bytes] = _nothing
     #: How many tokens it is, if it came as token ids.

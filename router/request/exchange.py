@@ -104,9 +104,7 @@ class Exchange:
         self.reply = reply
         #: Of the client's body, which stays until the end.
         self.num_bytes = num_bytes
-        self.prompt = Prompt(
-            asked.model, bodies.prompt_bytes(), asked.user, asked.max_new_tokens, bodies.prompt, bodies.num_ids()
-        )
+        self.prompt = Prompt(asked.model, bodies.prompt_bytes(), bodies.prompt, bodies.num_ids())
         self.progress = RequestProgress(asyncio.get_running_loop().time())
         #: The last workers that prefilled and decoded, for people.
         self.prefill_worker: Worker | None = None

@@ -18,7 +18,7 @@ def test_the_same_seed_gives_the_same_row(prefill: str, decode: str) -> None:
 
 
 def test_every_turn_ends_and_leaves_nothing() -> None:
-    simulation = Simulation(Costs(), PREFILL_POLICIES["prefix"]([]), DECODE_POLICIES["kv_room"]([]), 2)
+    simulation = Simulation(Costs(), PREFILL_POLICIES["prefix"]([]), DECODE_POLICIES["affinity"]([]), 2)
     num_turns = 0
     for when_s, first in conversations(random.Random(1), 30, 50.0):
         simulation.at(when_s, lambda first=first: simulation.come(first))  # type: ignore[misc]

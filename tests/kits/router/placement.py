@@ -22,8 +22,8 @@ def with_blocks(name: str, free: int, cached: int = 0, *, in_flight: int = 0, bl
     return made
 
 
-def prompt(text: bytes = b"", *, model: str = "m", max_new_tokens: int | None = 16) -> Prompt:
-    return Prompt(model, len(text), "", max_new_tokens, lambda: text)
+def prompt(text: bytes = b"", *, model: str = "m") -> Prompt:
+    return Prompt(model, len(text), lambda: text)
 
 
 def prefilled(text: bytes = b"", num_tokens: int = 0, **kwargs: Any) -> Prefilled:

@@ -9,7 +9,7 @@ from router.placement import Prompt, available
 from router.placement.least_loaded import LeastLoaded
 from router.pool import Worker
 
-PROMPT = Prompt("m", 1, "")
+PROMPT = Prompt("m", 1)
 
 
 def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
