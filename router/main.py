@@ -7,25 +7,22 @@ import contextlib
 import gc
 import logging
 import os
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import uvloop
 
-from core.leases.memory_store import MemoryLeaseStore
-from core.leases.redis_store import RedisLeaseStore
 from core.net.served.config import raise_descriptor_limit
 from core.net.sockets import base_url, listen, port_of
 from core.net.tls import TlsError
 from core.process import failpoints
 from core.process.log import set_up_logging
-from core.protocol.status import Failed, Progress, Ready, encode
-from core.protocol.token_keys import announcement_key, hello_key
+from core.process.status_pipe import StatusPipe
+from core.protocol.status import Progress, Ready
+from core.protocol.token_keys import hello_key
 from core.registry.announcement import ROUTERS, WORKERS
-from core.registry.memory_registry import MemoryRegistry
-from core.registry.redis_registry import RedisRegistry
 from core.registry.task_end import end_task
+from core.stores import lease_store, registry
 from router.admin.lease_view import LeaseListing
 from router.admin.shared_workers import learn_from_others
 from router.app import create_app
@@ -49,13 +46,14 @@ if TYPE_CHECKING:
 
     from core.leases.store import LeaseStore
     from core.protocol.router import RouterRecord
-    from core.protocol.status import Status
     from core.protocol.worker import WorkerStatus
     from core.registry.store import Registry
     from router.settings import RouterSettings
 
 logger = logging.getLogger(__name__)
 
+#: What this process is called where it says why it cannot go on.
+WHO = "router"
 #: Libraries that have a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")
 
@@ -68,14 +66,15 @@ def run(settings: RouterSettings) -> int:
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
     raise_descriptor_limit()
+    pipe = StatusPipe(settings.status_fd)
     try:
         tls = load_tls(settings)
     except TlsError as error:
-        return _fail(settings, str(error))
+        return pipe.give_up(WHO, str(error))
     try:
         sock = listen(settings.host, settings.port, shared=bool(settings.group))
     except OSError as error:
-        return _fail(settings, str(error.strerror))
+        return pipe.give_up(WHO, str(error.strerror))
     with contextlib.ExitStack() as bound:
         bound.enter_context(contextlib.closing(sock))
         internal = None
@@ -85,10 +84,10 @@ def run(settings: RouterSettings) -> int:
                 internal = listen(settings.bound_internal_host, settings.internal_port)
                 bound.enter_context(contextlib.closing(internal))
         except ValueError:  # an option in the URL; the message may repeat it
-            return _fail(settings, "redis_url is not understood by the Redis client")
+            return pipe.give_up(WHO, "redis_url is not understood by the Redis client")
         except OSError as error:
-            return _fail(settings, f"internal port: {error.strerror}")
-        uvloop.run(serve(settings, sock, stores, internal, tls))
+            return pipe.give_up(WHO, f"internal port: {error.strerror}")
+        uvloop.run(serve(settings, sock, stores, pipe, internal, tls))
     return 0
 
 
@@ -96,6 +95,7 @@ async def serve(
     settings: RouterSettings,
     sock: socket.socket,
     stores: RouterStores,
+    pipe: StatusPipe,
     internal: socket.socket | None = None,
     tls: RouterTls = RouterTls(),  # noqa: B008 (frozen)
 ) -> None:
@@ -103,7 +103,7 @@ async def serve(
 
     ``internal`` is for other routers; without Redis there are none.
     """
-    tell(settings, Progress(text="router: connecting"))
+    pipe.tell(Progress(text="router: connecting"))
     leases = LeaseClient(stores.leases, settings)
     membership = None
     if stores.routers is not None and internal is not None:
@@ -125,7 +125,7 @@ async def serve(
         _tune_collector()
         logger.info("serving on %s", url)
         internal_url = "" if membership is None else membership.peers.record.internal_url
-        tell(settings, Ready(url=url, internal_url=internal_url))
+        pipe.tell(Ready(url=url, internal_url=internal_url))
 
     learning: asyncio.Task[None] | None = None
     server = RouterServer(front, services, on_ready=on_ready, tls=tls.public)
@@ -193,28 +193,9 @@ class RouterStores:
 
 
 def connect(settings: RouterSettings) -> RouterStores:
-    """Redis, or nothing shared at all. Connections are made when first needed. Raises ValueError for a useless URL."""
-    url = settings.redis_login
-    if not url:
-        return RouterStores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
-    token = settings.internal_token
-    key = None if token is None else announcement_key(token.get_secret_value())
-    return RouterStores(
-        RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key), RedisRegistry(url, ROUTERS, key=key)
-    )
-
-
-def tell(settings: RouterSettings, status: Status) -> None:
-    """A line for the parent process, if there is one that listens."""
-    if settings.status_fd is not None:
-        with contextlib.suppress(OSError):  # the parent may have gone
-            os.write(settings.status_fd, encode(status))
-
-
-def _fail(settings: RouterSettings, error: str) -> int:
-    tell(settings, Failed(error=error))
-    print(f"router: {error}", file=sys.stderr)
-    return 1
+    """With an empty ``redis_url`` nothing is shared. Raises ValueError for a URL that no Redis client takes."""
+    routers = registry(settings, ROUTERS) if settings.redis_url else None
+    return RouterStores(lease_store(settings), registry(settings, WORKERS), routers)
 
 
 def _url(settings: RouterSettings, sock: socket.socket) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from typing import TYPE_CHECKING
 
 from core.net.served.config import public_port
 from core.net.served.port import PortServer
+from core.process.signals import on_signals
 from core.protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -53,18 +53,9 @@ class RouterServer(PortServer):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals as events of the loop, for as long as the server runs; not outside the main thread (tests)."""
-        loop = asyncio.get_running_loop()
-        caught = []
-        for name in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(ValueError, RuntimeError):
-                loop.add_signal_handler(name, self.stop)
-                caught.append(name)
-        try:
+        """``stop`` at each signal, for as long as the server runs."""
+        with on_signals(lambda _: self.stop()):
             yield
-        finally:
-            for name in caught:
-                loop.remove_signal_handler(name)
 
     def stop(self) -> None:
         """Begin to stop; called again, abort what runs now."""

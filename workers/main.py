@@ -20,9 +20,10 @@ from core.net.sockets import bind
 from core.net.tls import TlsError
 from core.process import failpoints
 from core.process.log import set_up_logging
-from core.protocol.status import Failed, Ready
+from core.process.signals import on_signals
+from core.process.status_pipe import StatusPipe
+from core.protocol.status import Ready
 from workers.rank_protocol.errors import RankError, one_line
-from workers.server.status_pipe import StatusPipe
 from workers.stores import connect
 from workers.text.tokenizer import TokenizerError
 from workers.worker import Worker
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What this process is called where it says why it cannot go on.
+WHO = "worker"
 #: Loggers of libraries that log a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "httpx", "httpcore", "transformers", "asyncio")
 
@@ -53,16 +56,23 @@ def run(settings: WorkerSettings) -> int:
             public.close()
             raise
     except OSError as error:
-        return _give_up(pipe, str(error.strerror))
+        return pipe.give_up(WHO, str(error.strerror))
     with public, internal:
         why = uvloop.run(serve(settings, (public, internal), pipe))
-    return 0 if why is None else _give_up(pipe, why)
+    return 0 if why is None else pipe.give_up(WHO, why)
 
 
 async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.socket], pipe: StatusPipe) -> str | None:
     """Serve on bound sockets until a signal. Returns what went wrong, in one line, or None."""
     warn(settings)
     signals = _Signals()
+    with on_signals(signals.take):
+        return await _serve(settings, sockets, pipe, signals)
+
+
+async def _serve(
+    settings: WorkerSettings, sockets: tuple[socket.socket, socket.socket], pipe: StatusPipe, signals: _Signals
+) -> str | None:
     try:
         stores = connect(settings)
     except ValueError:  # an option in the URL; the message may repeat it
@@ -139,17 +149,11 @@ class _Signals:
     def __init__(self) -> None:
         self.leave = asyncio.Event()
         self.hurry = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._terminate)
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
 
-    def _terminate(self) -> None:
-        if self.leave.is_set():
+    def take(self, number: signal.Signals) -> None:
+        """Note one signal."""
+        if number is signal.SIGINT or self.leave.is_set():
             self.hurry.set()
-        self.leave.set()
-
-    def _interrupt(self) -> None:
-        self.hurry.set()
         self.leave.set()
 
 
@@ -160,9 +164,3 @@ def _prepare_tokenizers() -> None:
     # tokenizers would start a pool of threads for batches, but here each prompt is encoded alone.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # the advice is to install torch
-
-
-def _give_up(pipe: StatusPipe, why: str) -> int:
-    pipe.tell(Failed(error=why))
-    print(f"worker: {why}", file=sys.stderr)
-    return 1

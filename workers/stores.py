@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.leases.memory_store import MemoryLeaseStore
-from core.leases.redis_store import RedisLeaseStore
-from core.protocol.token_keys import announcement_key
 from core.registry.announcement import WORKERS
-from core.registry.memory_registry import MemoryRegistry
-from core.registry.redis_registry import RedisRegistry
+from core.stores import lease_store, registry
 
 if TYPE_CHECKING:
     from core.leases.store import LeaseStore
@@ -37,9 +33,4 @@ def connect(settings: WorkerSettings) -> WorkerStores:
 
     Raises ValueError for a URL that the Redis client does not accept.
     """
-    url = settings.redis_login
-    if not url:
-        return WorkerStores(MemoryLeaseStore(), MemoryRegistry(WORKERS))
-    token = settings.internal_token
-    key = None if token is None else announcement_key(token.get_secret_value())
-    return WorkerStores(RedisLeaseStore(url), RedisRegistry(url, WORKERS, key=key))
+    return WorkerStores(lease_store(settings), registry(settings, WORKERS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
@@ -16,7 +15,8 @@ from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
 from baton.processes.kept_child import Keeping, KeptChild
 from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
 from core.process.log import set_up_logging
-from core.protocol.status import Failed, Ready, Status, encode
+from core.process.status_pipe import StatusPipe
+from core.protocol.status import Ready
 
 if TYPE_CHECKING:
     from router.settings import RouterSettings
@@ -38,18 +38,19 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
     if settings.processes == 1:
         return int(importlib.import_module("router.main").run(settings))
     set_up_logging(settings.log_level, settings.log_format, ())
+    pipe = StatusPipe(settings.status_fd)
     from core.net.sockets import reserve
 
     try:
         sock = reserve(settings.host, settings.port)
     except OSError as error:
-        return _fail(settings, str(error.strerror))
+        return pipe.give_up("router", str(error.strerror))
     with sock:  # held until the last process has ended, so that nobody takes the port while one is started again
         specs = _specs(settings.processes, sock.getsockname()[1], sys.argv[1:] if arguments is None else arguments)
         try:
-            asyncio.run(_serve(settings, specs))
+            asyncio.run(_serve(settings, specs, pipe))
         except ChildDiedError as error:
-            return _fail(settings, str(error))
+            return pipe.give_up("router", str(error))
     return 0
 
 
@@ -60,7 +61,7 @@ def _specs(processes: int, port: int, arguments: Sequence[str]) -> list[ChildSpe
     return [ChildSpec(f"router-{number}", argv, dict(os.environ)) for number in range(1, processes + 1)]
 
 
-async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec]) -> None:
+async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec], pipe: StatusPipe) -> None:
     """Raises ChildDiedError when a process cannot start, or does not come back."""
     stops = StopRequests()
     keeping = Keeping(lambda *_: None, logger.warning, START_TIMEOUT_S)
@@ -72,22 +73,9 @@ async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec]) -> None:
             answers = await supervisor.start()
             url = answers[specs[0].name].url
             logger.info("%d processes serve on %s", len(specs), url)
-            _tell(settings, Ready(url=url))
+            pipe.tell(Ready(url=url))
             await supervisor.wait()
         except StoppedError:
             pass
         finally:
             await supervisor.stop(settings.drain_timeout_s + CLOSE_S)
-
-
-def _tell(settings: RouterSettings, status: Status) -> None:
-    """A line for the parent of this process, if there is one that listens."""
-    if settings.status_fd is not None:
-        with contextlib.suppress(OSError):  # it may have gone
-            os.write(settings.status_fd, encode(status))
-
-
-def _fail(settings: RouterSettings, error: str) -> int:
-    _tell(settings, Failed(error=error))
-    print(f"router: {error}", file=sys.stderr)
-    return 1

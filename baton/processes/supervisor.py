@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 from baton.processes.child import ChildDiedError, PutOffError, Supervised
+from core.process.signals import STOP_SIGNALS, on_signals
 from core.protocol.status import Ready
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ OnWait = Callable[[list[str]], None]
 #: How long a stop may take before it says what it waits for, and how often it does.
 FIRST_WAIT_S, WAIT_S = 1.0, 5.0
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)
 
 
 class StopRequests:
@@ -36,14 +37,8 @@ class StopRequests:
     @asynccontextmanager
     async def from_signals(self) -> AsyncIterator[None]:
         """Take the process's signals while inside."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self.request)
-        try:
+        with on_signals(lambda _: self.request(), SIGNALS):
             yield
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
 
 
 class StoppedError(Exception):

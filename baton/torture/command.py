@@ -20,6 +20,7 @@ from baton.torture.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
 from baton.torture.storm import Outcome, Plan, StormError, storm
 from baton.up.preflight import PreflightError, check_worker_packages
+from core.process.signals import on_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +68,6 @@ def _torture(outcome: Outcome, copy: TextIO | None) -> int:
 
 async def _until_interrupted(outcome: Outcome, cluster: Cluster) -> None:
     """The first signal ends it in order, and is noted; the second one at once. Raises what ``storm`` raises."""
-    loop = asyncio.get_running_loop()
     running = asyncio.create_task(storm(outcome, cluster, lambda line: say(line, sys.stdout)), name="storm")
 
     def interrupt(number: signal.Signals) -> None:
@@ -77,13 +77,12 @@ async def _until_interrupted(outcome: Outcome, cluster: Cluster) -> None:
         say(f"{number.name}: ending all processes; a second one ends at once", sys.stdout)
         running.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt, number)
-    try:
-        await running
-    except asyncio.CancelledError:
-        if outcome.interrupted is None:
-            raise
+    with on_signals(interrupt):
+        try:
+            await running
+        except asyncio.CancelledError:
+            if outcome.interrupted is None:
+                raise
 
 
 def _end_at_once(cluster: Cluster, number: signal.Signals) -> None:

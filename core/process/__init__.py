@@ -4,7 +4,9 @@
 ``log``         what a line of any process's log looks like
 ``interpreter`` how one of our processes starts another
 ``failpoints``  where tests may make a process die or dawdle
-``clock``        the time that everything but people goes by
+``clock``       the monotonic clock in milliseconds
+``signals``     signals as calls on the event loop
+``status_pipe`` how a process tells its parent how far it is
 ``parent_death`` how a process ends with the one that started it
 ``version``     which Baton this is
 """

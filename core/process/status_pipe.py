@@ -1,25 +1,32 @@
-"""Tells a parent process how it goes (``core/protocol/status.py``)."""
+"""The pipe on which a process tells its parent how far it is (``core/protocol/status.py``)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING
 
-from core.protocol.status import encode
+from core.protocol.status import Failed, encode
 
 if TYPE_CHECKING:
     from core.protocol.status import Status
 
 
 class StatusPipe:
-    """Writes status lines to ``fd``; does nothing without one, nor when the parent does not listen any more."""
+    """Writes status lines to ``fd``. Does nothing without one, nor when the parent has closed its end."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
     def tell(self, status: Status) -> None:
-        """One line."""
+        """Write one line. Never raises."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.write(self._fd, encode(status))
+
+    def give_up(self, who: str, why: str) -> int:
+        """Tell the parent, and people on stderr, why this process cannot go on. Returns its exit code, 1."""
+        self.tell(Failed(error=why))
+        print(f"{who}: {why}", file=sys.stderr)
+        return 1

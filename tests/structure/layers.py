@@ -45,7 +45,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("engine", "limits", "rank_protocol"),
     ),
     "core": (
-        ("net",),
+        ("net", "stores"),
         ("leases", "registry"),
         ("process",),
         ("protocol",),

@@ -1,0 +1,34 @@
+"""Signals of a process as calls on its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+#: What service managers and Ctrl-C send.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def on_signals(
+    handle: Callable[[signal.Signals], object], signals: Iterable[signal.Signals] = STOP_SIGNALS
+) -> Iterator[None]:
+    """While inside, call ``handle`` on the running loop for each of ``signals``, instead of what the system does.
+
+    Does nothing outside the main thread, where tests run servers and no signal arrives.
+    """
+    loop = asyncio.get_running_loop()
+    caught = tuple(signals) if threading.current_thread() is threading.main_thread() else ()
+    for number in caught:
+        loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)

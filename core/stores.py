@@ -1,0 +1,43 @@
+"""Where leases and the records of workers and routers live: in Redis, or in this process alone.
+
+Clients of Redis connect when they are first used, so that a process can start while Redis is away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore
+from core.protocol.token_keys import announcement_key
+from core.registry.memory_registry import MemoryRegistry
+from core.registry.redis_registry import RedisRegistry
+
+if TYPE_CHECKING:
+    from core.leases.store import LeaseStore
+    from core.process.settings import ProcessSettings
+    from core.registry.announcement import Kind
+    from core.registry.store import Registry
+
+EntryT = TypeVar("EntryT")
+
+
+def lease_store(settings: ProcessSettings) -> LeaseStore:
+    """The store of leases; without ``redis_url`` no other process sees it.
+
+    Raises ValueError for a URL that the Redis client does not take. The message may repeat the URL.
+    """
+    url = settings.redis_login
+    return RedisLeaseStore(url) if url else MemoryLeaseStore()
+
+
+def registry(settings: ProcessSettings, kind: Kind[EntryT]) -> Registry[EntryT]:
+    """The registry of one kind of process; without ``redis_url`` no other process sees it.
+
+    With an internal token it signs what it writes and skips what is not signed. Raises ValueError as ``lease_store``.
+    """
+    url, token = settings.redis_login, settings.internal_token
+    if not url:
+        return MemoryRegistry(kind)
+    key = None if token is None else announcement_key(token.get_secret_value())
+    return RedisRegistry(url, kind, key=key)

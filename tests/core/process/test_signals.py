@@ -1,0 +1,34 @@
+"""Signals as calls on the loop, while somebody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from core.process.signals import on_signals
+
+
+async def test_signals_are_handled_on_the_loop_while_inside() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    taken: list[signal.Signals] = []
+    came = asyncio.Event()
+
+    def take(number: signal.Signals) -> None:
+        taken.append(number)
+        came.set()
+
+    with on_signals(take, (signal.SIGHUP,)):
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(came.wait(), 5)
+    assert taken == [signal.SIGHUP]
+    assert signal.getsignal(signal.SIGHUP) == before
+
+
+async def test_nothing_is_handled_outside_the_main_thread() -> None:
+    async def enter() -> signal.Handlers | int | None:
+        with on_signals(lambda _: None, (signal.SIGHUP,)):
+            return signal.getsignal(signal.SIGHUP)  # type: ignore[return-value]
+
+    before = signal.getsignal(signal.SIGHUP)
+    assert await asyncio.to_thread(lambda: asyncio.run(enter())) == before
