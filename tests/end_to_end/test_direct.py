@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kits.whole.stack import MODEL, Stack, eventually
+from tests.kits.whole.stack import MODEL, Stack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,12 +59,7 @@ def _rounded(value: Any) -> Any:
 
 async def test_it_is_the_same_answer(tmp_path: Path) -> None:
     async with Stack(tmp_path) as stack:
-        direct = await stack._run("router-direct", "router", {"port": 0, "min-prefill-tokens": 1000})
-
-        async def ready() -> bool:
-            return (await stack.http.get(f"{direct.url}/ready")).status_code == 200
-
-        await eventually(ready)
+        direct = await stack.start_router("router-direct", {"min-prefill-tokens": 1000})
         asked = [("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)]
         streamed = {"stream": True, "stream_options": {"include_usage": True}}
         asked += [(path, {**body, **streamed}) for path, body in asked]

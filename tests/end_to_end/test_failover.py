@@ -59,7 +59,7 @@ async def test_two_are_killed_one_after_the_other(stack: Stack) -> None:
     """There is one left; the second one to die has the streams of the first."""
     for name in ("late-0", "late-1"):
         await stack.start_worker(name, {"role": "decode"})
-    await stack._routable(4)
+    await stack.routable(4)
     wanted = asks(11) + asks(12)
     quiet = await all_at_once(stack, wanted, nothing)
     before = await resumed(stack)
@@ -80,7 +80,7 @@ async def test_two_are_killed_one_after_the_other(stack: Stack) -> None:
 async def test_a_d_that_stands_still_is_left(stack: Stack) -> None:
     """And when it goes on, nobody reads it: its connections are closed, so it aborts."""
     await stack.start_worker("still", {"role": "decode"})
-    await stack._routable(3)
+    await stack.routable(3)
     wanted = asks(21) + asks(22)
     quiet = await all_at_once(stack, wanted, nothing)
     before = await resumed(stack)

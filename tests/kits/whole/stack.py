@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
+from baton.cluster.cluster import DEMO_WORKER, Cluster
+from baton.cluster.process import ROUTER, Process, ProcessSpec
 from baton.demo import MODEL_DIR
-from baton.processes.child import Child, ChildSpec
-from baton.processes.embedded_redis import EmbeddedRedis
+from baton.demo import MODEL_NAME as MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from baton.processes.embedded_redis import EmbeddedRedis
 
 IDLE_TIMEOUT_S = 30.0
 CHECK_INTERVAL_S = 0.001
-MODEL = "baton-demo"
-
-
-@dataclass
-class Process:
-    """One running child and where it listens."""
-
-    child: Child
-    url: str
-    internal_url: str
-
-    @property
-    def pid(self) -> int:
-        assert self.child.pid is not None
-        return self.child.pid
+STOP_TIMEOUT_S = 10.0
 
 
 @dataclass
@@ -63,99 +49,87 @@ class Stack:
     with_router: bool = True
 
     async def __aenter__(self) -> Self:
-        self._exit = AsyncExitStack()
-        try:
-            await self._start()
-        except BaseException:
-            await self._exit.aclose()
-            raise
+        async with AsyncExitStack() as stack:
+            self.http = await stack.enter_async_context(httpx.AsyncClient(timeout=120, limits=httpx.Limits()))
+            self.cluster = Cluster(self.folder, self._specs(), stop_timeout_s=STOP_TIMEOUT_S)
+            await stack.enter_async_context(self.cluster)
+            self._exit = stack.pop_all()
+        processes = self.cluster.processes
+        #: By name.
+        self.workers = {name: processes[name] for name in self.cluster.specs if name not in self._router_names}
+        self.routers = [processes[name] for name in self._router_names]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._exit.aclose()
 
-    async def _start(self) -> None:
-        self.redis = EmbeddedRedis()
-        self.redis.start()
-        self._exit.callback(self.redis.stop)
-        self.http = await self._exit.enter_async_context(httpx.AsyncClient(timeout=120, limits=httpx.Limits()))
+    @property
+    def _router_names(self) -> list[str]:
+        return ["router", *(f"router-{i}" for i in range(1, self.num_routers))] if self.with_router else []
+
+    def _specs(self) -> dict[str, ProcessSpec]:
         roles = [("prefill", self.prefill, self.prefill_flags), ("decode", self.decode, self.decode_flags)]
         wanted = [(role, i, flags) for role, n, flags in [*roles, ("both", self.both, {})] for i in range(n)]
         flags_of = {f"{role}-{i}": {"role": role, **flags} for role, i, flags in wanted} | self.named
-        started = await asyncio.gather(
-            *(self._worker(name, {**self.worker_flags, **flags}) for name, flags in flags_of.items())
-        )
-        self.workers = dict(zip(flags_of, started, strict=True))
-        if self.with_router:
-            names = ["router", *(f"router-{i}" for i in range(1, self.num_routers))]
-            flags = {"port": 0, **self.router_flags}
-            self.routers = list(await asyncio.gather(*(self._run(name, "router", flags) for name in names)))
-            self.router = self.routers[0]
-            await self._routable(len(started))
+        routers = dict.fromkeys(self._router_names, ProcessSpec(ROUTER, {"port": 0, **self.router_flags}))
+        return {name: self._worker_spec(flags) for name, flags in flags_of.items()} | routers
 
-    async def start_worker(self, name: str, flags: dict[str, Any]) -> Process:
-        """One more worker while everything runs; returns when it is ready, which the router hears a moment later."""
-        self.workers[name] = process = await self._worker(name, {**self.worker_flags, **flags})
-        return process
+    def _worker_spec(self, flags: dict[str, Any]) -> ProcessSpec:
+        own = {**self.worker_flags, **flags}
+        size = {} if "num-blocks" in own else {"kv-cache-bytes": 2**27}
+        role = own.pop("role")
+        return ProcessSpec(role, {**DEMO_WORKER, "model": self.model, **size, **own}, self.worker_environ)
 
-    async def stop_worker(self, name: str) -> None:
-        """SIGTERM: it drains and leaves, and must have left by itself."""
-        process = self.workers.pop(name)
-        os.kill(process.pid, signal.SIGTERM)
-        async with asyncio.timeout(IDLE_TIMEOUT_S):
-            await process.child.ended()
-
-    async def _worker(self, name: str, flags: dict[str, Any]) -> Process:
-        defaults = {"model": self.model, "served-model-name": MODEL, "torch-threads": 1, "kv-cache-bytes": 2**27}
-        if "num-blocks" in flags:
-            del defaults["kv-cache-bytes"]
-        return await self._run(name, "worker", {**defaults, **flags}, self.worker_environ)
-
-    async def _run(
-        self, name: str, verb: str, flags: dict[str, Any], more_environ: dict[str, str] | None = None
-    ) -> Process:
-        argv = [sys.executable, "-m", "baton", verb]
-        for flag, value in {"redis-url": self.redis.url, **flags}.items():
-            argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")} | (more_environ or {})
-        child = Child(ChildSpec(name, tuple(argv), environ), self.folder / f"{name}.log", lambda *_: None)
-        await child.start()
-        self._exit.push_async_callback(child.stop, 10.0)
-        ready = await child.ready()
-        return Process(child, ready.url, ready.internal_url)
-
-    async def _routable(self, num_workers: int) -> None:
-        """The registry tells the router about the workers within one announcement; wait for that."""
-
-        async def all_known() -> bool:
-            bodies = [(await self.http.get(f"{url}/admin/workers")).json() for url in self.router_urls]
-            return all(len(body["workers"]) >= num_workers for body in bodies)
-
-        await eventually(all_known)
+    @property
+    def router(self) -> Process:
+        """The first one."""
+        return self.routers[0]
 
     @property
     def router_urls(self) -> list[str]:
         """Where clients reach each router."""
         return [router.url for router in self.routers]
 
+    @property
+    def redis(self) -> EmbeddedRedis:
+        """The Redis of all processes."""
+        return self.cluster.redis
+
+    async def start_worker(self, name: str, flags: dict[str, Any]) -> Process:
+        """One more worker while everything runs; returns when it is ready, which the router hears a moment later."""
+        self.workers[name] = process = await self.cluster.add(name, self._worker_spec(flags))
+        return process
+
+    async def stop_worker(self, name: str) -> None:
+        """SIGTERM: it drains and leaves, and must have left by itself."""
+        del self.workers[name]
+        async with asyncio.timeout(IDLE_TIMEOUT_S):
+            await self.cluster.remove(name)
+
+    async def start_router(self, name: str, flags: dict[str, Any]) -> Process:
+        """One more router, which is not among ``routers``; returns when it reaches all workers."""
+        return await self.cluster.add(name, ProcessSpec(ROUTER, {"port": 0, **flags}), num_workers=len(self.workers))
+
+    async def routable(self, num_workers: int) -> None:
+        """Wait until every router reaches so many workers."""
+        async with asyncio.timeout(IDLE_TIMEOUT_S):
+            for name in self._router_names:
+                await self.cluster.routable(name, num_workers)
+
     async def kill_router(self, index: int) -> None:
         """SIGKILL; returns when the process is no more."""
-        router = self.routers[index]
-        os.kill(router.pid, signal.SIGKILL)
-        await router.child.ended()
+        self.cluster.signal(self._router_names[index], signal.SIGKILL)
+        await self.routers[index].child.ended()
 
     async def stop_router(self, index: int) -> str:
         """SIGTERM: it lets its requests finish and leaves; returns how it ended."""
-        router = self.routers[index]
-        os.kill(router.pid, signal.SIGTERM)
+        self.cluster.signal(self._router_names[index], signal.SIGTERM)
         async with asyncio.timeout(IDLE_TIMEOUT_S):
-            return await router.child.ended()
+            return await self.routers[index].child.ended()
 
     def ranks(self, worker: str) -> list[int]:
         """The process ids of a worker's ranks, in order of rank."""
-        pid = self.workers[worker].pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return sorted((int(child) for child in children), key=_rank_of)
+        return self.cluster.ranks(worker)
 
     # --- asking ------------------------------------------------------------------------------------------------
 
@@ -196,7 +170,7 @@ class Stack:
 
     async def state(self, worker: str) -> dict[str, Any]:
         """The block ledger of a worker, which must balance."""
-        body = (await self.http.get(f"{self.workers[worker].internal_url}/internal/state")).json()
+        body = await self.cluster.state(worker)
         assert body["ledger"] == "ok", body
         blocks = body["blocks"]
         assert isinstance(blocks, dict)
@@ -204,17 +178,10 @@ class Stack:
 
     async def metric(self, process: str, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels; 0 when there is none. ``process`` may be a URL."""
-        url = process if "://" in process else self._url_of(process)
-        text = (await self.http.get(f"{url}/metrics")).text
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
-
-    def _url_of(self, process: str) -> str:
-        return self.router.url if process == "router" else self.workers[process].url
+        if "://" in process:
+            process = next(one for one, its in self.cluster.processes.items() if its.url == process)
+        samples = await self.cluster.metrics(process)
+        return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())
 
     async def requests(self, url: str | None = None) -> list[dict[str, Any]]:
         """What this router (the first one) lists."""
@@ -269,14 +236,6 @@ def stopped(*pids: int) -> Iterator[Callable[[], None]]:
         yield go_on
     finally:
         go_on()
-
-
-def _rank_of(pid: int) -> int:
-    """A rank's number stands in the start parameters on its command line."""
-    spec = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2]
-    rank = json.loads(spec).get("rank", 0)
-    assert isinstance(rank, int)
-    return rank
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
