@@ -11,12 +11,12 @@ from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
-from workers.server.leg import leg_of
+from workers.server.request_leg import leg_of
 from workers.server.sampling import check_prompt_tokens, sampling_params
 from workers.server.token_ids import TokenIdLines
 from workers.text.detokenizer import Detokenizer
 from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
-from workers.text.replies import ChatReply, CompletionReply, Reply
+from workers.text.response_builder import ChatReply, CompletionReply, Reply
 from workers.text.text_stream import TextStream
 from workers.text.tokenizer import TooManyTokensError
 from workers.text.transcript import Transcript
@@ -24,7 +24,7 @@ from workers.text.transcript import Transcript
 if TYPE_CHECKING:
     from core.protocol.handoff import KVTransferParams
     from workers.server.identity import Identity
-    from workers.server.leg import Leg
+    from workers.server.request_leg import Leg
     from workers.text.tokenizer import Tokenizer
 
 

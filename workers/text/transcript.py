@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from workers.engine.api import FinishReason
-from workers.text.replies import Usage
+from workers.text.response_builder import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

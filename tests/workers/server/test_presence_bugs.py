@@ -10,7 +10,7 @@ from core.registry import announcer as announcers
 from core.registry.announcement import WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from tests.kits.patience import PATIENCE_S
-from workers.server.announcer import Announcer
+from workers.server.presence import Announcer
 
 if TYPE_CHECKING:
     import pytest

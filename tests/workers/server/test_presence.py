@@ -15,11 +15,11 @@ from core.registry.store import RegistryError
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from workers.engine.api import FinishReason, HandOff, TokenOutput
 from workers.engine.token_stream import QueuedTokens
-from workers.server.announcer import Announcer
 from workers.server.http import Client
 from workers.server.identity import Identity
 from workers.server.job import Jobs
 from workers.server.metrics import WorkerMetrics
+from workers.server.presence import Announcer
 from workers.server.serving import Serving
 from workers.text.tokenizer import Tokenizer
 
