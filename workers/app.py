@@ -15,8 +15,8 @@ from workers.limits import limits_with_hand_off, with_hand_off
 from workers.server.endpoint import GenerateEndpoint
 from workers.server.error_pages import use_our_errors
 from workers.server.internal import internal_pages
-from workers.server.job import Jobs
-from workers.server.pages import Health, pages
+from workers.server.job import JobFactory
+from workers.server.pages import WorkerHealth, pages
 from workers.server.serving import Serving
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from workers.server.identity import Identity
     from workers.server.internal import PeerLook
     from workers.server.metrics import WorkerMetrics
-    from workers.server.ports import FrontEngine
+    from workers.server.ports import ServedEngine
     from workers.server.serving import LeaseControl
     from workers.settings import WorkerSettings
     from workers.text.tokenizer import Tokenizer
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 def create_public_app(
     *,
-    engine: FrontEngine,
+    engine: ServedEngine,
     leases: LeaseControl,
     tokenizer: Tokenizer,
     identity: Identity,
     access: Access,
-    health: Health,
+    health: WorkerHealth,
     metrics: WorkerMetrics,
     load: Callable[[], WorkerLoad],
     max_body_bytes: int,
@@ -62,7 +62,7 @@ def create_public_app(
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     use_our_errors(app)
     app.include_router(pages(identity, health, load, metrics))
-    jobs = Jobs(identity, tokenizer)
+    jobs = JobFactory(identity, tokenizer)
     serving = Serving(engine, leases, identity, metrics, on_change)
     bodies = BodyReader(with_hand_off(max_body_bytes, identity.max_model_len), BodyBudget(max_bodies_bytes))
     limits = limits_with_hand_off(limits, identity.max_model_len)
@@ -75,10 +75,10 @@ def create_public_app(
 
 def create_internal_app(
     *,
-    engine: FrontEngine,
+    engine: ServedEngine,
     leases: LeaseControl,
     access: Access,
-    health: Health,
+    health: WorkerHealth,
     drain: Callable[[], None],
     resume: Callable[[], bool],
     load: Callable[[], WorkerLoad],

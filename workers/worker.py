@@ -44,8 +44,8 @@ from workers.server.access import Access
 from workers.server.hello import hello_pages
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
-from workers.server.pages import Health
-from workers.server.presence import Announcer
+from workers.server.pages import WorkerHealth
+from workers.server.presence import presence
 from workers.settings import ANNOUNCE_INTERVAL_MS
 from workers.text import tokenizer as tokenizers
 
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from core.protocol.steps import FromRank, RankReady
+    from core.protocol.worker import WorkerStatus
+    from core.registry.announcer import Announcer
     from workers.rank_protocol.errors import RankDeadError
     from workers.settings import WorkerSettings
     from workers.stores import WorkerStores
@@ -92,13 +94,13 @@ class Worker:
         self._parts = AsyncExitStack()
         # Built by ``start``. These two are None until then, because a rank may die earlier.
         self._ranks: RankFacade | None = None
-        self._health: Health | None = None
+        self._health: WorkerHealth | None = None
         self._engine: AsyncEngine
         self._pool: HandshakePool
         self._keeper: LeaseKeeper
         self._leases: EngineLeases
         self._metrics: WorkerMetrics
-        self._announcer: Announcer
+        self._announcer: Announcer[WorkerStatus]
         #: Done, with the reason, when the worker cannot continue.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -228,10 +230,10 @@ class Worker:
     ) -> tuple[HttpPort, HttpPort]:
         settings, ready = self._settings, readies[0]
         access = Access(settings.internal_token)
-        self._health = Health(engine.load)
+        self._health = WorkerHealth(engine.load)
         identity = self._identity(ready, engine_config(settings, ready).max_total_tokens)
         record = self._record(ready, identity)
-        self._announcer = Announcer(
+        self._announcer = presence(
             self._stores.registry,
             record,
             self._tell_load,

@@ -1,4 +1,4 @@
-"""Who may do what on a worker's two ports."""
+"""Checks the internal token on a worker's two ports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from starlette.types import Scope
 
-#: On the public port, from the router, which has checked keys and limits. The body may carry ``kv_transfer_params``.
+#: The router sends the internal token in this header to the public port. It has checked keys and limits.
 TRUST_HEADER = b"x-baton-internal-token"
 
 
 class Access:
-    """Checks the internal token. Without one everybody is trusted: then both ports are on loopback."""
+    """Checks the internal token. Without a token every request is accepted: then both ports are on loopback."""
 
     def __init__(self, token: SecretStr | None) -> None:
         self._token = None if token is None else token.get_secret_value().encode()
@@ -31,7 +31,7 @@ class Access:
             )
 
     def check_bearer(self, scope: Scope) -> None:
-        """Raise AuthenticationError unless ``Authorization: Bearer <internal token>`` is there."""
+        """Raise AuthenticationError unless the request has ``Authorization: Bearer <internal token>``."""
         value = header(scope, b"authorization") or ""
         kind, _, token = value.partition(" ")
         if not self._agrees(token if kind.lower() == "bearer" else None):

@@ -1,4 +1,4 @@
-"""The two hot endpoints, as plain ASGI applications: a token costs no framework."""
+"""The two hot endpoints, as plain ASGI applications, so that no framework code runs per token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.net.served.connection import HAS_DEADLINE
 from core.protocol.errors import ApiError, InternalError
 from core.protocol.json_body import parse_body
 from core.protocol.openai import R
-from workers.server.http import Client, header
+from workers.server.http import ConnectedClient, header
 from workers.server.token_ids import ASKED, HEADER
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from core.net.served.body import BodyReader
     from core.protocol.json_body import BodyLimits
     from workers.server.access import Access
-    from workers.server.job import Jobs
+    from workers.server.job import JobFactory
     from workers.server.serving import Serving
 
 logger = logging.getLogger(__name__)
@@ -30,16 +30,16 @@ _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
 class GenerateEndpoint(Generic[R]):
-    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``; a plain ASGI application.
+    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``.
 
-    With an internal token configured it is for the router only. Every failure is answered: before the first byte by a
-    status, after it by one error event.
+    If there is an internal token, only the router may call it. A failure is answered with a status before the first
+    byte of the answer, and with an error event after it.
     """
 
     def __init__(
         self,
         kind: type[R],
-        jobs: Jobs,
+        jobs: JobFactory,
         serving: Serving,
         access: Access,
         bodies: BodyReader,
@@ -56,7 +56,7 @@ class GenerateEndpoint(Generic[R]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _request_id(scope)
-        client = Client(receive, send, request_id)
+        client = ConnectedClient(receive, send, request_id)
         with Body(self._bodies) as body:
             try:
                 self._access.check_router(scope)
@@ -66,13 +66,13 @@ class GenerateEndpoint(Generic[R]):
             except ApiError as error:
                 await client.send_error(error)
                 return
-            scope["state"][HAS_DEADLINE]()  # the router's: a slow client of its is no hanging worker
+            scope["state"][HAS_DEADLINE]()  # the router has the deadline: its client may read slowly
             async with client:
                 await self._answer(raw, client, request_id, tells_token_ids=header(scope, HEADER) == ASKED)
         if client.gone:
             logger.info("request %s: the client left", request_id)
 
-    async def _answer(self, raw: bytes, client: Client, request_id: str, *, tells_token_ids: bool) -> None:
+    async def _answer(self, raw: bytes, client: ConnectedClient, request_id: str, *, tells_token_ids: bool) -> None:
         try:
             body = parse_body(raw, self._limits)
             job = await self._jobs.make(self._kind, body, request_id, tells_token_ids=tells_token_ids)
@@ -87,6 +87,6 @@ class GenerateEndpoint(Generic[R]):
 
 
 def _request_id(scope: Scope) -> str:
-    """What the answer is called: as the router or the client calls it, or an id of our own."""
+    """The request id that the router or the client has sent, or a new one."""
     given = header(scope, b"x-request-id")
     return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)

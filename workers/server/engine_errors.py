@@ -1,4 +1,4 @@
-"""What a client is told when the engine gives up: one table from the engine's error codes to HTTP."""
+"""The engine's errors as HTTP errors: one table by error code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.protocol.errors import (
 if TYPE_CHECKING:
     from workers.engine.api import EngineError
 
-#: By ``EngineError.code``; the code goes out unchanged. A code that is missing here is our own fault: 500.
+#: By ``EngineError.code``, which the answer has too. A code that is missing here becomes a 500.
 KINDS: dict[str, type[ApiError]] = {
     "refused": BadRequestError,
     "invalid_request": BadRequestError,
@@ -30,13 +30,13 @@ KINDS: dict[str, type[ApiError]] = {
     "engine_dead": UnavailableError,
     "engine_gone": UnavailableError,
 }
-#: Seconds after which there may be room again; the other errors are not for the same worker to retry.
+#: Seconds after which the same worker may have room again; after other errors it should not be tried again.
 _RETRY_AFTER_S = {"queue_full": 1.0}
 _PARAMS = {"kv_params_invalid": "kv_transfer_params"}
 
 
 def to_api_error(error: EngineError) -> ApiError:
-    """The same failure in OpenAI's words."""
+    """The same failure as an OpenAI error."""
     kind = KINDS.get(error.code, InternalError)
     return kind(
         str(error) or error.code,

@@ -1,4 +1,4 @@
-"""Errors outside the hot endpoints, in the one shape."""
+"""Errors of all pages but the hot endpoints, as OpenAI's error object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def use_our_errors(app: FastAPI) -> None:
-    """Answer everything that goes wrong with OpenAI's error object."""
+    """Make the application answer every error with OpenAI's error object."""
 
     @app.exception_handler(ApiError)
     async def ours(_: Request, error: ApiError) -> Response:
@@ -38,5 +38,5 @@ def use_our_errors(app: FastAPI) -> None:
 
 
 def respond(error: ApiError, status: int | None = None) -> Response:
-    """One error as a response."""
+    """The error as a response; ``status`` replaces the error's own."""
     return Response(error.to_json(), status or error.status, media_type="application/json")

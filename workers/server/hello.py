@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:
-    """Open to everybody: who asks does not show a token yet."""
+    """The page, which needs no token: the caller sends its token only after this proof."""
     router = APIRouter()
     key = hello_key(token)
 

@@ -1,4 +1,4 @@
-"""The few pieces of ASGI that the hot endpoints need: write an answer, notice that the client left."""
+"""The ASGI of the hot endpoints: reads a header, sends an answer, and notices that the client has disconnected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SSE = [
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """A request header, ``name`` in lower case."""
+    """A request header, or None; ``name`` is in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             text: str = value.decode("latin-1")
@@ -31,11 +31,11 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-class Client:
-    """One client's connection, after its body was read; an asynchronous context manager.
+class ConnectedClient:
+    """The client of one request, after its body was read; an asynchronous context manager.
 
-    When the client leaves, the body of the ``async with`` is cancelled where it stands, and the context manager
-    absorbs that cancellation. From ``send_last`` on it is not cancelled any more, only ``gone`` is set.
+    If the client disconnects, the block of the ``async with`` is cancelled, and the context manager absorbs that
+    cancellation. From ``send_last`` on the block is not cancelled any more; only ``gone`` is set.
     """
 
     def __init__(self, receive: Receive, send: Send, request_id: str) -> None:
@@ -46,9 +46,9 @@ class Client:
         self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._answering = False
-        #: Response headers are out: an error can only be an event now.
+        #: The response headers were sent: an error can only be an event now.
         self.started = False
-        #: The client left before the whole answer was given to the transport.
+        #: The client disconnected before the whole answer was given to the transport.
         self.gone = False
 
     async def __aenter__(self) -> Self:
@@ -71,7 +71,7 @@ class Client:
         await self._send({"type": "http.response.start", "status": 200, "headers": [*_SSE, self._id_header]})
 
     async def send_part(self, data: bytes) -> None:
-        """Send a part of a stream; waits while the client reads too slowly."""
+        """Send a part of a stream; waits if the client reads too slowly."""
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def send_last(self, data: bytes) -> None:
@@ -87,9 +87,9 @@ class Client:
         await self.send_last(data)
 
     async def send_error(self, error: ApiError) -> None:
-        """One encoder for errors: JSON before the first byte, an event after it; then the stream ends.
+        """Send an error: JSON before the first byte of the answer, the last event of the stream after it.
 
-        Nothing after the last part: the answer is complete.
+        Does nothing after the last part, because the answer is complete.
         """
         if self._answering:
             return
@@ -107,7 +107,7 @@ class Client:
 
 
 def retry_after(error: ApiError) -> list[tuple[bytes, bytes]]:
-    """The header that goes with ``error``, if any."""
+    """The ``Retry-After`` header of ``error``, if it has one."""
     return [] if error.retry_after_s is None else [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
 
 

@@ -1,4 +1,4 @@
-"""Who this worker is, as its answers tell it."""
+"""What the answers of a worker say about it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Fixed once the engine runs.
+    """The facts about a worker that do not change once its engine runs.
 
-    ``internal_host`` and ``internal_port`` are what other engines use for the handshake; ``fingerprint`` is OpenAI's
-    ``system_fingerprint``: equal on workers that may continue each other's answers.
+    ``internal_host`` and ``internal_port`` are where other engines ask for the handshake. ``fingerprint`` is OpenAI's
+    ``system_fingerprint``, equal on workers that may continue each other's answers.
     """
 
     engine_id: str
     model: str
-    #: What it was loaded from, and when, Unix seconds.
+    #: The folder or hub id of the model, and when it was loaded, in Unix seconds.
     root: str
     created: int
     fingerprint: str

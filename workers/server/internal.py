@@ -1,4 +1,4 @@
-"""The internal port: for routers and other workers, with the internal token; only ``/health`` is open."""
+"""The pages of the internal port, for routers. All but ``/health`` need the internal token."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from workers.engine.counters import EngineStats
     from workers.handshake.peer_view import PeerView
     from workers.server.access import Access
-    from workers.server.pages import Health
-    from workers.server.ports import FrontEngine
+    from workers.server.pages import WorkerHealth
+    from workers.server.ports import ServedEngine
     from workers.server.serving import LeaseControl
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
 
 
-#: What the ids of a router's requests begin with.
+#: A router's id, which the ids of its requests end with.
 RouterId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
 
 
 class LeavingError(ApiError):
-    """Resuming a worker that stops."""
+    """The worker cannot be resumed, because its process is about to end."""
 
     status = 409
     type = "invalid_request_error"
@@ -40,10 +40,10 @@ class LeavingError(ApiError):
 
 
 def internal_pages(
-    engine: FrontEngine,
+    engine: ServedEngine,
     leases: LeaseControl,
     access: Access,
-    health: Health,
+    health: WorkerHealth,
     drain: Callable[[], None],
     resume: Callable[[], bool],
     load: Callable[[], WorkerLoad],
@@ -52,12 +52,12 @@ def internal_pages(
     """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../routers/{id}/gone``,
     ``.../drain``, ``.../resume``.
 
-    An abort ends the request's sequence wherever it is, and the leases of what was handed off already: whoever asks
-    has not read the answer that names them. ``{"aborted": false}`` when there is nothing (any more).
-    ``gone`` does this for all requests whose id ends with that router id (12 hex digits, or it is a 400): the router
-    is dead, so nobody reads their answers. ``{"aborted": n, "leases": m}``; it may be repeated.
-    ``drain`` begins draining; the process stays until it is told to leave. ``resume`` takes work again; False when the
-    process has been told to leave: 409. Both may be repeated. ``peers`` are the remote engines.
+    An abort ends the sequence of the request in any state, and the leases of its hand-offs, because the router that
+    aborts has not read the answer with their ids. ``{"aborted": false}``: there is nothing to abort.
+    ``gone`` does the same for all requests whose id ends with that router id (12 hex digits, otherwise 400): the router
+    is dead, so no program reads their answers. ``{"aborted": n, "leases": m}``; it may be repeated.
+    ``drain`` begins draining, without ending the process. ``resume`` ends the drain; it returns False
+    if the process is about to end, and the answer is 409. Both may be repeated. ``peers`` returns the remote engines.
     """
     router = APIRouter()
     guarded = APIRouter(prefix="/internal", dependencies=[Depends(guard(access))])
@@ -98,7 +98,7 @@ def internal_pages(
 
 
 def guard(access: Access) -> Callable[[Request], None]:
-    """A dependency that asks for the internal token."""
+    """A FastAPI dependency that checks the internal token."""
 
     def check(request: Request) -> None:
         access.check_bearer(request.scope)
@@ -106,8 +106,8 @@ def guard(access: Access) -> Callable[[Request], None]:
     return check
 
 
-def ledger(engine: FrontEngine) -> str:
-    """``ok``, or what does not add up."""
+def ledger(engine: ServedEngine) -> str:
+    """``ok``, or what is wrong with the block counts."""
     try:
         engine.check()
     except EngineFault as fault:
@@ -121,7 +121,7 @@ def describe(stats: EngineStats) -> dict[str, object]:
 
 
 def list_peers(views: Mapping[str, PeerView]) -> list[dict[str, object]]:
-    """Every remote engine with its id; the one used last comes last."""
+    """Every remote engine with its id, the most recently used last."""
     return [
         {"engine_id": engine_id, **msgspec.structs.asdict(view), "refuses": view.refuses}
         for engine_id, view in views.items()

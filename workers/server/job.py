@@ -1,4 +1,4 @@
-"""From a request body to everything needed to run and answer it: validation, tokens, sampling, the leg it is."""
+"""From a request body to a job: validates it, tokenizes the prompt, and prepares sampling and the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.server.sampling import check_prompt_tokens, sampling_params
 from workers.server.token_ids import TokenIdLines
 from workers.text.detokenizer import Detokenizer
 from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
-from workers.text.response_builder import ChatReply, CompletionReply, Reply
+from workers.text.response_builder import ChatResponseBuilder, CompletionResponseBuilder, ResponseBuilder
 from workers.text.text_stream import TextStream
 from workers.text.tokenizer import TooManyTokensError
 from workers.text.transcript import Transcript
@@ -24,37 +24,40 @@ from workers.text.transcript import Transcript
 if TYPE_CHECKING:
     from core.protocol.handoff import KVTransferParams
     from workers.server.identity import Identity
-    from workers.server.request_leg import Leg
+    from workers.server.request_leg import RequestLeg
     from workers.text.tokenizer import Tokenizer
 
 
-#: Tokens of an answer that broke off, made text in one go on the event loop (about 1 ms).
+#: Tokens of a migrated answer that are decoded before other tasks of the event loop may run (about 1 ms).
 SKIP_TOKENS = 64
 
 
 @dataclass
 class Job:
-    """One request, ready to run. ``token_ids``: lines for the router, if it asked for them."""
+    """One request, ready to run. ``token_ids``: the lines with token ids, if the router asked for them."""
 
     request: Request
-    leg: Leg
+    leg: RequestLeg
     engine_request: EngineRequest
     transcript: Transcript
-    reply: Reply
+    response: ResponseBuilder
     created: int
     first_text: str = ""
     token_ids: TokenIdLines | None = None
 
 
-class Jobs:
-    """Makes jobs. Raises ApiError for what the client must change."""
+class JobFactory:
+    """Makes jobs from request bodies."""
 
     def __init__(self, identity: Identity, tokenizer: Tokenizer) -> None:
         self._identity = identity
         self._tokenizer = tokenizer
 
     async def make(self, kind: type[R], body: dict[str, Any], request_id: str, *, tells_token_ids: bool = False) -> Job:
-        """The body comes from the router, or from this machine: so it may carry ``kv_transfer_params``."""
+        """The job for a body. Raises ApiError.
+
+        The body may have ``kv_transfer_params``, because it comes from the router, or from this machine.
+        """
         leg = leg_of(body)
         request = validate(kind, body)
         if request.model != self._identity.model:
@@ -63,13 +66,13 @@ class Jobs:
             raise BadRequestError("A prefill is not streamed.", param="stream", code="invalid_value")
         prompt = await self._prompt(request, leg.remote)
         job = self._job(request, prompt, leg, request_id)
-        await _go_on_after(job, leg)
+        await _skip_given(job, leg)
         if tells_token_ids and request.stream:
             job.token_ids = TokenIdLines(job.transcript.tokens)
         return job
 
     async def _prompt(self, request: Request, remote: KVTransferParams | None) -> list[int]:
-        """The prompt's tokens: P's own where there are any, so that two workers can never differ."""
+        """The prompt's tokens. D takes those of P if the hand-off has them, so that the two workers cannot differ."""
         if remote is not None and remote.prompt_token_ids:
             tokens = remote.prompt_token_ids
         else:
@@ -103,14 +106,14 @@ class Jobs:
             code="context_length_exceeded",
         )
 
-    def _job(self, request: Request, prompt: list[int], leg: Leg, request_id: str) -> Job:
+    def _job(self, request: Request, prompt: list[int], leg: RequestLeg, request_id: str) -> Job:
         eos = self._tokenizer.eos_token_ids
         sampling = sampling_params(
             request, seed=_seed(request, leg.remote), vocab_size=self._identity.vocab_size, eos_token_ids=eos
         )
         if not leg.has_begun:
             self._check_limit(request, len(prompt))
-        # P samples exactly one token, whatever the limit is.
+        # P samples exactly one token, whatever the client's limit is.
         max_tokens = len(leg.given) + 1 if leg.hand_off else self._max_tokens(request, len(prompt))
         engine_request = EngineRequest(
             request_id=_engine_id(request_id),
@@ -125,11 +128,11 @@ class Jobs:
         )
         leg.check(engine_request, self._identity)
         created = leg.created
-        transcript, reply = self._transcript(request, prompt), self._reply(request, request_id, created)
-        return Job(request, leg, engine_request, transcript, reply, created)
+        transcript, response = self._transcript(request, prompt), self._response(request, request_id, created)
+        return Job(request, leg, engine_request, transcript, response, created)
 
     def _check_limit(self, request: Request, num_prompt_tokens: int) -> None:
-        """Refuse a limit that cannot be reached, in vLLM's words: whoever asks for so much wants to know."""
+        """Refuse a ``max_tokens`` that does not fit, with vLLM's message: the client should know of it."""
         fits, wanted = self._identity.max_model_len, request.max_new_tokens
         if wanted is not None and num_prompt_tokens + wanted > fits:
             raise BadRequestError(
@@ -140,7 +143,7 @@ class Jobs:
             )
 
     def _max_tokens(self, request: Request, num_prompt_tokens: int) -> int:
-        """What the client wants at most, as far as it fits: it may not have said, or have a part already."""
+        """The client's ``max_tokens`` as far as it fits, or the endpoint's default."""
         room = self._identity.max_model_len - num_prompt_tokens
         wanted = request.max_new_tokens
         if wanted is None:
@@ -158,8 +161,8 @@ class Jobs:
         kind = ChatLogprobs if isinstance(request, ChatRequest) else CompletionLogprobs
         return kind(self._tokenizer.token_bytes)
 
-    def _reply(self, request: Request, request_id: str, created: int) -> Reply:
-        kind = ChatReply if isinstance(request, ChatRequest) else CompletionReply
+    def _response(self, request: Request, request_id: str, created: int) -> ResponseBuilder:
+        kind = ChatResponseBuilder if isinstance(request, ChatRequest) else CompletionResponseBuilder
         fingerprint = self._identity.fingerprint
         return kind(request_id, request.model, created, fingerprint, show_usage=request.include_usage)
 
@@ -169,9 +172,10 @@ def _prompt_param(request: Request) -> str:
 
 
 def _engine_id(request_id: str) -> str:
-    """What the engine calls it: there a request takes the place of an older one of its id.
+    """The id for the engine, where a request replaces an older one with the same id.
 
-    A router's ids are its own, and it asks again under the same one. Two clients may well call theirs ``1``.
+    A router's ids are unique, and it repeats a request with the same id. The ids of two clients may be equal by chance,
+    so these get a new id.
     """
     return request_id if is_request_id(request_id) else secrets.token_hex(16)
 
@@ -184,10 +188,10 @@ def _seed(request: Request, remote: KVTransferParams | None) -> int:
     return secrets.randbits(63)
 
 
-async def _go_on_after(job: Job, leg: Leg) -> None:
-    """Feed the transcript what the client has. Raises BadRequestError if that was the whole answer.
+async def _skip_given(job: Job, leg: RequestLeg) -> None:
+    """Add to the transcript the tokens that the client has. Raises BadRequestError if they are a whole answer.
 
-    A stream shows nothing of P's first token either, logprobs included.
+    A stream does not show P's first token and its logprobs again either.
     """
     for start in range(0, len(leg.given), SKIP_TOKENS):
         job.transcript.skip(leg.given[start : start + SKIP_TOKENS])

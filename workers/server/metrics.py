@@ -1,4 +1,4 @@
-"""``/metrics``: what the front counts itself, and the engine's own numbers, read at every scrape."""
+"""``/metrics``: counts of the HTTP server, and the engine's numbers, which are read at every scrape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PREFIX = "baton_worker"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: What a keeper counts beside the ends of leases, which are everything else.
+#: Counts of the keeper that are not outcomes of leases.
 _LEASE_COUNTS = {
     "leases_granted": "Leases granted.",
     "leases_late_done": "Reads reported after their lease had ended.",
@@ -35,10 +35,10 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class WorkerMetrics:
-    """One worker's registry. The engine calls ``on_step`` and ``on_read``, the front ``observe``.
+    """The metrics of one worker. The engine calls ``on_step`` and ``on_read``, the HTTP server ``observe``.
 
-    ``lease_counts`` are the keeper's: by outcome, and those of ``_LEASE_COUNTS``. ``handshakes`` are the pool's.
-    ``load_seconds`` are those that loading the model took, by its parts.
+    ``lease_counts`` returns the keeper's counts: by outcome, and those of ``_LEASE_COUNTS``. ``handshakes`` returns the
+    pool's. ``load_seconds`` is how long loading the model took, by part.
     """
 
     def __init__(
@@ -79,27 +79,27 @@ class WorkerMetrics:
         )
 
     def observe(self, transcript: Transcript) -> None:
-        """A request is over; ``finish_reason`` is ``error`` for one that did not end by itself."""
+        """Count a request that has ended; its ``finish_reason`` is ``error`` if it has none."""
         usage = transcript.usage
         self._requests.labels(transcript.finish_reason or "error").inc()
         self._prompt_tokens.inc(usage.num_prompt_tokens)
         self._generation_tokens.inc(usage.num_completion_tokens - transcript.num_given)
 
     def on_step(self, result: StepResult) -> None:
-        """A forward pass is over."""
+        """Count a forward pass."""
         self._step_seconds.observe(result.seconds)
 
     def on_read(self, result: ReadResult) -> None:
-        """A block read is over."""
+        """Count a block read that has ended."""
         self._read_seconds.labels(result.outcome).observe(result.seconds)
 
     def render(self) -> bytes:
-        """The page."""
+        """The body of ``/metrics``."""
         return generate_latest(self._registry)
 
 
 class _EngineCollector(Collector):
-    """Turns one look at the engine into metrics."""
+    """Reads the engine's numbers at every scrape."""
 
     def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook, handshakes: HandshakeLook) -> None:
         self._engine_stats = engine_stats
@@ -107,7 +107,7 @@ class _EngineCollector(Collector):
         self._handshakes = handshakes
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering must not look at an engine that does not run yet."""
+        """Empty, because otherwise ``register`` would call ``collect`` before the engine runs."""
         return ()
 
     def collect(self) -> Iterable[Metric]:

@@ -1,4 +1,4 @@
-"""The pages every worker has beside the hot endpoints: models, health, load, metrics."""
+"""The pages of the public port beside the hot endpoints: models, health, load, metrics."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 _JSON = "application/json"
 
 
-class Health:
-    """Whether the worker takes requests; ``fail`` once its engine is gone."""
+class WorkerHealth:
+    """Whether the worker accepts requests."""
 
     def __init__(self, load: Callable[[], WorkerLoad]) -> None:
         self._load = load
         self._failure: str | None = None
 
     def fail(self, why: str) -> None:
-        """The engine is gone; the process is about to leave."""
+        """The engine is dead, and the process is about to end."""
         self._failure = why
 
     def response(self) -> Response:
-        """200 while requests are taken; 503 ``draining`` or ``engine_dead`` otherwise."""
+        """200 while requests are accepted, otherwise 503 with ``draining`` or ``engine_dead``."""
         if self._failure is not None:
             return respond(UnavailableError(self._failure, code="engine_dead"))
         if self._load().draining:
@@ -41,7 +41,9 @@ class Health:
         return Response(b'{"status":"ok"}', media_type=_JSON)
 
 
-def pages(identity: Identity, health: Health, load: Callable[[], WorkerLoad], metrics: WorkerMetrics) -> APIRouter:
+def pages(
+    identity: Identity, health: WorkerHealth, load: Callable[[], WorkerLoad], metrics: WorkerMetrics
+) -> APIRouter:
     """``GET /v1/models[/{model}]``, ``/health``, ``/load``, ``/metrics``."""
     router = APIRouter()
     card = {

@@ -1,4 +1,4 @@
-"""What the pages of a worker tell about it, behind one small port."""
+"""What the HTTP server needs of an engine."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 class ObservableEngine(Protocol):
-    """What the front needs of an engine beyond ``api.Engine``; ``AsyncEngine`` has it."""
+    """What the HTTP server needs of an engine beyond ``api.Engine``; ``AsyncEngine`` has it."""
 
     def stats(self) -> EngineStats:
-        """One look at everything."""
+        """All numbers of the engine."""
 
     def check(self) -> None:
-        """Raise EngineFault when the block ledger does not balance."""
+        """Raise EngineFault if the block counts do not add up."""
 
     def begin_drain(self) -> None:
-        """Take nothing new."""
+        """Refuse new requests."""
 
 
 if TYPE_CHECKING:
 
-    class FrontEngine(Engine, ObservableEngine, Protocol):
-        """Both."""
+    class ServedEngine(Engine, ObservableEngine, Protocol):
+        """What requests and pages need."""

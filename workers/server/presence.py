@@ -1,11 +1,11 @@
-"""Announces this worker: who it is, and how busy."""
+"""Announces this worker in the registry: who it is, and how busy."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from core.protocol.worker import WorkerStatus
-from core.registry.announcer import Announcer as EntryAnnouncer
+from core.registry.announcer import Announcer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,23 +14,20 @@ if TYPE_CHECKING:
     from core.registry.store import Registry
 
 
-class Announcer(EntryAnnouncer[WorkerStatus]):
-    """``start``, then ``changed`` whenever the load may have changed, then ``stop``."""
-
-    def __init__(
-        self,
-        registry: Registry[WorkerStatus],
-        record: WorkerRecord,
-        load: Callable[[], WorkerLoad],
-        *,
-        interval_ms: int,
-        ttl_ms: int,
-    ) -> None:
-        super().__init__(
-            registry,
-            record.worker_id,
-            lambda: WorkerStatus(record=record, load=load()),
-            interval_ms=interval_ms,
-            ttl_ms=ttl_ms,
-            who="worker",
-        )
+def presence(
+    registry: Registry[WorkerStatus],
+    record: WorkerRecord,
+    load: Callable[[], WorkerLoad],
+    *,
+    interval_ms: int,
+    ttl_ms: int,
+) -> Announcer[WorkerStatus]:
+    """``start`` it once both ports answer, and call ``changed`` when the load changes; ``stop`` withdraws the entry."""
+    return Announcer(
+        registry,
+        record.worker_id,
+        lambda: WorkerStatus(record=record, load=load()),
+        interval_ms=interval_ms,
+        ttl_ms=ttl_ms,
+        who="worker",
+    )

@@ -1,4 +1,4 @@
-"""Which part of an answer a worker is asked for, and what the client has of it already."""
+"""Which part of a request this worker does: P's, D's, or all that is left; and what the client has already."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Leg:
-    """``hand_off``: P's. ``remote``: D's. Neither: all that is left. ``resume``, not for D: the client has a part."""
+class RequestLeg:
+    """One leg of a request.
+
+    ``hand_off``: P's leg. ``remote``: D's leg. Neither: all that is left of the request. ``resume``: the tokens
+    that the client has, in a migration to a worker that computes the prompt.
+    """
 
     hand_off: bool = False
     remote: KVTransferParams | None = None
@@ -26,29 +30,29 @@ class Leg:
 
     @property
     def given(self) -> list[int]:
-        """Output tokens of an answer that broke off. Nothing of them is shown."""
+        """Output tokens that the client has from another worker. They are not shown again."""
         if self.remote is not None:
             return self.remote.output_token_ids
         return [] if self.resume is None else self.resume.token_ids
 
     @property
     def has_first_token(self) -> bool:
-        """D's leg, and P has sampled one."""
+        """This is D's leg, and P has sampled a token."""
         return self.remote is not None and self.remote.first_token >= 0
 
     @property
     def has_begun(self) -> bool:
-        """The client has the beginning of the stream."""
+        """The client has the beginning of the answer."""
         return self.has_first_token or self.resume is not None or bool(self.given)
 
     @property
     def created(self) -> int:
-        """Unix seconds: those that the client has been told, or now."""
+        """When the answer was created, in Unix seconds: as the client was told, or now."""
         origin = self.remote or self.resume
         return (origin and origin.created) or int(time.time())
 
     def check(self, request: EngineRequest, identity: Identity) -> None:
-        """Raise BadRequestError unless ``request`` has something to sample after ``given``."""
+        """Raise BadRequestError unless tokens are left to sample after ``given``."""
         if self.given:
             self._check_given(request, identity)
         if self.has_first_token and request.max_tokens < len(self.given) + 2:
@@ -68,7 +72,7 @@ class Leg:
             raise self._bad(f"are {len(tokens)} of {request.max_tokens} tokens at most: that request was over")
 
     def has_stop_string(self) -> BadRequestError:
-        """The error for ``given`` whose text reaches a stop string."""
+        """The error if the text of ``given`` contains a stop string."""
         return self._bad("contain a stop string: that request was over")
 
     def _bad(self, complaint: str) -> BadRequestError:
@@ -76,11 +80,11 @@ class Leg:
         return transfer_params.bad(f"{name} {complaint}")
 
 
-def leg_of(body: dict[str, Any]) -> Leg:
-    """By ``kv_transfer_params``. Raises BadRequestError."""
+def leg_of(body: dict[str, Any]) -> RequestLeg:
+    """The leg that ``kv_transfer_params`` of the body ask for. Raises BadRequestError."""
     raw = body.get(transfer_params.PARAM)
     if raw is None:
-        return Leg()
+        return RequestLeg()
     if not isinstance(raw, dict):
         raise BadRequestError(
             f"Invalid type for '{transfer_params.PARAM}': expected an object.",
@@ -89,5 +93,5 @@ def leg_of(body: dict[str, Any]) -> Leg:
         )
     params = transfer_params.parse(raw)
     if isinstance(params, KVTransferParams):
-        return Leg(remote=params)
-    return Leg(hand_off=params.do_remote_decode, resume=params.resume)
+        return RequestLeg(remote=params)
+    return RequestLeg(hand_off=params.do_remote_decode, resume=params.resume)

@@ -1,4 +1,4 @@
-"""From a validated request to what the engine samples with. Pure."""
+"""From a validated request to the sampling parameters of the engine. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from core.protocol.openai import Request
 
 
-#: Of a token id, leading zeros included. Python reads no number of more than some thousand digits.
+#: Digits of a token id, with leading zeros. Python refuses to parse numbers of some thousand digits.
 _MAX_TOKEN_DIGITS = 20
 
 
 def sampling_params(request: Request, *, seed: int, vocab_size: int, eos_token_ids: frozenset[int]) -> SamplingParams:
-    """Raises BadRequestError for token ids outside the vocabulary."""
+    """The sampling parameters. Raises BadRequestError for token ids outside the vocabulary."""
     return SamplingParams(
         temperature=_number(request.temperature, 1.0),
         top_p=_number(request.top_p, 1.0),
@@ -34,7 +34,7 @@ def sampling_params(request: Request, *, seed: int, vocab_size: int, eos_token_i
 
 
 def check_prompt_tokens(tokens: list[int], vocab_size: int) -> None:
-    """Raise BadRequestError for a prompt of token ids that the model does not have."""
+    """Raise BadRequestError for token ids outside the vocabulary."""
     if tokens and max(tokens) >= vocab_size:
         raise BadRequestError(
             f"Token ids of a prompt must be below {vocab_size}, the size of the vocabulary.",

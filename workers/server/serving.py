@@ -1,15 +1,15 @@
 """Runs jobs on the engine and answers them.
 
-A request is one of three legs, told apart by ``kv_transfer_params``:
+By ``kv_transfer_params`` a request is one of three legs:
 
-plain    the whole answer, from here
-prefill  one token, blocks pinned under a lease; the answer says how to read them (P)
-decode   blocks read from P, the answer after P's first token (D)
+plain    this worker computes the whole answer
+prefill  P computes one token and pins the blocks under a lease; the answer says how to read them
+decode   D reads the blocks from P and continues after P's first token
 
-Any of them may go on where the stream of another worker broke off.
+Each of them may continue a stream that another worker has begun (migration).
 
-Response headers wait for the first output of the engine, so that a status never hides an error. A client that leaves
-cancels the request where it stands: the engine's stream is closed, the blocks are free.
+The response headers are sent with the first output of the engine, so that an earlier error has its own status. If the
+client disconnects, the request is cancelled: the engine's stream is closed and the blocks are freed.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from core.process.failpoints import hit
 from core.protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
 from workers.server.engine_errors import to_api_error
-from workers.server.token_ids import END, SIGN_OF_LIFE, SILENCE_S
+from workers.server.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from workers.engine.api import Engine, HandOff, TokenOutput, TokenStream
-    from workers.server.http import Client
+    from workers.server.http import ConnectedClient
     from workers.server.identity import Identity
     from workers.server.job import Job
     from workers.server.metrics import WorkerMetrics
 
 
 class LeaseControl(Protocol):
-    """What the front asks of P's lease keeper."""
+    """What the HTTP server needs of P's leases; ``EngineLeases`` has it."""
 
     async def grant(self, lease_id: str) -> bool:
-        """Hold the lease in the store. Returns also when the store cannot be reached: the keeper tries again.
+        """Grant the lease in the store; if the store cannot be reached, return and try again later.
 
-        False: the lease has ended already, its blocks are nobody's.
+        False: the lease has ended already, and its blocks are free.
         """
 
     def drop(self, lease_id: str) -> None:
-        """Nobody will ever read it: unpin the blocks now, and end the lease in the store. Never raises."""
+        """End a lease that no D will read: unpin the blocks now, and end it in the store too. Never raises."""
 
     def drop_request(self, request_id: str, but: str = "") -> bool:
-        """The same for all that was granted for a request, except ``but``; False if nothing is left of that."""
+        """Drop all leases of the request except ``but``; False if there are none."""
 
     def drop_all(self, suffix: str) -> int:
-        """The same for all requests whose id ends with ``suffix``; the number of leases."""
+        """Drop all leases of requests whose id ends with ``suffix``; returns how many there were."""
 
 
 class Serving:
@@ -70,8 +70,8 @@ class Serving:
         self._metrics = metrics
         self._on_change = on_change
 
-    async def answer(self, job: Job, client: Client) -> None:
-        """Run ``job`` to its end. Raises ApiError; whether the answer had begun is the client's to know."""
+    async def answer(self, job: Job, client: ConnectedClient) -> None:
+        """Run ``job`` to its end. Raises ApiError, maybe after the answer has begun (``client.started``)."""
         self._on_change()
         try:
             if job.leg.hand_off:
@@ -87,10 +87,10 @@ class Serving:
             self._on_change()
 
     def _submit(self, job: Job) -> TokenStream:
-        """Who asks again under one request id reads the answers before no more: the engine aborts what runs, and here
-        go the blocks that were handed off, except those that this very request is to read.
+        """Submit the job. It replaces an older request with the same id, whose answer the router does not read any
+        more: the engine aborts its sequence, and this drops its leases, except the one that the new request reads.
 
-        At once, since it may have to wait for room that they take. Who is refused has taken nobody's place.
+        The leases are dropped at once, because the new request may need their blocks. A refused request drops none.
         """
         outputs = self._engine.submit(job.engine_request)
         if not outputs.is_refused:
@@ -98,14 +98,14 @@ class Serving:
             self._leases.drop_request(job.engine_request.request_id, but="" if remote is None else remote.lease_id)
         return outputs
 
-    async def _stream(self, job: Job, client: Client) -> None:
+    async def _stream(self, job: Job, client: ConnectedClient) -> None:
         async with contextlib.aclosing(self._submit(job)) as outputs:
             clock = asyncio.get_running_loop().time
             last_s = clock()
             async for output in outputs:
                 data = _events(job, output)
-                if not data and clock() - last_s >= SILENCE_S:
-                    data = _sign_of_life(job)
+                if not data and clock() - last_s >= MAX_SILENCE_S:
+                    data = _keep_alive(job)
                 if not client.started:
                     await client.start_stream()
                     data = _opening(job) + data
@@ -117,7 +117,7 @@ class Serving:
                     last_s = clock()
         raise AbortedError("the engine ended the sequence early")
 
-    async def _whole(self, job: Job, client: Client) -> None:
+    async def _whole(self, job: Job, client: ConnectedClient) -> None:
         texts = [job.first_text]
         async with contextlib.aclosing(self._submit(job)) as outputs:
             async for output in outputs:
@@ -126,7 +126,7 @@ class Serving:
                     break
         await self._send_whole(job, client, "".join(texts))
 
-    async def _hand_off(self, job: Job, client: Client) -> None:
+    async def _hand_off(self, job: Job, client: ConnectedClient) -> None:
         async with contextlib.aclosing(self._submit(job)) as outputs:
             output = await self._only(outputs)
             if output is None:
@@ -145,7 +145,7 @@ class Serving:
                 await self._send_whole(job, client, text, output.hand_off)
 
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:
-        """The token of a hand-off. One that arrives in the very turn in which the client leaves is not overlooked."""
+        """The token of a hand-off. If it arrives in the same loop turn as a cancellation, its lease is dropped."""
         try:
             return await anext(outputs, None)
         except asyncio.CancelledError:
@@ -154,18 +154,18 @@ class Serving:
                 self._leases.drop(output.hand_off.lease_id)
             raise
 
-    async def _send_whole(self, job: Job, client: Client, text: str, hand_off: HandOff | None = None) -> None:
+    async def _send_whole(self, job: Job, client: ConnectedClient, text: str, hand_off: HandOff | None = None) -> None:
         transcript = job.transcript
         if transcript.finish_reason is None:
             raise AbortedError("the engine ended the sequence early")
         logprobs = transcript.take_logprobs()
         params = None if hand_off is None else self._params(job, hand_off, logprobs)
         tokens = transcript.tokens[transcript.num_given :] if job.request.return_token_ids else None
-        body = job.reply.whole(text, transcript.finish_reason, logprobs, transcript.usage, params, tokens)
+        body = job.response.whole(text, transcript.finish_reason, logprobs, transcript.usage, params, tokens)
         await client.send_json(200, body)
 
     def _params(self, job: Job, hand_off: HandOff, first_logprobs: dict[str, Any] | None) -> KVTransferParams:
-        """What D needs to read the blocks and to go on exactly here."""
+        """What D needs to read the blocks and to continue after the first token."""
         request, identity = job.engine_request, self._identity
         return KVTransferParams(
             do_remote_prefill=True,
@@ -189,11 +189,12 @@ class Serving:
         )
 
     @contextlib.contextmanager
-    def _held(self, lease_id: str, client: Client) -> Iterator[None]:
-        """Drop the lease unless the answer that names it went out to a client that was still there.
+    def _held(self, lease_id: str, client: ConnectedClient) -> Iterator[None]:
+        """Drop the lease unless the answer with its id was sent while the client was connected.
 
-        Whether it arrived is not known here: a router that has not read it says so (``/internal/abort``), and when a
-        router has died the others say that (``/internal/routers/{id}/gone``). Otherwise the lease expires.
+        Whether the answer arrived is not known here. A router that has not read it aborts the request
+        (``/internal/abort``); if the router has died, another one reports that (``/internal/routers/{id}/gone``).
+        Otherwise the lease expires.
         """
         delivered = False
         try:
@@ -205,7 +206,7 @@ class Serving:
 
 
 def _take_now(outputs: TokenStream) -> TokenOutput | None:
-    """The next output if it is there already: one step of the coroutine, which either returns it or would wait."""
+    """The next output if there is one already, without waiting: one step of the coroutine returns it or suspends."""
     step = outputs.__anext__()
     try:
         step.send(None)
@@ -219,39 +220,44 @@ def _take_now(outputs: TokenStream) -> TokenOutput | None:
 
 
 def _events(job: Job, output: TokenOutput) -> bytes:
-    """What one more token adds to the stream. What ends it goes together, the last text too: it is as good as nothing
-    to somebody who has to go on elsewhere, since after the last token there is nothing to go on with.
+    """The bytes that one more token adds to the stream.
+
+    The last text and the end of the answer are sent together: after the last token no other worker could continue.
     """
     data, transcript, lines = _chunk(job, output), job.transcript, job.token_ids
     if transcript.finish_reason is not None:
-        data += job.reply.closing(transcript.finish_reason, transcript.usage)
+        data += job.response.closing(transcript.finish_reason, transcript.usage)
         return data if lines is None else END + data
     return data if lines is None or not data else lines.next_line() + data
 
 
 def _chunk(job: Job, output: TokenOutput) -> bytes:
-    """One more token as a chunk; empty while its text is held back. Its logprobs wait for the text, a few of them.
+    """One more token as a chunk; empty while its text is held back. Its logprobs wait for the text.
 
-    Who goes on after tokens that were told without their text holds it back as well, and shows it when it is time.
+    If another worker continues after tokens whose text was held back, it holds the same text back and sends it later.
     """
     transcript = job.transcript
     text = transcript.add(output)
     if text:
-        return job.reply.text(text, transcript.take_logprobs())
+        return job.response.text(text, transcript.take_logprobs())
     if transcript.finish_reason is not None or transcript.has_logprobs_due:
         logprobs = transcript.take_logprobs()
         if logprobs is not None and any(logprobs.values()):  # tokens that never became text
-            return job.reply.text("", logprobs)
+            return job.response.text("", logprobs)
     return b""
 
 
-def _sign_of_life(job: Job) -> bytes:
-    """Tokens without text. With logprobs they are not named: another worker could not tell the client theirs."""
+def _keep_alive(job: Job) -> bytes:
+    """A comment in place of tokens that have no text yet.
+
+    It names the tokens for a migration, but not if the client wants logprobs: a worker that continues after these
+    tokens could not send their logprobs.
+    """
     if job.token_ids is None or job.request.num_logprobs is not None:
-        return SIGN_OF_LIFE
+        return KEEP_ALIVE
     return job.token_ids.next_line() + b"\n"
 
 
 def _opening(job: Job) -> bytes:
-    """The client of a continued stream has seen the beginning."""
-    return b"" if job.leg.has_begun else job.reply.opening()
+    """The first chunk of the stream, unless the client has it from another worker."""
+    return b"" if job.leg.has_begun else job.response.opening()

@@ -1,6 +1,6 @@
-"""``kv_transfer_params`` as they arrive in a request body: decoded strictly, bounded, checked against themselves.
+"""Decodes and checks ``kv_transfer_params`` of a request body: types, bounds, and consistency.
 
-They make this worker connect to other machines and read their memory, so they are taken from the router only.
+They make this worker connect to other machines and read their memory, so they are accepted from the router only.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _HOST = re.compile(r"[0-9A-Za-z_.:%\[\]-]{1,255}")
 T = TypeVar("T")
 
 
-class Ask(msgspec.Struct):
-    """What a P is asked, and with no flag set a worker that gives all the rest; D is asked with ``KVTransferParams``.
+class TransferRequest(msgspec.Struct):
+    """The params for P, or with no flag set for a worker that computes the whole answer. D gets ``KVTransferParams``.
 
-    vLLM's routers send more fields, all null.
+    vLLM's routers send more fields, which are null.
     """
 
     do_remote_decode: bool = False
@@ -38,19 +38,19 @@ class Ask(msgspec.Struct):
     resume: Resume | None = None
 
 
-def parse(raw: dict[str, Any]) -> Ask | KVTransferParams:
-    """Raises BadRequestError."""
-    ask = _convert(raw, Ask)
-    if ask.do_remote_decode and ask.do_remote_prefill:
+def parse(raw: dict[str, Any]) -> TransferRequest | KVTransferParams:
+    """The params as a checked type. Raises BadRequestError."""
+    request = _convert(raw, TransferRequest)
+    if request.do_remote_decode and request.do_remote_prefill:
         raise bad("do_remote_decode and do_remote_prefill exclude each other")
-    if ask.do_remote_prefill:
-        if ask.resume is not None:
+    if request.do_remote_prefill:
+        if request.resume is not None:
             raise bad("a D is not asked to resume: its output_token_ids say where it goes on")
         return _checked(_convert(raw, KVTransferParams))
-    if ask.resume is not None:
-        for complaint in _about_the_resumption(ask.resume):
+    if request.resume is not None:
+        for complaint in _about_the_resumption(request.resume):
             raise bad(complaint)
-    return ask
+    return request
 
 
 def _convert(raw: dict[str, Any], kind: type[T]) -> T:
@@ -122,5 +122,5 @@ def _about_the_request(params: KVTransferParams) -> Iterable[str]:
 
 
 def bad(complaint: str) -> BadRequestError:
-    """The error for a ``complaint`` about them."""
+    """The error for a ``complaint`` about the params."""
     return BadRequestError(f"Invalid '{PARAM}': {complaint}.", param=PARAM, code="kv_params_invalid")

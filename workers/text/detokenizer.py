@@ -1,14 +1,14 @@
-"""Turns tokens into text one at a time. Pure: the text is a function of the tokens (and the end of the prompt) only.
+"""Turns tokens into text one at a time. Pure: the text depends only on the tokens and on the end of the prompt.
 
-Tokens are not characters. In byte-level vocabularies one character may span several tokens; in SentencePiece ones the
-decoder strips the space of whatever token comes first. So each token is decoded together with a few before it (the
-*window*), and text comes out only where it cannot change any more:
+Tokens are not characters. In byte-level vocabularies one character may span several tokens. In SentencePiece
+vocabularies the decoder strips the space of the first token. So each token is decoded together with a few tokens before
+it (the *window*), and text is returned only when later tokens cannot change it:
 
-- the window begins at a *clean* point: everything before it was given out and ended with whole characters,
-- its first part, the *context*, has come out already and gives the rest its leading spaces,
-- text that ends in U+FFFD may be the beginning of a character and waits for more tokens.
+- The window begins where all text before it was returned and ended with a whole character.
+- Its first part, the *context*, was returned already; it only gives the rest its leading spaces.
+- Text that ends in U+FFFD may be the beginning of a character and waits for more tokens.
 
-A token thus costs the decoding of a handful of tokens, however long the text is.
+So each token costs the decoding of a few tokens, however long the text is.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
-#: UTF-8 characters have at most four bytes, hence tokens. More than that pending is garbage, not a character to come.
+#: Pending tokens. A UTF-8 character has at most four bytes, so more pending tokens are garbage, not a character.
 MAX_PENDING = 8
 #: Tokens at the end of the prompt that give the first output token its leading space.
 CONTEXT_TOKENS = 4
 
 
 class Detokenizer:
-    """Feed tokens with ``push``, end with ``flush``; all that was returned, joined, is the decoded text.
+    """Add tokens with ``push``, end with ``flush``; the returned strings, joined, are the decoded text.
 
-    ``decode`` turns tokens into text (special ones skipped); ``is_visible`` is False for tokens that never give text.
-    ``prompt`` ends in what the text continues.
+    ``decode`` turns tokens into text, without special ones; ``is_visible`` is False for tokens that never become text.
+    ``prompt`` are the tokens before the text.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Detokenizer:
         self._is_visible = is_visible
         self._window = [token for token in prompt[-CONTEXT_TOKENS:] if is_visible(token)]
         self._num_context = len(self._window)
-        # A character that the prompt begins and the output ends is the output's.
+        # A character that begins in the prompt and ends in the output belongs to the output.
         self._context_text = decode(self._window).rstrip(REPLACEMENT) if self._window else ""
 
     def push(self, token: int) -> str:
-        """Add a token; returns the text that became certain, often with earlier tokens' and often none."""
+        """Add a token; returns the text that is now certain: maybe of earlier tokens too, and often none."""
         if not self._is_visible(token):
             return ""
         self._window.append(token)
@@ -59,7 +59,7 @@ class Detokenizer:
         return delta
 
     def flush(self) -> str:
-        """The tokens have ended: give out what was held back, broken or not."""
+        """After the last token: return the text that was held back, even if its last character is incomplete."""
         if len(self._window) == self._num_context:
             return ""
         text = self._decode(self._window)
@@ -68,10 +68,10 @@ class Detokenizer:
         return delta
 
     def _slide(self, text: str) -> None:
-        """All of the window has come out: what was pending becomes the context.
+        """The text of the whole window was returned: the pending tokens become the context.
 
-        A context that decodes to nothing by itself (a lone space that the decoder strips) would let the decoder take
-        the next token for the first one; then the old context stays too.
+        If these alone decode to nothing (a single space that the decoder strips), the decoder would treat the next
+        token as the first one. Then the old context is kept too.
         """
         pending = self._window[self._num_context :]
         context_text = self._decode(pending)
@@ -82,7 +82,7 @@ class Detokenizer:
         self._num_context = len(self._window)
 
     def _give_up(self, text: str) -> str:
-        """Too much is pending to be one character: give out all but the tokens that may begin the next one."""
+        """The pending tokens are too many for one character: return all but those that may begin the next one."""
         for num_kept in range(1, MAX_PENDING):
             head, tail = self._window[:-num_kept], self._window[-num_kept:]
             head_text = self._decode(head)

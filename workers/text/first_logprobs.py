@@ -1,6 +1,6 @@
-"""P's logprobs of the first token, as D is given them: shown to the client again, so they have to be what P shows.
+"""Checks the logprobs of the first token that D gets from P, because D shows them to the client.
 
-Pure. ``logprobs.py`` makes them, in the shape of the endpoint.
+Pure. On P ``logprobs.py`` makes them, in the shape of the endpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.protocol.openai import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Bytes of one vocabulary entry, generously.
+#: Bytes of one vocabulary entry: more than any has.
 MAX_TOKEN_BYTES = 4096
 _Text = Annotated[str, Meta(max_length=MAX_TOKEN_BYTES)]
 _Bytes = Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(max_length=MAX_TOKEN_BYTES)]
@@ -33,7 +33,7 @@ class _Entry(_Alternative, forbid_unknown_fields=True):
 
 
 class _Chat(msgspec.Struct, forbid_unknown_fields=True):
-    """Of one token, or of none: one that P held back."""
+    """Logprobs of the first token, or of none if P has not shown its text."""
 
     content: Annotated[list[_Entry], Meta(max_length=1)] | None
     refusal: None = None
@@ -42,7 +42,7 @@ class _Chat(msgspec.Struct, forbid_unknown_fields=True):
 class _Completion(msgspec.Struct, forbid_unknown_fields=True):
     tokens: Annotated[list[_Text], Meta(max_length=1)]
     token_logprobs: Annotated[list[float], Meta(max_length=1)]
-    #: The sampled token is there even when it is not among the most likely.
+    #: One more than asked for, because the sampled token is listed even if it is not among the most likely.
     top_logprobs: Annotated[
         list[Annotated[dict[_Text, float], Meta(max_length=MAX_COMPLETION_LOGPROBS + 1)]], Meta(max_length=1)
     ]
@@ -50,7 +50,7 @@ class _Completion(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def complaints_about(first: dict[str, Any]) -> Iterable[str]:
-    """What is wrong with it."""
+    """What is wrong with ``first_logprobs``, for an error message; nothing if it is valid."""
     kind = _Chat if "content" in first else _Completion
     try:
         checked = msgspec.convert(first, kind, strict=True)

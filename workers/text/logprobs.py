@@ -1,4 +1,4 @@
-"""Logprobs in the shapes of both endpoints, collected token by token and taken out chunk by chunk."""
+"""Logprobs in the shapes of both endpoints: added token by token, and taken once per chunk."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ if TYPE_CHECKING:
 
     from workers.engine.api import TokenOutput
 
-#: OpenAI's value for "next to impossible"; JSON has no minus infinity.
+#: OpenAI's value for a logprob of minus infinity, which JSON does not have.
 LEAST_LOGPROB = -9999.0
 
 
 class Logprobs(Protocol):
-    """What ``choices[0].logprobs`` shows. ``ChatLogprobs`` or ``CompletionLogprobs``."""
+    """The value of ``choices[0].logprobs``: ``ChatLogprobs`` or ``CompletionLogprobs``."""
 
     def add(self, output: TokenOutput) -> None:
-        """One more sampled token."""
+        """Add a sampled token."""
 
     def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
-        """D: count the token that P sampled; ``first`` is P's own object for it, to be shown again."""
+        """D: add the token that P sampled. ``first`` is the object that P made of it; None if it is not shown."""
 
     @property
     def num_waiting(self) -> int:
-        """Tokens since the last ``take``."""
+        """How many tokens were added since the last ``take``."""
 
     def take(self) -> dict[str, Any]:
         """The object for all tokens since the last call."""
@@ -61,7 +61,7 @@ class ChatLogprobs:
 class CompletionLogprobs:
     """``{"tokens", "token_logprobs", "top_logprobs", "text_offset"}``: lists of equal length.
 
-    ``text_offset`` counts the characters of the tokens before, from the first output token on.
+    ``text_offset`` is the number of characters before the token, from the first output token on.
     """
 
     _FIELDS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
@@ -93,11 +93,11 @@ class CompletionLogprobs:
         return dict(lists)
 
     def _length(self, token: int) -> int:
-        """Characters; a part of one counts as one."""
+        """The number of characters; an incomplete one counts as one."""
         return len(self._token_bytes(token).decode(errors="replace"))
 
     def _name(self, token: int) -> str:
-        """The token's text; for a part of a character what OpenAI writes, so that two parts differ as keys."""
+        """The token's text. A part of a character is written as OpenAI does, so that two parts are different keys."""
         raw = self._token_bytes(token)
         try:
             return raw.decode()

@@ -1,6 +1,6 @@
 """OpenAI's response bodies and stream chunks. Pure.
 
-A stream's chunks differ in a few bytes only, so what is equal in all of them is rendered once per stream.
+The chunks of a stream differ in a few bytes only, so their common part is rendered once per stream.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Usage:
         }
 
 
-class Reply:
-    """What one request is answered with. ``show_usage``: the stream ends with a usage chunk, the others say null."""
+class ResponseBuilder:
+    """Renders the answer to one request. ``show_usage``: a usage chunk ends the stream, and the others have null."""
 
     id_prefix: ClassVar[str]
     whole_object: ClassVar[str]
@@ -74,7 +74,7 @@ class Reply:
         return orjson.dumps(body)
 
     def opening(self) -> bytes:
-        """What a stream begins with, before any text."""
+        """The first chunk of a stream, before any text."""
         return b""
 
     def text(self, text: str, logprobs: dict[str, Any] | None) -> bytes:
@@ -83,7 +83,7 @@ class Reply:
         return b"".join((self._head, self._delta(text), shown, b',"finish_reason":null}]', self._tail))
 
     def closing(self, finish_reason: str, usage: Usage) -> bytes:
-        """Why it ended, the usage if the client wants it, and the end mark."""
+        """The last chunks: the finish reason, the usage if the client wants it, and ``[DONE]``."""
         reason = orjson.dumps(finish_reason)
         last = b"".join((self._head, self._last_delta(), b'null,"finish_reason":', reason, b"}]", self._tail))
         if not self._show_usage:
@@ -94,14 +94,14 @@ class Reply:
         raise NotImplementedError
 
     def _delta(self, text: str) -> bytes:
-        """From the bracket of ``choices`` to where the value of ``logprobs`` begins."""
+        """A chunk's JSON from the bracket of ``choices`` to where the value of ``logprobs`` begins."""
         raise NotImplementedError
 
     def _last_delta(self) -> bytes:
         raise NotImplementedError
 
 
-class ChatReply(Reply):
+class ChatResponseBuilder(ResponseBuilder):
     """``/v1/chat/completions``."""
 
     id_prefix = "chatcmpl-"
@@ -122,7 +122,7 @@ class ChatReply(Reply):
         return b'[{"index":0,"delta":{},"logprobs":'
 
 
-class CompletionReply(Reply):
+class CompletionResponseBuilder(ResponseBuilder):
     """``/v1/completions``."""
 
     id_prefix = "cmpl-"

@@ -1,6 +1,6 @@
-"""Finds stop strings in text that arrives in pieces. Pure: what comes out depends on the text only, not on the pieces.
+"""Finds stop strings in text that arrives in pieces. Pure: the result depends on the text only, not on the pieces.
 
-The text ends at the first character that completes any stop string; it is cut where that stop string begins (the
+The text ends at the first character that completes any stop string. It is cut where that stop string begins (the
 longest one, if several end there). Text that may still become a stop string is held back.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StopStrings:
-    """Feed text with ``push``; once ``found`` is set nothing more comes out."""
+    """Add text with ``push``; once ``found`` is set, no more text is returned."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
@@ -22,7 +22,7 @@ class StopStrings:
         self.found: str | None = None
 
     def push(self, text: str) -> str:
-        """Add text; returns what is certain to come before any stop string."""
+        """Add text; returns the part that is certain to be before any stop string."""
         if self.found is not None:
             return ""
         if not self._stops:
@@ -38,12 +38,12 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """The text has ended without a stop string: give out what was held back."""
+        """After the end of the text: return what was held back, which is no stop string."""
         held, self._held = self._held, ""
         return held
 
     def _earliest(self, text: str) -> tuple[str, int] | None:
-        """The stop string that is complete first, and where it begins."""
+        """The stop string that is complete first, and the index at which it begins."""
         ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if not ends:
             return None
@@ -51,7 +51,7 @@ class StopStrings:
         return stop, start
 
     def _possible_prefix(self, text: str) -> int:
-        """Length of the longest end of ``text`` with which a stop string begins."""
+        """The length of the longest suffix of ``text`` that is a prefix of a stop string."""
         longest = max(map(len, self._stops)) - 1
         for start in range(max(0, len(text) - longest), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stops):

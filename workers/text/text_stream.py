@@ -1,7 +1,7 @@
-"""From sampled tokens to the text a client sees: detokenizer and stop strings in one. Pure.
+"""From sampled tokens to the text that a client gets: detokenizer and stop strings together. Pure.
 
-A function of the token sequence only. So P and D agree on what each of them shows: P shows what the first token
-yields, D feeds itself the same token, discards what that yields and goes on.
+The text depends on the tokens only, so P and D agree on the part that each of them returns: P returns the text of the
+first token; D adds the same token, discards its text, and continues.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class TextStream:
-    """Feed tokens with ``push``, end with ``flush``. After ``stopped`` nothing more comes out.
+    """Add tokens with ``push``, end with ``flush``. Once ``stopped`` is True, no more text is returned.
 
-    Stop strings count from the ``min_tokens``-th token on; what earlier tokens say is never a part of one.
+    Stop strings are searched from the ``min_tokens``-th token on; the text of earlier tokens is never part of one.
     """
 
     def __init__(self, detokenizer: Detokenizer, stops: Sequence[str], min_tokens: int = 0) -> None:
@@ -34,12 +34,12 @@ class TextStream:
         return self._stops.found is not None
 
     def push(self, token: int, *, ends: bool = False) -> str:
-        """Add a token; returns the text that became certain. ``ends``: a stop token, which is counted, not shown."""
+        """Add a token; returns the text that is now certain. ``ends``: a stop token, which is counted but not shown."""
         self.num_tokens += 1
         return self._limit("" if ends else self._detokenizer.push(token))
 
     def flush(self) -> str:
-        """The tokens have ended: what was held back, unless that completes a stop string."""
+        """After the last token: return the text that was held back, up to a stop string if there is one."""
         text = self._limit(self._detokenizer.flush())
         return text if self.stopped else text + self._stops.flush()
 

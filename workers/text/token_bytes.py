@@ -1,4 +1,4 @@
-"""What bytes one vocabulary entry stands for. Pure; the two families of vocabularies that decoder-only models use."""
+"""The bytes that a vocabulary entry stands for, in the two kinds of vocabularies of decoder-only models. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins: visible Latin-1 characters stand for themselves, the rest follow U+0100."""
+    """GPT-2's character for each byte: visible Latin-1 characters for themselves, U+0100 and later for the rest."""
     visible = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     hidden = [byte for byte in range(256) if byte not in set(visible)]
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
@@ -18,7 +18,7 @@ _ALPHABET = _byte_level_alphabet()
 
 
 def byte_level_bytes(piece: str) -> bytes:
-    """Byte-level BPE: every character is one byte; an added token is itself."""
+    """Byte-level BPE: every character stands for one byte; an added token is plain text."""
     if all(character in _ALPHABET for character in piece):
         return bytes(_ALPHABET[character] for character in piece)
     return piece.encode()

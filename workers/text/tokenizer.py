@@ -1,4 +1,4 @@
-"""The model's tokenizer: the only module of the front that imports transformers, and only when one is loaded."""
+"""The model's tokenizer. No other module of the main process imports transformers, and this one only in ``load``."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Characters up to which text is encoded on the event loop (about 1 ms); longer text goes to a thread.
+#: Text of at most this many characters is encoded on the event loop (about 1 ms); longer text in a thread.
 MAX_INLINE_CHARS = 4096
-#: The same for the messages that a chat template goes through.
+#: The same bound in messages, for a chat template.
 MAX_INLINE_MESSAGES = 16
-#: Long texts encoded at once, so that the next one need not wait for the longest.
+#: Long texts that are encoded at the same time, so that a text does not have to wait for a much longer one.
 NUM_THREADS = 2
-#: Characters per token that may fit, of which a far longer text is probed. Prose has 4, source code 3.
+#: Of a very long text only this many characters per allowed token are encoded at first. Prose has 4 characters per
+#: token, source code 3.
 PROBE_CHARS_PER_TOKEN = 16
 
 
 class TokenizerError(Exception):
-    """The model folder has no tokenizer we can use. One line for a person."""
+    """The model has no usable tokenizer. The message is one line for people."""
 
 
 class TooManyTokensError(Exception):
-    """More tokens than fit. ``how_many``: for people, a number or ``more than`` one."""
+    """The text has more tokens than allowed. ``how_many``: a number, or ``more than`` a number, for an error."""
 
     def __init__(self, how_many: str) -> None:
         super().__init__(f"{how_many} tokens")
@@ -46,9 +47,9 @@ class TooManyTokensError(Exception):
 
 
 class Tokenizer:
-    """Text to tokens and back. Safe to use from one event loop; ``encode_*`` may run in threads of its own.
+    """Text to tokens and back. For use on one event loop; ``encode_*`` run in threads for long texts.
 
-    ``fast`` is the Rust tokenizer of the ``tokenizers`` package, ``render`` the chat template.
+    ``fast`` is the Rust tokenizer of the ``tokenizers`` package; ``render`` applies the chat template.
     """
 
     def __init__(
@@ -70,11 +71,11 @@ class Tokenizer:
         #: Sampling one of these ends a sequence.
         self.eos_token_ids = eos_token_ids
         self.has_chat_template = has_chat_template
-        #: Equal on two workers that make the same tokens of a prompt and the same text of tokens.
+        #: Equal on two workers that encode every prompt to the same tokens and decode every token to the same text.
         self.fingerprint = fingerprint
 
     async def encode_text(self, text: str, max_tokens: int) -> list[int]:
-        """A completion's prompt; special tokens as the model wants them in front. Raises TooManyTokensError."""
+        """Tokens of a completion's prompt, with the special tokens that the model needs. Raises TooManyTokensError."""
 
         def work() -> list[int]:
             return self._encode(text, max_tokens, add_special_tokens=True)
@@ -82,9 +83,9 @@ class Tokenizer:
         return await self._run(work, inline=len(text) <= MAX_INLINE_CHARS)
 
     async def encode_chat(self, messages: Sequence[Message], max_tokens: int) -> list[int]:
-        """A conversation, by the model's template, up to where the assistant's answer begins.
+        """Tokens of a conversation in the model's chat template, up to the beginning of the assistant's answer.
 
-        Raises TooManyTokensError, and BadRequestError when there is no template or it refuses the messages.
+        Raises TooManyTokensError; BadRequestError if there is no template or it refuses the messages.
         """
 
         def work() -> list[int]:
@@ -94,16 +95,16 @@ class Tokenizer:
         return await self._run(work, inline=few and sum(len(m.text()) for m in messages) <= MAX_INLINE_CHARS)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of tokens, special ones left out."""
+        """Text of the tokens, without special ones."""
         text: str = self._fast.decode(list(tokens), skip_special_tokens=True)
         return text
 
     def is_visible(self, token: int) -> bool:
-        """False for tokens that never give text: special ones, and ids that pad the vocabulary."""
+        """False for tokens that never become text: special ones, and ids that pad the vocabulary."""
         return token not in self._special_ids and token < self._size
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes one token stands for (a part of a character, perhaps), its leading space included."""
+        """The bytes that the token stands for, with its leading space; maybe only a part of a character."""
         known = self._bytes_of.get(token)
         if known is None:
             piece: str | None = self._fast.id_to_token(token)
@@ -135,9 +136,9 @@ class Tokenizer:
         return work() if inline else await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _encode(self, text: str, max_tokens: int, *, add_special_tokens: bool) -> list[int]:
-        """Raises TooManyTokensError; of a text that is far too long after a look at its beginning."""
+        """Encode the text; of a text that is far too long only the beginning. Raises TooManyTokensError."""
         probe = text[: PROBE_CHARS_PER_TOKEN * max_tokens]
-        # Where the beginning is cut its last few tokens may be others than in the whole: far fewer than half of them.
+        # The last few tokens of the cut text may differ from those of the whole text, but far fewer than half of them.
         if len(text) > 2 * len(probe) and len(self._encoding(probe, add_special_tokens)) > 2 * max_tokens:
             raise TooManyTokensError(f"more than {max_tokens}")
         encoding = self._encoding(text, add_special_tokens)
@@ -147,7 +148,7 @@ class Tokenizer:
         return ids
 
     def _encoding(self, text: str, add_special_tokens: bool) -> Any:
-        """Of a batch, because that lets the event loop go on meanwhile: ``encode`` would keep the interpreter lock."""
+        """Encode as a batch of one, because that releases the interpreter lock, which ``encode`` would keep."""
         return self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
 
 
@@ -168,8 +169,8 @@ def load(model: str, revision: str | None = None) -> Tokenizer:
     knows_developer = "developer" in str(loaded.chat_template)
 
     def render(conversation: list[dict[str, str]]) -> str:
-        told = conversation if knows_developer else _by_the_system(conversation)
-        text: str = loaded.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
+        known = conversation if knows_developer else _developer_as_system(conversation)
+        text: str = loaded.apply_chat_template(known, tokenize=False, add_generation_prompt=True)
         return text
 
     eos_token_ids = frozenset(_eos_token_ids(model, revision, loaded))
@@ -186,13 +187,13 @@ def load(model: str, revision: str | None = None) -> Tokenizer:
     )
 
 
-def _by_the_system(conversation: list[dict[str, str]]) -> list[dict[str, str]]:
-    """``developer`` is OpenAI's newer name for ``system``; a template that does not know it may leave it out unseen."""
-    return [{**said, "role": "system"} if said["role"] == "developer" else said for said in conversation]
+def _developer_as_system(conversation: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Replace the role ``developer``, OpenAI's newer name for ``system``: a template may drop unknown roles."""
+    return [{**message, "role": "system"} if message["role"] == "developer" else message for message in conversation]
 
 
 def _fingerprint(*parts: object) -> str:
-    """32 hex digits over everything that decides between text and tokens, and where an answer ends."""
+    """32 hex digits of a hash over everything that affects encoding, decoding and the end of an answer."""
     return hashlib.sha256(orjson.dumps(parts, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
@@ -201,7 +202,7 @@ def _special_added(fast: Any) -> frozenset[int]:
 
 
 def _eos_token_ids(model: str, revision: str | None, loaded: Any) -> set[int]:
-    """What the tokenizer calls its end, and what generation_config.json and config.json list."""
+    """The end-of-sequence tokens of the tokenizer, of generation_config.json and of config.json."""
     from transformers.utils import cached_file
 
     found = {loaded.eos_token_id} if loaded.eos_token_id is not None else set()

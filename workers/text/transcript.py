@@ -1,4 +1,4 @@
-"""What one sequence has said so far: text, logprobs, counts, and why it ended. Pure."""
+"""The answer to one request so far: text, logprobs, counts, and the finish reason. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from workers.text.text_stream import TextStream
 
 
-#: Tokens whose logprobs wait for their text in a stream; with twenty alternatives each is 1 to 2 KB. A client may have
-#: text held back for as long as it likes, and no event shall grow with that.
+#: In a stream the logprobs of at most this many tokens wait for the text of these tokens. With twenty alternatives a
+#: token has 1 to 2 KB, and a client's stop strings may hold back any amount of text, so events must not grow with it.
 MAX_WAITING = 16
 
 
 class Transcript:
-    """Feed outputs with ``add`` until ``finish_reason`` is set.
+    """Add outputs with ``add`` until ``finish_reason`` is set.
 
-    A stop token is counted, but neither shown nor listed in the logprobs, so that the listed tokens make up the text.
+    A stop token is counted, but neither shown nor listed in the logprobs: the listed tokens are those of the text.
     """
 
     def __init__(self, text: TextStream, logprobs: Logprobs | None, num_prompt_tokens: int) -> None:
@@ -31,15 +31,15 @@ class Transcript:
         self._logprobs = logprobs
         self._num_prompt_tokens = num_prompt_tokens
         self._num_cached_tokens: int | None = None
-        #: The sampled tokens, those from elsewhere included.
+        #: The output tokens, including those sampled on other workers.
         self.tokens: list[int] = []
-        #: Leading ones of these that the client has from an answer that broke off: none of them is shown.
+        #: How many of the first tokens the client got from another worker before a migration: they are not shown again.
         self.num_given = 0
-        #: OpenAI's ``stop`` or ``length``; None while it goes on.
+        #: OpenAI's ``stop`` or ``length``; None while the answer continues.
         self.finish_reason: str | None = None
 
     def skip(self, tokens: Iterable[int]) -> None:
-        """Go on after tokens that the client has seen; before anything else."""
+        """Continue after tokens that the client has got from another worker. Call this first."""
         for token in tokens:
             if self._logprobs is not None:
                 self._logprobs.resume(token, None)
@@ -53,7 +53,7 @@ class Transcript:
         return self._text.stopped
 
     def resume(self, first_token: int, first_logprobs: dict[str, Any] | None, num_cached_tokens: int) -> str:
-        """D: go on after the token that P sampled and showed; returns what P showed of it."""
+        """D: continue after the token that P sampled; returns its text, which P's answer has shown."""
         self._num_cached_tokens = num_cached_tokens
         if self._logprobs is not None:
             self._logprobs.resume(first_token, first_logprobs)
@@ -61,9 +61,9 @@ class Transcript:
         return self._text.push(first_token)
 
     def add(self, output: TokenOutput) -> str:
-        """One more token; returns the text that became certain.
+        """Add a token; returns the text that is now certain.
 
-        The token of a hand-off leaves back what D will make of it.
+        The token of a hand-off is not flushed, because D continues the text.
         """
         if self._num_cached_tokens is None:
             self._num_cached_tokens = output.num_cached_tokens
@@ -79,16 +79,16 @@ class Transcript:
 
     @property
     def has_logprobs_due(self) -> bool:
-        """Enough wait for their text: in a stream they go without it."""
+        """``MAX_WAITING`` tokens wait for their text: a stream sends their logprobs without it."""
         return self._logprobs is not None and self._logprobs.num_waiting >= MAX_WAITING
 
     def take_logprobs(self) -> dict[str, Any] | None:
-        """The logprobs object since the last call; None when the client wants none."""
+        """The logprobs since the last call; None if the client does not want any."""
         return None if self._logprobs is None else self._logprobs.take()
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far, those from elsewhere included."""
+        """Tokens so far, including those sampled on other workers."""
         return Usage(self._num_prompt_tokens, self._text.num_tokens, self._num_cached_tokens or 0)
 
     def _conclude(self, finish: FinishReason | None) -> None:

@@ -38,7 +38,7 @@ from workers.engine.token_stream import QueuedTokens
 from workers.server.access import Access
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
-from workers.server.pages import Health
+from workers.server.pages import WorkerHealth
 from workers.text.tokenizer import Tokenizer
 
 EOS = 1
@@ -257,7 +257,7 @@ class Front:
     engine: ScriptedEngine
     leases: RecordingLeases
     identity: Identity
-    health: Health
+    health: WorkerHealth
     http: httpx.AsyncClient
     internal: httpx.AsyncClient
     port: int
@@ -281,7 +281,7 @@ async def front(
     fast = fast_tokenizer()
     tokenizer = Tokenizer(fast, render, eos_token_ids=frozenset({EOS}), special_ids=frozenset({0, 1}))
     access = Access(None if token is None else SecretStr(token))
-    health = Health(engine.load)
+    health = WorkerHealth(engine.load)
     bound, internal_bound = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     identity = Identity(
         engine_id="e" * 32,

@@ -15,11 +15,11 @@ from core.registry.store import RegistryError
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from workers.engine.api import FinishReason, HandOff, TokenOutput
 from workers.engine.token_stream import QueuedTokens
-from workers.server.http import Client
+from workers.server.http import ConnectedClient
 from workers.server.identity import Identity
-from workers.server.job import Jobs
+from workers.server.job import JobFactory
 from workers.server.metrics import WorkerMetrics
-from workers.server.presence import Announcer
+from workers.server.presence import presence
 from workers.server.serving import Serving
 from workers.text.tokenizer import Tokenizer
 
@@ -55,7 +55,7 @@ class Watched(MemoryRegistry[WorkerStatus]):
 
 async def test_an_entry_is_there_once_started_and_gone_once_stopped() -> None:
     registry = Watched()
-    announcer = Announcer(registry, RECORD, WorkerLoad, interval_ms=60_000, ttl_ms=60_000)
+    announcer = presence(registry, RECORD, WorkerLoad, interval_ms=60_000, ttl_ms=60_000)
     await announcer.start()
     assert [status.record for status in await registry.snapshot()] == [RECORD]
     await announcer.stop()
@@ -65,7 +65,7 @@ async def test_an_entry_is_there_once_started_and_gone_once_stopped() -> None:
 async def test_a_change_is_announced_without_waiting_for_the_interval() -> None:
     registry = Watched()
     load = WorkerLoad()
-    announcer = Announcer(registry, RECORD, lambda: load, interval_ms=3_600_000, ttl_ms=60_000)
+    announcer = presence(registry, RECORD, lambda: load, interval_ms=3_600_000, ttl_ms=60_000)
     await announcer.start()
     assert await registry.loads.get() == load
     load = WorkerLoad(running=3)
@@ -77,7 +77,7 @@ async def test_a_change_is_announced_without_waiting_for_the_interval() -> None:
 async def test_a_silent_registry_is_tried_again() -> None:
     registry = Watched()
     registry.silent = True
-    announcer = Announcer(registry, RECORD, WorkerLoad, interval_ms=1, ttl_ms=60_000)
+    announcer = presence(registry, RECORD, WorkerLoad, interval_ms=1, ttl_ms=60_000)
     await announcer.start()
     await registry.loads.get()
     await registry.loads.get()
@@ -116,13 +116,13 @@ async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arri
     )
     tokenizer = Tokenizer(fast_tokenizer(), render, eos_token_ids=frozenset({1}), special_ids=frozenset({0, 1}))
     body = completion(kv_transfer_params={"do_remote_decode": True})
-    job = await Jobs(identity, tokenizer).make(CompletionRequest, body, "r")
+    job = await JobFactory(identity, tokenizer).make(CompletionRequest, body, "r")
     serving = Serving(engine, leases, identity, WorkerMetrics(engine.stats, dict), lambda: None)
 
     async def nothing(message: Any = None) -> Any:
         raise AssertionError("nothing is sent or received")
 
-    task = asyncio.create_task(serving.answer(job, Client(nothing, nothing, "r")))
+    task = asyncio.create_task(serving.answer(job, ConnectedClient(nothing, nothing, "r")))
     await engine.changed.wait()
     if arrives:
         engine.stream.put(TokenOutput(token=9, finish=FinishReason.LENGTH, hand_off=HandOff("lease-x", [1], [2])))

@@ -10,7 +10,7 @@ from core.registry import announcer as announcers
 from core.registry.announcement import WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from tests.kits.patience import PATIENCE_S
-from workers.server.presence import Announcer
+from workers.server.presence import presence
 
 if TYPE_CHECKING:
     import pytest
@@ -46,7 +46,7 @@ async def test_a_bug_does_not_end_the_announcements(
             again.set()
         return asked[-1]
 
-    announcer = Announcer(MemoryRegistry(WORKERS), RECORD, load, interval_ms=10, ttl_ms=60_000)
+    announcer = presence(MemoryRegistry(WORKERS), RECORD, load, interval_ms=10, ttl_ms=60_000)
     await announcer.start()
     async with asyncio.timeout(PATIENCE_S):
         await again.wait()

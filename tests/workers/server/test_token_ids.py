@@ -61,7 +61,7 @@ async def test_tokens_without_text_are_no_silence(
     wish: dict[str, Any], headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With logprobs they are not named: whoever goes on from there could not tell what they were."""
-    monkeypatch.setattr(serving, "SILENCE_S", 0.0)
+    monkeypatch.setattr(serving, "MAX_SILENCE_S", 0.0)
     mute, (a, b) = 0, tokens_of("ab")
     async with front([mute, mute, a, mute, b]) as worker:
         body = completion(stream=True, max_tokens=5, **wish)
