@@ -258,8 +258,8 @@ def _torture(
     import secrets
 
     from baton.torture.command import torture
+    from baton.torture.run import Plan
     from baton.torture.shape import Shape
-    from baton.torture.storm import Plan
 
     minutes = minutes if minutes or kills else 2.0
     seconds, most = (minutes * 60 if minutes else float("inf")), (float("inf") if kills is None else kills)

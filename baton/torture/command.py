@@ -18,7 +18,7 @@ from baton.processes.embedded_redis import EmbeddedRedisError
 from baton.processes.output import say
 from baton.torture.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
-from baton.torture.storm import Outcome, Plan, StormError, storm
+from baton.torture.run import Outcome, Plan, StormError, storm
 from baton.up.preflight import PreflightError, check_worker_packages
 from core.process.signals import on_signals
 

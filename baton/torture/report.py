@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import REDIS
 from baton.torture.nemesis import by_kind
-from baton.torture.storm import Plan
+from baton.torture.run import Plan
 from baton.torture.validate import Verdict, during
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from baton.torture.records import Attempt, Fault
-    from baton.torture.storm import Outcome
+    from baton.torture.run import Outcome
 
 #: Wrong attempts that are told with everything known about them, and the lines of each log at most.
 MAX_TOLD, MAX_LINES = 5, 20

@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from baton.cluster.cluster import POLL_S
 from baton.torture.client import Manner
 from baton.torture.nemesis import Nemesis
+from baton.torture.run import Outcome, Plan
 from baton.torture.shape import Shape
-from baton.torture.storm import Outcome, Plan
 from baton.torture.traffic import Traffic
 from core.process.failpoints import FAILPOINTS
 from tests.kits.whole.faults import Baton, check, running

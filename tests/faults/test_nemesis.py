@@ -18,8 +18,8 @@ from baton.cluster.cluster import POLL_S, REDIS, Cluster
 from baton.cluster.process import Process, rank_of
 from baton.processes.child import Child, ChildDiedError, ChildSpec
 from baton.torture import nemesis as nemesis_module
-from baton.torture.deck import CARDS, HAND, Deck
 from baton.torture.nemesis import Nemesis
+from baton.torture.schedule import CARDS, HAND, Deck
 from baton.torture.shape import Shape
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from baton.cluster.cluster import Cluster
 from baton.torture.report import print_report
+from baton.torture.run import Outcome, Plan, storm
 from baton.torture.shape import Shape
-from baton.torture.storm import Outcome, Plan, storm
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,9 +22,9 @@ from baton.torture.command import torture
 from baton.torture.records import Answer, Ask, Attempt, Fault
 from baton.torture.reference import NoReferenceError, agreed
 from baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
+from baton.torture.run import Outcome, Plan
 from baton.torture.settle import what_stays
 from baton.torture.shape import Shape
-from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Judgement, Verdict
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_an_interrupted_storm_tells_what_there_is(
 STUBBORN = """
 import asyncio, sys
 from baton.torture import command
-from baton.torture.storm import Plan
+from baton.torture.run import Plan
 async def storm(outcome, cluster, tell):
     cluster.redis.start()
     tell(str(cluster.folder))

@@ -10,14 +10,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from baton.torture.asks import make_asks
 from baton.torture.client import Manner, ask_once, make_client, take
 from baton.torture.one_stream import SAME, OneStream
+from baton.torture.questions import make_asks
 from baton.torture.records import Answer, AnswerError, Ask, Attempt, Ending, Fault, TokenLogprob
 from baton.torture.report import rows, timeline
 from baton.torture.router_log import note_deaths
+from baton.torture.run import Outcome, Plan
 from baton.torture.settle import Resources, grown, what_a_router_holds, what_is_held
-from baton.torture.storm import Outcome, Plan
 from baton.torture.validate import Verdict, judge
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from baton.cluster.cluster import POLL_S, Cluster
-from baton.torture.asks import make_asks
+from baton.torture.questions import make_asks
 from baton.torture.records import Ending
 from baton.torture.reference import answer_all
 from baton.torture.report import timeline
+from baton.torture.run import Outcome, Plan
 from baton.torture.settle import settle
-from baton.torture.storm import Outcome, Plan
 from baton.torture.traffic import Traffic
 from baton.torture.validate import judge
 

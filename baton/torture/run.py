@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from baton.cluster.cluster import REDIS, Cluster
 from baton.demo import MODEL_DIR
 from baton.torture import costs
-from baton.torture.asks import make_asks, ordinary_tokens
 from baton.torture.nemesis import Nemesis
+from baton.torture.questions import make_asks, ordinary_tokens
 from baton.torture.reference import answer_all
 from baton.torture.router_log import note_deaths
 from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
