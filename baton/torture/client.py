@@ -15,7 +15,7 @@ from baton.torture.one_stream import OneStream
 from baton.torture.records import Answer, AnswerError, Ending, TokenLogprob
 
 if TYPE_CHECKING:
-    from baton.torture.records import Ask, Attempt
+    from baton.torture.records import Attempt, Question
 
 #: A request that has not ended after this many seconds is taken for lost.
 HUNG_AFTER_S = 120.0
@@ -47,12 +47,12 @@ def make_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
 
 
-async def ask_once(http: httpx.AsyncClient, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
+async def ask_once(http: httpx.AsyncClient, url: str, question: Question, manner: Manner, attempt: Attempt) -> None:
     """Ask and read to the end, whatever it is; ``attempt`` is filled in. Raises nothing but cancellation."""
     leaves_s = None if manner.stream else manner.leaves_after
     try:
         async with asyncio.timeout(HUNG_AFTER_S), asyncio.timeout(leaves_s) as leaving:
-            await _ask(http, url, ask, manner, attempt)
+            await _ask(http, url, question, manner, attempt)
     except _LeftError:
         attempt.ending = Ending.LEFT
     except TimeoutError:
@@ -64,15 +64,15 @@ async def ask_once(http: httpx.AsyncClient, url: str, ask: Ask, manner: Manner, 
     attempt.ended_s = time.monotonic()
 
 
-async def _ask(http: httpx.AsyncClient, url: str, ask: Ask, manner: Manner, attempt: Attempt) -> None:
-    body = {"model": MODEL_NAME, **ask.body, "stream": manner.stream}
+async def _ask(http: httpx.AsyncClient, url: str, question: Question, manner: Manner, attempt: Attempt) -> None:
+    body = {"model": MODEL_NAME, **question.body, "stream": manner.stream}
     if manner.stream:
         body["stream_options"] = {"include_usage": True}
-    async with http.stream("POST", f"{url}{ask.path}", json=body) as response:
+    async with http.stream("POST", f"{url}{question.path}", json=body) as response:
         attempt.status = response.status_code
         attempt.request_id = response.headers.get("x-request-id", "")
         if attempt.status == httpx.codes.OK and manner.stream:
-            await _read_stream(response, OneStream(chat=ask.chat), manner, attempt)
+            await _read_stream(response, OneStream(chat=question.chat), manner, attempt)
             return
         whole = _parse(await response.aread())
         if attempt.status == httpx.codes.OK:

@@ -18,7 +18,7 @@ from baton.processes.embedded_redis import EmbeddedRedisError
 from baton.processes.output import say
 from baton.torture.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
-from baton.torture.run import Outcome, Plan, StormError, storm
+from baton.torture.run import Outcome, Plan, RunError, run
 from baton.up.preflight import PreflightError, check_worker_packages
 from core.process.signals import on_signals
 
@@ -54,7 +54,7 @@ def _torture(outcome: Outcome, copy: TextIO | None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="baton-torture-"))
     try:
         asyncio.run(_until_interrupted(outcome, Cluster(folder, outcome.plan.shape.specs)))
-    except (ChildDiedError, EmbeddedRedisError, NoReferenceError, StormError) as error:
+    except (ChildDiedError, EmbeddedRedisError, NoReferenceError, RunError) as error:
         if outcome.interrupted is None:
             _say_why(f"baton: {error} (logs in {folder})", copy)
             return 1
@@ -67,8 +67,8 @@ def _torture(outcome: Outcome, copy: TextIO | None) -> int:
 
 
 async def _until_interrupted(outcome: Outcome, cluster: Cluster) -> None:
-    """The first signal ends it in order, and is noted; the second one at once. Raises what ``storm`` raises."""
-    running = asyncio.create_task(storm(outcome, cluster, lambda line: say(line, sys.stdout)), name="storm")
+    """The first signal ends it in order, and is noted; the second one at once. Raises what ``run`` raises."""
+    running = asyncio.create_task(run(outcome, cluster, lambda line: say(line, sys.stdout)), name="torture")
 
     def interrupt(number: signal.Signals) -> None:
         if outcome.interrupted is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from baton.torture.client import Manner, ask_once, make_client
-from baton.torture.records import Ask, Attempt
+from baton.torture.records import Attempt, Question
 from baton.torture.settle import SETTLE_S, what_is_held
 from core.registry.task_end import end_task
 
@@ -81,7 +81,7 @@ class _Crowd:
             body = {"prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}
             attempt = Attempt(0, router, True, time.monotonic())
             self.attempts.append(attempt)
-            work = ask_once(self._http, url, Ask(0, False, body), Manner(), attempt)
+            work = ask_once(self._http, url, Question(0, False, body), Manner(), attempt)
             self.tasks.append(asyncio.create_task(work))
 
     async def decoding(self) -> None:

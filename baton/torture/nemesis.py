@@ -1,6 +1,6 @@
 """What happens to whom, and when.
 
-Each purpose draws from a generator of its own, so that the same seed gives the same shuffled cards, pauses and lengths
+Each purpose draws from a generator of its own, so that the same seed gives the same schedule, pauses and lengths
 of stops, and each start of a process the same failpoint. The rest depends on who lives: a card is put off while nobody
 of its kind can be hurt, a victim is one of those that can, and nobody is armed while another one of its kind is.
 """
@@ -18,7 +18,7 @@ from baton.cluster.cluster import REDIS
 from baton.cluster.process import START_TIMEOUT_S, send
 from baton.processes.child import ChildDiedError
 from baton.torture.records import Fault
-from baton.torture.schedule import Deck
+from baton.torture.schedule import Schedule
 from core.process.failpoints import FAILPOINTS
 
 if TYPE_CHECKING:
@@ -85,15 +85,15 @@ class Nemesis:
     async def run(self, until: Callable[[], bool], pause_s: float) -> None:
         """Do something every ``pause_s`` seconds on average until the answer is yes, or until somebody is lost."""
         kinds = {kind for name, kind in self._cluster.kinds.items() if name not in self.spared}
-        deck = Deck(self._rng("cards"), {REDIS, *kinds})
-        played_s = time.monotonic()
+        schedule = Schedule(self._rng("cards"), {REDIS, *kinds})
+        done_s = time.monotonic()
         while not until() and not self._lost:
             await asyncio.sleep(self._rng("pauses").uniform(0.5, 1.5) * pause_s)
-            card = deck.play(lambda kind: bool(self.victims(kind)))
-            if card is not None:
-                played_s = time.monotonic()
-                self.hurt(card[0], self._rng("victims").choice(self.victims(card[1])))
-            elif time.monotonic() - played_s > HEAL_S:
+            due = schedule.next(lambda kind: bool(self.victims(kind)))
+            if due is not None:
+                done_s = time.monotonic()
+                self.hurt(due[0], self._rng("victims").choice(self.victims(due[1])))
+            elif time.monotonic() - done_s > HEAL_S:
                 self._give_up()
 
     def _give_up(self) -> None:

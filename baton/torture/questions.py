@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from baton.demo import MODEL_DIR, QUESTIONS
-from baton.torture.records import Ask
+from baton.torture.records import Question
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,12 +21,12 @@ FILTERS = (("top_p", 1), ("top_p", 0.9), ("top_k", 40), ("min_p", 0.05))
 STOPS = ((" the",), ("e",), (". ", "\n"), ("and", "zz"))
 
 
-def make_asks(seed: int, count: int, model: Path = MODEL_DIR) -> list[Ask]:
+def make_questions(seed: int, count: int, model: Path = MODEL_DIR) -> list[Question]:
     """So many questions. The same for the same seed."""
     rng = random.Random(f"asks {seed}")
     tokens = ordinary_tokens(model)
     shared = [rng.choices(tokens, k=length) for length in SHARED_LENGTHS]
-    return [_ask(rng, number, tokens, shared) for number in range(count)]
+    return [_draw(rng, number, tokens, shared) for number in range(count)]
 
 
 def ordinary_tokens(model: Path) -> list[int]:
@@ -36,14 +36,14 @@ def ordinary_tokens(model: Path) -> list[int]:
     return sorted(set(tokenizer["model"]["vocab"].values()) - special)
 
 
-def _ask(rng: random.Random, number: int, tokens: list[int], shared: list[list[int]]) -> Ask:
+def _draw(rng: random.Random, number: int, tokens: list[int], shared: list[list[int]]) -> Question:
     chat = rng.random() < 0.3
     body: dict[str, Any] = {"max_tokens": rng.randint(2, MAX_OUTPUT_TOKENS), "ignore_eos": rng.random() < 0.8}
     if chat:
         body["messages"] = [{"role": "user", "content": rng.choice(rng.choice(QUESTIONS).ask)}]
     else:
         body["prompt"] = [*rng.choice(shared), *rng.choices(tokens, k=rng.randint(1, MAX_TAIL_TOKENS))]
-    return Ask(number, chat, body | _sampling(rng) | _extras(rng, chat))
+    return Question(number, chat, body | _sampling(rng) | _extras(rng, chat))
 
 
 def _sampling(rng: random.Random) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Ask:
+class Question:
     """One question of the catalogue. ``body`` without ``model`` and what says how it is answered (streamed or not)."""
 
     number: int
@@ -64,7 +64,7 @@ class Ending(StrEnum):
 class Attempt:
     """One request of one client."""
 
-    ask: int
+    question: int
     router: str
     streamed: bool
     began_s: float

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from baton.torture.records import Answer, Ask
+    from baton.torture.records import Answer, Question
 
 #: Questions asked at once in the second round.
 NUM_TOGETHER = 8
@@ -29,44 +29,48 @@ class NoReferenceError(Exception):
     """The quiet worker did not answer, or not the same each time. One line for a person."""
 
 
-async def answer_all(folder: Path, asks: Sequence[Ask], tps: Iterable[int] = (1,)) -> dict[int, Answer]:
+async def answer_all(folder: Path, questions: Sequence[Question], tps: Iterable[int] = (1,)) -> dict[int, Answer]:
     """The answers by the number of the question, without those that hang on rounding.
 
     All are asked twice, alone and then several at once, of a worker for each number of ranks: sums in another order
     may turn a near tie between two tokens, and who has one says nothing about right and wrong. Raises NoReferenceError,
     ChildDiedError.
     """
-    rounds = [one for tp in sorted(set(tps)) for one in await _answer_twice(folder, asks, tp)]
-    return agreed(asks, rounds)
+    rounds = [one for tp in sorted(set(tps)) for one in await _answer_twice(folder, questions, tp)]
+    return agreed(questions, rounds)
 
 
-def agreed(asks: Sequence[Ask], rounds: Sequence[Sequence[Answer]]) -> dict[int, Answer]:
+def agreed(questions: Sequence[Question], rounds: Sequence[Sequence[Answer]]) -> dict[int, Answer]:
     """What all rounds have answered alike, by question. Raises NoReferenceError when they disagree too often."""
     clear = {
-        ask.number: first
-        for ask, first, *others in zip(asks, *rounds, strict=True)
+        question.number: first
+        for question, first, *others in zip(questions, *rounds, strict=True)
         if all(other.text == first.text for other in others)
     }
-    if len(clear) < len(asks) * (1 - MAX_UNCLEAR):
+    if len(clear) < len(questions) * (1 - MAX_UNCLEAR):
         raise NoReferenceError(
-            f"the quiet worker answered {len(asks) - len(clear)} of {len(asks)} questions in two ways"
+            f"the quiet worker answered {len(questions) - len(clear)} of {len(questions)} questions in two ways"
         )
     return clear
 
 
-async def _answer_twice(folder: Path, asks: Sequence[Ask], tp: int) -> tuple[Sequence[Answer], Sequence[Answer]]:
+async def _answer_twice(
+    folder: Path, questions: Sequence[Question], tp: int
+) -> tuple[Sequence[Answer], Sequence[Answer]]:
     spec = ProcessSpec("both", {**DEMO_WORKER, "dtype": "float32", "tp": tp, "num-blocks": 2048})
     async with alone(f"reference-tp{tp}", spec, folder) as worker, make_client() as http:
-        one_by_one = [await _answer(http, worker.url, ask) for ask in asks]
+        one_by_one = [await _answer(http, worker.url, question) for question in questions]
         gate = asyncio.Semaphore(NUM_TOGETHER)
-        together = await asyncio.gather(*(_answer(http, worker.url, ask, gate) for ask in asks))
+        together = await asyncio.gather(*(_answer(http, worker.url, question, gate) for question in questions))
     return one_by_one, together
 
 
-async def _answer(http: httpx.AsyncClient, url: str, ask: Ask, gate: asyncio.Semaphore | None = None) -> Answer:
-    attempt = Attempt(ask.number, "", False, time.monotonic())
+async def _answer(
+    http: httpx.AsyncClient, url: str, question: Question, gate: asyncio.Semaphore | None = None
+) -> Answer:
+    attempt = Attempt(question.number, "", False, time.monotonic())
     async with gate or asyncio.Semaphore():
-        await ask_once(http, url, ask, Manner(stream=False), attempt)
+        await ask_once(http, url, question, Manner(stream=False), attempt)
     if attempt.ending is not Ending.DONE:
-        raise NoReferenceError(f"the quiet worker did not answer {ask}: {attempt.ending}, {attempt.error}")
+        raise NoReferenceError(f"the quiet worker did not answer {question}: {attempt.ending}, {attempt.error}")
     return attempt.answer

@@ -129,7 +129,7 @@ def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list
     """What happened to one attempt: what was done meanwhile, and the first lines of each log that name it."""
     began_s = attempt.began_s
     lines = [
-        f"{attempt.request_id or 'a request without an id'} of question {attempt.ask} at {attempt.router}: {why}",
+        f"{attempt.request_id or 'a request without an id'} of question {attempt.question} at {attempt.router}: {why}",
         f"  {attempt.ending} after {attempt.ended_s - began_s:.3f} s, {len(attempt.answer.text)} characters",
     ]
     lines += [

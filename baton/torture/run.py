@@ -15,7 +15,7 @@ from baton.cluster.cluster import REDIS, Cluster
 from baton.demo import MODEL_DIR
 from baton.torture import costs
 from baton.torture.nemesis import Nemesis
-from baton.torture.questions import make_asks, ordinary_tokens
+from baton.torture.questions import make_questions, ordinary_tokens
 from baton.torture.reference import answer_all
 from baton.torture.router_log import note_deaths
 from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
@@ -26,7 +26,7 @@ from baton.torture.validate import Judgement, Verdict, judge
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from baton.torture.records import Ask, Attempt, Fault
+    from baton.torture.records import Attempt, Fault, Question
 
 #: Traffic before anything happens, seconds: pools and connections reach their sizes.
 WARM_UP_S = 5.0
@@ -42,7 +42,7 @@ class Plan:
     seconds: float = float("inf")
     kills: float = float("inf")
     shape: Shape = field(default_factory=Shape)
-    num_asks: int = 32
+    num_questions: int = 32
     num_clients: int = 12
     #: Average time between two faults.
     pause_s: float = 1.0
@@ -50,7 +50,7 @@ class Plan:
     cost_rounds: int = 5
 
 
-class StormError(Exception):
+class RunError(Exception):
     """It proves nothing. One line for a person."""
 
 
@@ -105,41 +105,41 @@ class Outcome:
         return any(one.verdict is Verdict.EXACT and attempt.ended_s > first_s for attempt, one in self.judged)
 
 
-async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+async def run(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
     """Carry out the outcome's plan on a cluster that does not run yet; it is ended again.
 
     What comes of it is noted in ``outcome``, as far as it got also when this is cancelled. Raises ChildDiedError,
-    NoReferenceError, EmbeddedRedisError, StormError.
+    NoReferenceError, EmbeddedRedisError, RunError.
     """
     plan = outcome.plan
-    asks = make_asks(plan.seed, plan.num_asks)
-    tell(f"asking a quiet worker {len(asks)} questions, twice")
-    answers = await answer_all(cluster.folder, asks, plan.shape.tps)
-    asks = [ask for ask in asks if ask.number in answers]
-    outcome.num_unclear = plan.num_asks - len(asks)
+    questions = make_questions(plan.seed, plan.num_questions)
+    tell(f"asking a quiet worker {len(questions)} questions, twice")
+    answers = await answer_all(cluster.folder, questions, plan.shape.tps)
+    questions = [question for question in questions if question.number in answers]
+    outcome.num_unclear = plan.num_questions - len(questions)
     tell(f"starting {', '.join(cluster.specs)}")
     async with cluster, aclosing(Nemesis(cluster, plan.seed)) as nemesis:
         if nemesis.spared:
             tell(f"never hurt, as the only one of its kind: {', '.join(nemesis.spared)}")
         try:
-            before = await _warm_up(outcome, cluster, asks, tell)
-            await _hurt(outcome, cluster, nemesis, asks, tell)
+            before = await _warm_up(outcome, cluster, questions, tell)
+            await _hurt(outcome, cluster, nemesis, questions, tell)
         finally:
             outcome.faults, outcome.surprises = list(nemesis.faults), nemesis.surprises
             note_deaths(cluster.folder, outcome.attempts)
-            outcome.judged = [(one, judge(one, answers[one.ask], outcome.faults)) for one in outcome.attempts]
+            outcome.judged = [(one, judge(one, answers[one.question], outcome.faults)) for one in outcome.attempts]
         await _look(outcome, cluster, before, tell)
         if plan.cost_rounds and not (outcome.held or outcome.surprises):
             tell("measuring when blocks are free")
             await _measure(outcome, cluster, nemesis)
     if outcome.good and not outcome.tested:
-        raise StormError("nobody was answered exactly after the first fault, so it proves nothing")
+        raise RunError("nobody was answered exactly after the first fault, so it proves nothing")
 
 
 @asynccontextmanager
-async def _asking(outcome: Outcome, cluster: Cluster, asks: Sequence[Ask]) -> AsyncIterator[Traffic]:
+async def _asking(outcome: Outcome, cluster: Cluster, questions: Sequence[Question]) -> AsyncIterator[Traffic]:
     """What ends while the clients ask is noted, however this ends."""
-    traffic = Traffic(cluster, asks, outcome.plan.seed, outcome.plan.num_clients)
+    traffic = Traffic(cluster, questions, outcome.plan.seed, outcome.plan.num_clients)
     try:
         async with traffic:
             yield traffic
@@ -150,24 +150,24 @@ async def _asking(outcome: Outcome, cluster: Cluster, asks: Sequence[Ask]) -> As
 
 
 async def _warm_up(
-    outcome: Outcome, cluster: Cluster, asks: Sequence[Ask], tell: Callable[[str], None]
+    outcome: Outcome, cluster: Cluster, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> dict[str, Resources]:
     """Traffic before anything happens; what each process has after it."""
     tell(f"letting {outcome.plan.num_clients} clients ask for {WARM_UP_S:g} s in quiet, and counting what that leaves")
-    async with _asking(outcome, cluster, asks):
+    async with _asking(outcome, cluster, questions):
         await asyncio.sleep(WARM_UP_S)
     outcome.held = await settle(cluster)
     return await _when_quiet(cluster)
 
 
 async def _hurt(
-    outcome: Outcome, cluster: Cluster, nemesis: Nemesis, asks: Sequence[Ask], tell: Callable[[str], None]
+    outcome: Outcome, cluster: Cluster, nemesis: Nemesis, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> None:
     """The storm itself, until everything runs again and everybody has been answered."""
     plan = outcome.plan
     tell("the storm begins")
     outcome.began_s = last_s = time.monotonic()
-    async with _asking(outcome, cluster, asks) as traffic:
+    async with _asking(outcome, cluster, questions) as traffic:
 
         def over() -> bool:
             nonlocal last_s

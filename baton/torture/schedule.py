@@ -1,4 +1,4 @@
-"""In which order things are done to which kind of process. Pure: drawn from a seed, and from who can be hurt."""
+"""In which order things are done to which kind of process. Pure: drawn from a seed, and from what can be hurt."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection
 
-#: How often each thing happens, of 100. ``rank``: a rank of a worker is killed. ``empty``: Redis forgets everything.
-CARDS = {
+#: How often each thing is done to each kind, of 100 times. ``rank``: one rank of a worker is killed. ``empty``: Redis
+#: forgets everything.
+FREQUENCIES = {
     ("kill", "decode"): 30,
     ("kill", "prefill"): 12,
     ("kill", "router"): 22,
@@ -24,13 +25,15 @@ CARDS = {
     ("stop", REDIS): 3,
     ("empty", REDIS): 4,
 }
-#: Cards from which the next one is taken that can be played: with all of them, what is always possible comes too often.
-HAND = 12
+#: The next thing is the first of so many that can be done now. If all that are left were looked at, those that can
+#: always be done would come too early, and the end of the schedule would have none of them.
+LOOKAHEAD = 12
 
 
-class Deck:
-    """``CARDS``, shuffled, and again when all have been played; without those of kinds that can never be hurt, which
-    would fill the hand some day.
+class Schedule:
+    """``FREQUENCIES`` in shuffled order, shuffled again whenever all is done.
+
+    Kinds that can never be hurt are left out: they would fill the lookahead some day.
     """
 
     def __init__(self, rng: random.Random, kinds: Collection[str]) -> None:
@@ -38,12 +41,12 @@ class Deck:
         self._kinds = kinds
         self._left: list[tuple[str, str]] = []
 
-    def play(self, can_be_hurt: Callable[[str], bool]) -> tuple[str, str] | None:
-        """What to do to which kind; None when nothing in the hand can be done now."""
+    def next(self, can_be_hurt: Callable[[str], bool]) -> tuple[str, str] | None:
+        """What to do to which kind; None when none of the next things can be done now."""
         if not self._left:
-            self._left = [card for card, count in CARDS.items() for _ in range(count) if card[1] in self._kinds]
+            self._left = [item for item, count in FREQUENCIES.items() for _ in range(count) if item[1] in self._kinds]
             self._rng.shuffle(self._left)
-        for place, (_, kind) in enumerate(self._left[:HAND]):
+        for place, (_, kind) in enumerate(self._left[:LOOKAHEAD]):
             if can_be_hurt(kind):
                 return self._left.pop(place)
         return None

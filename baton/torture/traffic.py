@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from baton.cluster.cluster import Cluster
-    from baton.torture.records import Ask
+    from baton.torture.records import Question
 
 #: Pause of a client that finds no router, seconds.
 NO_ROUTER_S = 0.05
@@ -37,14 +37,14 @@ def draw_manner(rng: random.Random) -> Manner:
 class Traffic:
     """``async with Traffic(...) as traffic``: the clients ask until ``finish``; all they saw is in ``attempts``."""
 
-    def __init__(self, cluster: Cluster, asks: Sequence[Ask], seed: int, num_clients: int) -> None:
+    def __init__(self, cluster: Cluster, questions: Sequence[Question], seed: int, num_clients: int) -> None:
         self.attempts: list[Attempt] = []
         #: Attempts that a client made because its connection had broken.
         self.num_again = 0
         self.num_ended = 0
         self._news = asyncio.Event()
         self._cluster = cluster
-        self._asks = asks
+        self._questions = questions
         self._seed = seed
         self._num_clients = num_clients
         self._finishing = False
@@ -74,11 +74,11 @@ class Traffic:
     async def _client(self, number: int) -> None:
         rng, routers = random.Random(f"client {self._seed} {number}"), random.Random(f"routers {self._seed} {number}")
         while not self._finishing:
-            ask, manner = rng.choice(self._asks), draw_manner(rng)
-            while not await self.ask(ask, manner, routers):
+            question, manner = rng.choice(self._questions), draw_manner(rng)
+            while not await self.ask(question, manner, routers):
                 self.num_again += 1
 
-    async def ask(self, ask: Ask, manner: Manner, rng: random.Random) -> bool:
+    async def ask(self, question: Question, manner: Manner, rng: random.Random) -> bool:
         """Once; False when the connection broke, which is when a client asks again elsewhere.
 
         Not at all when there is no router any more at the end.
@@ -88,9 +88,9 @@ class Traffic:
                 return True
             await asyncio.sleep(NO_ROUTER_S)
         name = rng.choice(routers)
-        attempt = Attempt(ask.number, name, manner.stream, time.monotonic())
+        attempt = Attempt(question.number, name, manner.stream, time.monotonic())
         self.attempts.append(attempt)
-        await ask_once(self._http, self._cluster.processes[name].url, ask, manner, attempt)
+        await ask_once(self._http, self._cluster.processes[name].url, question, manner, attempt)
         self.num_ended += 1
         self._news.set()
         return attempt.ending is not Ending.BROKEN

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from baton.cluster.cluster import Cluster
-    from baton.torture.records import Ask
+    from baton.torture.records import Question
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
@@ -66,7 +66,7 @@ async def test_dies_there_and_then_dawdles_there(baton: Baton, name: str) -> Non
     log = baton.cluster.folder / f"{victim}.log"
     async with aclosing(Nemesis(baton.cluster, SEED, failpoint_share=0)) as nemesis:
         await nemesis.arm(victim, f"{name}=kill@2", then=f"{name}=sleep:500@2")
-        async with Traffic(baton.cluster, baton.asks, SEED, NUM_CLIENTS) as traffic:
+        async with Traffic(baton.cluster, baton.questions, SEED, NUM_CLIENTS) as traffic:
             await nemesis.died(victim)
             await nemesis.calm()
             while f"failpoint {name}: sleep" not in log.read_text():
@@ -76,18 +76,18 @@ async def test_dies_there_and_then_dawdles_there(baton: Baton, name: str) -> Non
         await check_all(baton, traffic, nemesis)
 
 
-def handed_off(baton: Baton) -> list[Ask]:
+def handed_off(baton: Baton) -> list[Question]:
     """The questions whose answers do not end with P's token."""
     answers = baton.answers
-    return [ask for ask in baton.asks if (answers[ask.number].num_tokens or (0, 0))[1] > 1]
+    return [question for question in baton.questions if (answers[question.number].num_tokens or (0, 0))[1] > 1]
 
 
-async def ask_on(traffic: Traffic, asks: list[Ask], until: Callable[[], bool]) -> None:
+async def ask_on(traffic: Traffic, questions: list[Question], until: Callable[[], bool]) -> None:
     """Some clients ask one question after another, streamed and not, and wait for each answer."""
 
     async def client(number: int) -> None:
         for turn in itertools.count(number):
-            await traffic.ask(asks[turn % len(asks)], Manner(stream=bool(turn % 2)), random.Random(turn))
+            await traffic.ask(questions[turn % len(questions)], Manner(stream=bool(turn % 2)), random.Random(turn))
             if until():
                 return
 

@@ -19,7 +19,7 @@ from baton.cluster.process import Process, rank_of
 from baton.processes.child import Child, ChildDiedError, ChildSpec
 from baton.torture import nemesis as nemesis_module
 from baton.torture.nemesis import Nemesis
-from baton.torture.schedule import CARDS, HAND, Deck
+from baton.torture.schedule import FREQUENCIES, LOOKAHEAD, Schedule
 from baton.torture.shape import Shape
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ async def test_a_storm_ends_when_somebody_does_not_come_back(tmp_path: Path) -> 
 
 async def test_a_storm_ends_when_nobody_can_be_hurt_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nemesis_module, "HEAL_S", 0.2)
-    monkeypatch.setattr(Deck, "play", lambda *_: None)
+    monkeypatch.setattr(Schedule, "next", lambda *_: None)
     async with hurting(ScriptedCluster(tmp_path, decode_0=[CARELESS])) as nemesis:
         nemesis.hurt("rank", "decode-0")
         await nemesis.run(lambda: False, 0.01)
@@ -167,20 +167,20 @@ async def test_the_only_one_of_a_kind_is_spared(tmp_path: Path) -> None:
 
 
 def test_a_deck_plays_all_of_its_cards_and_none_of_who_is_spared() -> None:
-    deck = Deck(random.Random(1), {"decode", REDIS})
-    wanted = {card: count for card, count in CARDS.items() if card[1] in {"decode", REDIS}}
-    played = Counter(deck.play(lambda _: True) for _ in range(2 * sum(wanted.values())))
-    assert played == {card: 2 * count for card, count in wanted.items()}
+    schedule = Schedule(random.Random(1), {"decode", REDIS})
+    wanted = {item: count for item, count in FREQUENCIES.items() if item[1] in {"decode", REDIS}}
+    done = Counter(schedule.next(lambda _: True) for _ in range(2 * sum(wanted.values())))
+    assert done == {item: 2 * count for item, count in wanted.items()}
 
 
 def test_what_cannot_be_done_now_waits_in_the_hand_and_nothing_else_takes_its_place_for_ever() -> None:
-    num_played = 0
+    num_done = 0
     for seed in range(20):
-        deck = Deck(random.Random(seed), {"decode", "router", REDIS})
-        while deck.play(lambda kind: kind == REDIS) is not None:
-            num_played += 1
-        assert all(deck.play(lambda kind: kind != REDIS) is not None for _ in range(HAND))
-    assert num_played > 0
+        schedule = Schedule(random.Random(seed), {"decode", "router", REDIS})
+        while schedule.next(lambda kind: kind == REDIS) is not None:
+            num_done += 1
+        assert all(schedule.next(lambda kind: kind != REDIS) is not None for _ in range(LOOKAHEAD))
+    assert num_done > 0
 
 
 class PaperCluster:

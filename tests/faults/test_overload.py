@@ -20,7 +20,7 @@ from tests.kits.whole.faults import LONG, running
 if TYPE_CHECKING:
     import httpx
 
-    from baton.torture.records import Ask
+    from baton.torture.records import Question
     from tests.kits.whole.faults import Baton
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
@@ -72,11 +72,11 @@ class Crowd:
 
     async def _client(self, http: httpx.AsyncClient, number: int, end_s: float) -> None:
         while time.monotonic() < end_s:
-            ask: Ask = self._baton.asks[number % len(self._baton.asks)]
+            question: Question = self._baton.questions[number % len(self._baton.questions)]
             number += 1
-            attempt = Attempt(ask.number, "router-0", True, time.monotonic())
+            attempt = Attempt(question.number, "router-0", True, time.monotonic())
             self.attempts.append(attempt)
-            await ask_once(http, self._url, ask, Manner(stream=number % 3 > 0), attempt)
+            await ask_once(http, self._url, question, Manner(stream=number % 3 > 0), attempt)
             if attempt.status == 429:
                 await asyncio.sleep(AGAIN_S)
 
@@ -100,7 +100,7 @@ async def test_ten_times_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     refused = [attempt for attempt in crowd.attempts if attempt.status == 429]
     admitted = [attempt for attempt in crowd.attempts if attempt.status != 429]
-    verdicts = [judge(attempt, baton.answers[attempt.ask], ()) for attempt in admitted]
+    verdicts = [judge(attempt, baton.answers[attempt.question], ()) for attempt in admitted]
     growth = max(seen) - before
     longest_s = max(attempt.ended_s - attempt.began_s for attempt in admitted)
     with capsys.disabled():

@@ -19,7 +19,7 @@ from rich.console import Console
 from baton.cli import main
 from baton.cluster.cluster import Cluster
 from baton.torture.command import torture
-from baton.torture.records import Answer, Ask, Attempt, Fault
+from baton.torture.records import Answer, Attempt, Fault, Question
 from baton.torture.reference import NoReferenceError, agreed
 from baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
 from baton.torture.run import Outcome, Plan
@@ -75,11 +75,11 @@ def test_a_storm_without_exact_answers_after_a_fault_proves_nothing(
 
 
 def test_questions_with_two_answers_are_left_out_but_not_many_of_them() -> None:
-    asks = [Ask(number, False, {}) for number in range(4)]
+    questions = [Question(number, False, {}) for number in range(4)]
     alone = [Answer(text) for text in "abcd"]
-    assert agreed(asks, [alone, [Answer(text) for text in "abxd"]]) == {0: alone[0], 1: alone[1], 3: alone[3]}
+    assert agreed(questions, [alone, [Answer(text) for text in "abxd"]]) == {0: alone[0], 1: alone[1], 3: alone[3]}
     with pytest.raises(NoReferenceError, match="2 of 4"):
-        agreed(asks, [alone, [Answer(text) for text in "abxd"], [Answer(text) for text in "axcd"]])
+        agreed(questions, [alone, [Answer(text) for text in "abxd"], [Answer(text) for text in "axcd"]])
 
 
 def test_tells_what_nothing_would_ever_remove_from_redis(redis_url: str) -> None:
@@ -111,7 +111,7 @@ def test_an_interrupted_storm_tells_what_there_is(
 ) -> None:
     ended: list[Cluster] = []
 
-    async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+    async def run(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
         outcome.faults.append(Fault("kill", "decode", "decode-1", outcome.began_s + 2.5))
         os.kill(os.getpid(), number)
         try:
@@ -119,7 +119,7 @@ def test_an_interrupted_storm_tells_what_there_is(
         finally:
             ended.append(cluster)
 
-    monkeypatch.setattr("baton.torture.command.storm", storm)
+    monkeypatch.setattr("baton.torture.command.run", run)
     report = tmp_path / "report.txt"
     assert torture(Plan(3, kills=7, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)), report) == status
     (cluster,) = ended
@@ -137,7 +137,7 @@ STUBBORN = """
 import asyncio, sys
 from baton.torture import command
 from baton.torture.run import Plan
-async def storm(outcome, cluster, tell):
+async def run(outcome, cluster, tell):
     cluster.redis.start()
     tell(str(cluster.folder))
     tell(cluster.redis.url.removeprefix("unix://").partition("/redis.sock")[0])
@@ -146,7 +146,7 @@ async def storm(outcome, cluster, tell):
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             pass
-command.storm = storm
+command.run = run
 sys.exit(command.torture(Plan(1), None))
 """
 
@@ -167,11 +167,11 @@ def test_logs_stay_and_are_named_only_when_something_is_wrong(
 ) -> None:
     folders: list[Path] = []
 
-    async def storm(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+    async def run(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
         outcome.surprises += ["decode-0: was ended by SIGSEGV"] * len(folders)
         folders.append(cluster.folder)
 
-    monkeypatch.setattr("baton.torture.command.storm", storm)
+    monkeypatch.setattr("baton.torture.command.run", run)
     assert [torture(Plan(3), None) for _ in range(2)] == [0, 1]
     assert [folder.exists() for folder in folders] == [False, True]
     told = capsys.readouterr().out

@@ -12,8 +12,8 @@ from aiohttp.test_utils import TestServer
 
 from baton.torture.client import Manner, ask_once, make_client, take
 from baton.torture.one_stream import SAME, OneStream
-from baton.torture.questions import make_asks
-from baton.torture.records import Answer, AnswerError, Ask, Attempt, Ending, Fault, TokenLogprob
+from baton.torture.questions import make_questions
+from baton.torture.records import Answer, AnswerError, Attempt, Ending, Fault, Question, TokenLogprob
 from baton.torture.report import rows, timeline
 from baton.torture.router_log import note_deaths
 from baton.torture.run import Outcome, Plan
@@ -251,7 +251,7 @@ def test_the_report_splits_the_errors_that_were_allowed_by_rule_and_code() -> No
 
 
 def test_the_same_seed_asks_the_same() -> None:
-    assert make_asks(3, 20) == make_asks(3, 20) != make_asks(4, 20)
+    assert make_questions(3, 20) == make_questions(3, 20) != make_questions(4, 20)
 
 
 def test_streams_and_whole_answers_of_both_endpoints_add_up_to_the_same() -> None:
@@ -354,5 +354,5 @@ async def test_a_stream_has_one_end_mark_and_nothing_after_it(tail: list[bytes],
     app.router.add_post("/v1/chat/completions", stream)
     async with TestServer(app) as server, make_client() as http:
         seen = Attempt(0, "router-0", True, 0.0)
-        await ask_once(http, str(server.make_url("")).rstrip("/"), Ask(0, True, {}), Manner(), seen)
+        await ask_once(http, str(server.make_url("")).rstrip("/"), Question(0, True, {}), Manner(), seen)
     assert seen.ending is ending

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from baton.cluster.cluster import POLL_S, Cluster
-from baton.torture.questions import make_asks
+from baton.torture.questions import make_questions
 from baton.torture.records import Ending
 from baton.torture.reference import answer_all
 from baton.torture.report import timeline
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from baton.torture.records import Answer, Ask, Attempt, Fault
+    from baton.torture.records import Answer, Attempt, Fault, Question
     from baton.torture.shape import Shape
 
 #: Set by CI: what cannot be tested here is a failure.
@@ -55,7 +55,7 @@ class Baton:
     """The processes, and what clients ask them."""
 
     cluster: Cluster
-    asks: list[Ask]
+    questions: list[Question]
     answers: dict[int, Answer]
 
 
@@ -90,13 +90,13 @@ class Told:
 
 @asynccontextmanager
 async def running(
-    folder: Path, shape: Shape, num_asks: int = 16, cluster: Cluster | None = None, seed: int = SEED
+    folder: Path, shape: Shape, num_questions: int = 16, cluster: Cluster | None = None, seed: int = SEED
 ) -> AsyncIterator[Baton]:
     """The answers of a quiet worker, then the processes."""
-    asks = make_asks(seed, num_asks)
-    answers = await answer_all(folder, asks)
+    questions = make_questions(seed, num_questions)
+    answers = await answer_all(folder, questions)
     async with cluster or Cluster(folder, shape.specs) as started:
-        yield Baton(started, [ask for ask in asks if ask.number in answers], answers)
+        yield Baton(started, [question for question in questions if question.number in answers], answers)
 
 
 async def under_load(
@@ -104,7 +104,7 @@ async def under_load(
 ) -> Told:
     """Clients ask; with requests in every state something is done, and undone before it returns. AssertionError when
     an answer was wrong, an error not one of those that ``faults`` allow, or something is still held."""
-    async with Traffic(baton.cluster, baton.asks, SEED, NUM_CLIENTS) as traffic:
+    async with Traffic(baton.cluster, baton.questions, SEED, NUM_CLIENTS) as traffic:
         await until_in_every_state(baton.cluster)
         told = Told(time.monotonic())
         baton.cluster.on_end = lambda _, why: told.outcome.surprises.append(why)
@@ -121,7 +121,7 @@ async def under_load(
 async def check(baton: Baton, outcome: Outcome, attempts: Sequence[Attempt], settle_s: float = 30.0) -> None:
     """AssertionError when somebody did not get what is theirs, somebody holds something, or a process just died."""
     outcome.held = await settle(baton.cluster, settle_s)
-    outcome.judged = [(one, judge(one, baton.answers[one.ask], outcome.faults)) for one in attempts]
+    outcome.judged = [(one, judge(one, baton.answers[one.question], outcome.faults)) for one in attempts]
     lines = [f"{attempt.status} {why}" for attempt, why in outcome.wrong]
     for attempt, why in outcome.wrong[:3]:
         lines += timeline(outcome, attempt, why, baton.cluster.folder)
