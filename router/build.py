@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from core.net.client.http_client import HttpClient
 from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
 from router.peers.cleanup import Cleanup
@@ -21,7 +22,6 @@ from router.queue.worker_queue import WorkerQueue
 from router.request.attempts import Limits
 from router.request.releaser import Releaser
 from router.services import Services
-from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls
 from router.upstream.prefill_aborts import PrefillAborts
 
@@ -42,7 +42,7 @@ def build_services(
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
-    upstream = HttpUpstream(CONNECT_TIMEOUT_S, tls)
+    upstream = HttpClient(CONNECT_TIMEOUT_S, tls)
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)

@@ -1,6 +1,7 @@
 """HTTP for routers and workers alike.
 
 ``served``   a port: its connections and their bounds, request bodies
+``client``   an HTTP/1.1 client
 ``access``   whom a port answers: names of hosts, pages of other sites
 ``tls``      of ports and of connections between our processes
 ``sockets``  that ports are served on

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 #: Connections that may wait to be accepted: asyncio's 100 drops some when hundreds of clients come at once.
 BACKLOG = 4096
@@ -58,6 +58,15 @@ def reserve(host: str, port: int) -> socket.socket:
             sock.close()
             raise
         return sock
+
+
+def set_tcp_options(sock: socket.socket, options: Mapping[str, int]) -> None:
+    """Turn on keep-alive, and set the TCP options of these names (as in ``socket``) that this system has."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in options.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def port_of(bound: socket.socket) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,13 +163,9 @@ class InternalTls:
         files = self._files
         return server_context(files if internal else Files(files.certificate, files.key, prefix="internal_"))
 
-    def client(self) -> ssl.SSLContext:
-        """For the next connection to one of ours."""
-        return self._clients.get()
-
-    def name_of(self, host: str) -> str:
-        """What must be in the certificate of the one at ``host``."""
-        return self._name or host
+    def to(self, host: str) -> dict[str, Any]:
+        """Arguments of asyncio's ``create_connection`` and ``open_connection`` for a connection to ``host``."""
+        return {"ssl": self._clients.get(), "server_hostname": self._name or host}
 
 
 def internal_tls(settings: ProcessSettings) -> InternalTls | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from core.net.client.errors import CallError
 from core.protocol.errors import UpstreamError
-from router.upstream.port import LegError
 from router.upstream.worker_errors import from_worker
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ async def tell_worker(services: Services, worker: Worker, what: Literal["drain",
         return False
     try:
         status, body = await services.internal_calls.post(worker, f"/internal/{what}", CALL_TIMEOUT_S)
-    except LegError as error:
+    except CallError as error:
         raise UpstreamError(f"The worker was not told to {what}: {error}.", code="worker_unreachable") from None
     if status == 200:
         return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectError
 from router.peers.port import PeerAnswer
-from router.upstream.port import AnswerTooLarge, ConnectError, LegError, LegTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ class PeerCalls:
                     whole = await answer.read(_MAX_ANSWER_BYTES, CALL_TIMEOUT_S)
                 finally:
                     answer.close()
-        except (LegError, TimeoutError) as error:
+        except (CallError, TimeoutError) as error:
             return PeerAnswer(record.router_id, error=_why(error))
         return PeerAnswer(record.router_id, answer.status, whole)
 
@@ -48,4 +48,4 @@ def _why(error: Exception) -> str:
         return "it does not accept connections"
     if isinstance(error, AnswerTooLarge):
         return "its answer was too large"
-    return "it did not answer in time" if isinstance(error, LegTimeout | TimeoutError) else "the connection broke"
+    return "it did not answer in time" if isinstance(error, CallTimeout | TimeoutError) else "the connection broke"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from core.net.client.errors import CallError
 from core.protocol.router import TELL_GONE_S
-from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -117,7 +117,7 @@ class Cleanup:
         for wait_s in (*self._retry_after_s, None):
             try:
                 told.ended = await self._ask(router_id, worker)
-            except (LegError, ValueError, RecursionError) as error:
+            except (CallError, ValueError, RecursionError) as error:
                 told.error = str(error)
             except _RefusedError as error:
                 told.error = str(error)
@@ -132,7 +132,7 @@ class Cleanup:
         if 400 <= status < 500:
             raise _RefusedError(f"status {status}")
         if status != 200:
-            raise LegError(f"status {status}")
+            raise CallError(f"status {status}")
         return _decoder.decode(body)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from core.net.sockets import set_tcp_options
 from core.net.tls import why
 from core.protocol.hello import HELLO_PATH, NUM_PROOF_CHARS, is_proof, new_nonce, router_proof
 
@@ -73,7 +73,7 @@ async def open_link(
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(place.hostname, place.port, **options)
-            _probe(writer.get_extra_info("socket"))
+            set_tcp_options(writer.get_extra_info("socket"), _PROBES)
             if key is not None:
                 await _prove(record, key, reader, writer)
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
@@ -108,12 +108,4 @@ def _tls_options(scheme: str, host: str, tls: InternalTls | None) -> dict[str, A
     """For ``open_connection``. Raises NoLink where one of the two speaks TLS and the other does not."""
     if (scheme == "https") is not (tls is not None):
         raise NoLink("it speaks TLS, which is not set up here" if tls is None else "it does not speak TLS")
-    return {} if tls is None else {"ssl": tls.client(), "server_hostname": tls.name_of(host)}
-
-
-def _probe(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PROBES.items():
-        option = getattr(socket, name, None)
-        if option is not None:  # not every system has all of them
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    return {} if tls is None else tls.to(host)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.net.client.http_client import HttpClient
 from core.protocol.router import new_router_id
 from core.protocol.token_keys import hello_key
 from core.registry.task_end import end_task
@@ -13,7 +14,6 @@ from router.peers.links import LinkedPeers
 from router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from router.peers.presence import presence, record_of
 from router.pool.discovery import discover
-from router.upstream.client import HttpUpstream
 
 if TYPE_CHECKING:
     import socket
@@ -44,7 +44,7 @@ class Membership:
         headers = () if token is None else (("authorization", f"Bearer {token.get_secret_value()}"),)
         self._settings = settings
         self._registry = registry
-        self._upstream = HttpUpstream(CALL_TIMEOUT_S, tls)
+        self._upstream = HttpClient(CALL_TIMEOUT_S, tls)
         self._internal = internal
         self._tls = None if tls is None else tls.server(internal=True)
         record = record_of(new_router_id(), settings, public, internal)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from core.net.client.errors import CallError
 from router.pool.breaker import BreakerState
 from router.pool.model_card import ModelFacts
-from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
@@ -117,7 +117,7 @@ class HealthProbes:
                 answer.close()
             if answer.status == 200 and self._hello is not None and worker.engine_id:
                 return await self._hello.proves(worker)
-        except LegError:
+        except CallError:
             return False
         if worker.models is None and answer.status == 200:
             self._note_models(worker, body)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from router.upstream.port import LegError
+from core.net.client.errors import CallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class Liveness:
         self._asked.add(worker)
         try:
             answer = await self._upstream.request("GET", worker.url, "/health", (), b"", timeout_s)
-        except LegError:
+        except CallError:
             return
         finally:
             self._asked.remove(worker)

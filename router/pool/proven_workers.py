@@ -11,7 +11,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from router.upstream.port import LegError
+from core.net.client.errors import CallError
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -107,7 +107,7 @@ class ProvenWorkers:
     async def _proves(self, hello: WorkerHello, record: WorkerRecord) -> bool:
         try:
             proven = await hello.proves(record)
-        except LegError as error:
+        except CallError as error:
             self._outcomes["none"] += 1
             self._complain(record, str(error))
             return False

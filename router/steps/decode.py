@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.net.client.errors import CallError, ConnectionLost
 from core.process.failpoints import hit
 from router.placement import Prefilled, in_question, placeable
 from router.request.exchange import LeaseLost
@@ -15,7 +16,7 @@ from router.steps.failures import TryAnother
 from router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
 from router.steps.waiting import wait_for_room
 from router.upstream.events import END, EventCutter
-from router.upstream.port import ConnectionLost, LegError, read_whole
+from router.upstream.port import read_whole
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
         hit("router.decode.chosen")
         try:
             first = await _first_bytes(services, request, worker, prefilled)
-        except (LegError, TryAnother) as error:
+        except (CallError, TryAnother) as error:
             decision = after_decode(services, request, worker, error, has_blocks=prefilled is not None)
             if decision.next is Next.PREFILL:
                 _start_again(services, request)
@@ -138,7 +139,7 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
 
 
 async def _first_bytes(services: Services, request: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
-    """What D begins with; its whole body if it is not streamed. Raises LegError, TryAnother, ApiError."""
+    """What D begins with; its whole body if it is not streamed. Raises CallError, TryAnother, ApiError."""
     settings = services.settings
 
     async def patience() -> None:

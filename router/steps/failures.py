@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from core.net.client.errors import CallError, CallTimeout, ConnectError, ConnectionLost
 from core.protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
 from router.request.failure_table import Failure
-from router.upstream.port import ConnectError, ConnectionLost, LegError, LegTimeout
 from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
 #: A worker's codes, with what they mean for what is next.
@@ -27,38 +27,38 @@ class TryAnother(Exception):
 class StreamBroken(Exception):
     """D's stream ended before its end. ``error`` is for the client if it cannot go on."""
 
-    def __init__(self, error: ApiError, cause: LegError | None = None) -> None:
+    def __init__(self, error: ApiError, cause: CallError | None = None) -> None:
         super().__init__(error.message)
         self.error = error
         self.failure = failure_of(error if cause is None else cause)
 
 
-def cause_of(error: LegError | TryAnother) -> LegError | ApiError:
+def cause_of(error: CallError | TryAnother) -> CallError | ApiError:
     """What became of the connection, or what the worker said."""
     return error.error if isinstance(error, TryAnother) else error
 
 
-def failure_of(cause: LegError | ApiError) -> Failure:
+def failure_of(cause: CallError | ApiError) -> Failure:
     """Its kind."""
     match cause:
         case ConnectError():
             return Failure.DIED if cause.was_sent else Failure.NOT_TAKEN
         case ConnectionLost():
             return Failure.DIED
-        case LegTimeout():
+        case CallTimeout():
             return Failure.SILENT
         case ApiError():
             return _BY_CODE.get(cause.code or "", Failure.ERROR)
     return Failure.ERROR
 
 
-def api_error(error: LegError | TryAnother) -> ApiError:
+def api_error(error: CallError | TryAnother) -> ApiError:
     """What the client is told when this was the last attempt."""
     cause = cause_of(error)
     if failure_of(cause) is Failure.NOT_TAKEN or isinstance(cause, ConnectError):
         return UnavailableError("No worker for this request can be reached.", code="worker_unreachable")
     if isinstance(cause, ApiError):
         return cause
-    if isinstance(cause, LegTimeout):
+    if isinstance(cause, CallTimeout):
         return DeadlineError(f"No answer in time: {cause}.", code="worker_timeout")
     return UpstreamError(f"A worker failed: {cause}.")

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from core.leases.ids import check_id
+from core.net.client.errors import CallError
 from core.process.failpoints import hit
 from core.protocol.errors import UnavailableError, UpstreamError
 from router.placement import SkipPrefill, in_question, placeable
@@ -15,7 +16,7 @@ from router.steps.lease_limit_wait import LeaseLimitWait
 from router.steps.prefill_answer import PrefillAnswer
 from router.steps.retry import after_prefill
 from router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served
-from router.upstream.port import LegError, read_whole
+from router.upstream.port import read_whole
 from router.upstream.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
         request.on(Event.PREFILL_SENT)
         try:
             answer = await _ask(services, request, worker)
-        except (LegError, TryAnother) as error:
+        except (CallError, TryAnother) as error:
             decision = after_prefill(services, request, worker, error)
             request.on(Event.PREFILL_AGAIN)
             await asyncio.sleep(decision.wait_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.net.client.errors import CallError
 from core.process.failpoints import hit
 from core.protocol.errors import UpstreamError
 from router.request.sent_tokens import num_shown
@@ -12,7 +13,6 @@ from router.request.states import Event
 from router.steps.failures import StreamBroken
 from router.steps.retry import after_stream, hold_against
 from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge
-from router.upstream.port import LegError
 from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                 await reply.write(data)
                 hit("router.relay.event")
             data = await answer.chunk()
-    except (LegError, EventTooLarge) as error:
+    except (CallError, EventTooLarge) as error:
         if failed is None and not last.endswith(DONE_EVENT):  # after it nothing is missing but the end of the body
             raise _breaks_off(error) from None
     if failed is not None or last.endswith(DONE_EVENT):
@@ -110,7 +110,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
     raise StreamBroken(UpstreamError("The decode worker's stream ended early."))
 
 
-def _breaks_off(error: LegError | EventTooLarge) -> StreamBroken | EventTooLarge:
+def _breaks_off(error: CallError | EventTooLarge) -> StreamBroken | EventTooLarge:
     """Another worker's event would be as large; anything else it may do better."""
     if isinstance(error, EventTooLarge):
         return error

@@ -11,28 +11,28 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.net.client.errors import ConnectError
 from core.protocol.errors import ApiError, UpstreamError
 from router.placement.ports import key_of
 from router.request.attempts import Situation
 from router.request.failure_table import Failure, Leg, Next
 from router.steps.failures import TryAnother, api_error, cause_of, failure_of
-from router.upstream.port import ConnectError
 from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
 if TYPE_CHECKING:
+    from core.net.client.errors import CallError
     from router.pool import Worker
     from router.request.attempts import Decision
     from router.request.exchange import Exchange
     from router.services import Services
     from router.steps.failures import StreamBroken
-    from router.upstream.port import LegError
 
 #: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.
 _NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
 _WITHOUT_ENGINE = frozenset({ENGINE_DEAD, ENGINE_GONE})
 
 
-def after_prefill(services: Services, request: Exchange, worker: Worker, error: LegError | TryAnother) -> Decision:
+def after_prefill(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> Decision:
     """P failed. Raises what the client is told if that was enough."""
     _leave(services, request, worker, error)
     services.metrics.retries["prefill"] += 1
@@ -40,7 +40,7 @@ def after_prefill(services: Services, request: Exchange, worker: Worker, error: 
 
 
 def after_decode(
-    services: Services, request: Exchange, worker: Worker, error: LegError | TryAnother, *, has_blocks: bool
+    services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother, *, has_blocks: bool
 ) -> Decision:
     """D failed before its first byte. ``has_blocks``: it was to read P's. Raises what the client is told if that was
     enough.
@@ -84,7 +84,7 @@ def continued(services: Services, request: Exchange) -> None:
         services.metrics.resumed["resumed"] += 1
 
 
-def _situation(request: Exchange, leg: Leg, worker: Worker, error: LegError | TryAnother) -> Situation:
+def _situation(request: Exchange, leg: Leg, worker: Worker, error: CallError | TryAnother) -> Situation:
     return Situation(
         leg,
         failure_of(cause_of(error)),
@@ -97,7 +97,7 @@ def _situation(request: Exchange, leg: Leg, worker: Worker, error: LegError | Tr
     )
 
 
-def _has_lease(request: Exchange, error: LegError | TryAnother) -> bool:
+def _has_lease(request: Exchange, error: CallError | TryAnother) -> bool:
     """Another D can read what P holds: under a lease of ours, or because the failed one never asked.
 
     An engine without our leases gives the blocks up as soon as a D has failed with them.
@@ -121,7 +121,7 @@ def _decide(services: Services, request: Exchange, situation: Situation, *possib
     return decision
 
 
-def _leave(services: Services, request: Exchange, worker: Worker, error: LegError | TryAnother) -> None:
+def _leave(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> None:
     """Give back the place on a worker that failed. One that is gone is left out before its place is free."""
     cause = cause_of(error)
     if isinstance(cause, ConnectError):

@@ -14,7 +14,7 @@ MAX_EVENT_BYTES = 1 << 20
 
 class EventTooLarge(UpstreamError):
     """More than is kept of what cannot be shown in parts. Any worker's would be as large: nobody's fault, not tried
-    again, so no LegError.
+    again, so no CallError.
     """
 
     def __init__(self, what: str, max_bytes: int) -> None:

@@ -24,7 +24,7 @@ class WorkerHello:
         self._key = key
 
     async def proves(self, worker: WorkerIdentity) -> bool:
-        """Whether it knows the token, and is what was announced. Raises LegError when it does not answer."""
+        """Whether it knows the token, and is what was announced. Raises CallError when it does not answer."""
         if not worker.internal_url:
             return False
         nonce = new_nonce()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.net.client.errors import CallError
 from core.protocol.token_keys import hello_key
 from router.upstream.hello import WorkerHello
-from router.upstream.port import LegError
 
 if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_ANSWER_BYTES = 1 << 16
 
 
-class UnprovenError(LegError):
+class UnprovenError(CallError):
     """Who listens there did not prove that it knows the internal token."""
 
 
@@ -33,7 +33,7 @@ class InternalCalls:
         self._hello = None if token is None else WorkerHello(upstream, hello_key(token))
 
     async def post(self, worker: WorkerIdentity, path: str, timeout_s: float) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises LegError. ``timeout_s`` is for each step, not for the whole."""
+        """Status and body of the answer. Raises CallError. ``timeout_s`` is for each step, not for the whole."""
         if self._hello is not None and not await self._hello.proves(worker):
             raise UnprovenError("it did not prove that it knows the internal token")
         answer = await self._upstream.request("POST", worker.internal_url, path, self._headers, b"", timeout_s)

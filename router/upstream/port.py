@@ -1,47 +1,19 @@
 """The port to workers: one request, one answer, closing is aborting.
 
-LegError
-├── ConnectError     nothing reached the worker; another one may be tried, whatever kind of worker it is
-├── ConnectionLost   the connection broke, or what came was not HTTP
-├── AnswerTooLarge   more of an answer than is taken; the worker has done nothing wrong
-└── LegTimeout       no answer in time
-
-Cancelling any of the coroutines below closes the connection, which is how a worker learns that nobody waits.
+After a ConnectError another worker may be tried, whatever kind of worker this one is; after an AnswerTooLarge the
+worker has done nothing wrong. Cancelling any of the coroutines below closes the connection, which is how a worker
+learns that nobody waits.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from core.net.client.errors import AnswerTooLarge
 from core.protocol.errors import UpstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
-
-
-class LegError(Exception):
-    """A call to a worker failed. ``str()`` is one line for logs and clients; it never names an address."""
-
-
-class ConnectError(LegError):
-    """No connection could be made: nothing reached the worker.
-
-    ``was_sent``: but for what was sent on a kept connection, which broke then.
-    """
-
-    was_sent = False
-
-
-class ConnectionLost(LegError):
-    """The connection broke while a request was under way."""
-
-
-class AnswerTooLarge(LegError):
-    """The answer has more bytes than whoever asked takes."""
-
-
-class LegTimeout(LegError):
-    """The worker did not answer in time."""
 
 
 class Answer(Protocol):
@@ -54,17 +26,17 @@ class Answer(Protocol):
     async def chunk(self, timeout_s: float | None = None) -> bytes:
         """The bytes that have come since the last call; waits for some. Empty: the answer is complete.
 
-        Raises ConnectionLost, also when the answer ends early, and LegTimeout; what came before is returned first.
+        Raises ConnectionLost, also when the answer ends early, and CallTimeout; what came before is returned first.
         """
 
     async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
-        """The rest of the body. Raises ConnectionLost, AnswerTooLarge and LegTimeout.
+        """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 
         A 200 whose end is only that of the connection is lost, too: it may have been cut.
         """
 
     def watch(self, gap_s: float) -> None:
-        """From now on LegTimeout is raised by whoever waits longer than ``gap_s`` (and a quarter) for a chunk."""
+        """From now on CallTimeout is raised by whoever waits longer than ``gap_s`` (and a quarter) for a chunk."""
 
     def close(self) -> None:
         """Done with it. Closes the connection unless the answer is complete. Never raises, may be called twice."""
@@ -83,7 +55,7 @@ class Upstream(Protocol):
         timeout_s: float,
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> Answer:
-        """Send, and wait at most ``timeout_s`` for status and headers. Raises LegError.
+        """Send, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
         When the time is up and there is ``patience``, it goes on waiting until that returns.
         ``headers`` must not contain line breaks. A kept connection that the worker had closed is replaced once,
@@ -95,7 +67,7 @@ class Upstream(Protocol):
 
 
 async def read_whole(answer: Answer, limit_bytes: int, timeout_s: float) -> bytes:
-    """The body of an answer. Raises LegError, and UpstreamError where every worker's would be as large."""
+    """The body of an answer. Raises CallError, and UpstreamError where every worker's would be as large."""
     try:
         return await answer.read(limit_bytes, timeout_s)
     except AnswerTooLarge:

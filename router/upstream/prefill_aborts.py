@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.upstream.port import LegError
+from core.net.client.errors import CallError
 
 if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
@@ -73,7 +73,7 @@ class PrefillAborts:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 outcome = await self._ask(worker, request_id)
-        except (LegError, TimeoutError, ValueError, RecursionError):
+        except (CallError, TimeoutError, ValueError, RecursionError):
             pass  # P is gone, or its lease expires
         finally:
             self.outcomes[outcome] += 1

@@ -13,12 +13,12 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from core.net.client.http_client import HttpClient
 from core.protocol.worker import WorkerLoad
 from router.metrics.metrics import Metrics, RouterCollector
 from router.peers.cleanup import Cleanup
 from router.pool.breaker import BreakerState
 from router.request.states import State
-from router.upstream.client import HttpUpstream
 from router.upstream.internal_calls import InternalCalls
 from workers.engine.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
@@ -55,7 +55,7 @@ def router_page() -> bytes:
             lambda: states,
             lambda: some,
             lambda: some,
-            Cleanup(InternalCalls(HttpUpstream(1.0)), tuple),
+            Cleanup(InternalCalls(HttpClient(1.0)), tuple),
             lambda: [("w", "prefill", 1, True, BreakerState.CLOSED)],
         )
     )

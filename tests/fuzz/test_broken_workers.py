@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.upstream.client import MAX_HEAD_BYTES
+from core.net.client.connection import MAX_HEAD_BYTES
 from router.upstream.events import MAX_EVENT_BYTES
 from tests.kits.fuzz.broken_worker import CHUNKED, GOOD, GOOD_EVENTS, HEAD, SOCKETS_BYTES, Broken, chunk, event
 from tests.kits.fuzz.profile import Stage, fuzz, mutated

@@ -13,12 +13,12 @@ from pydantic import ValidationError
 
 from baton.operator.admin_client import AdminClient, AdminError
 from baton.settings import AdminSettings
+from core.net.client.errors import CallError, ConnectError
+from core.net.client.http_client import HttpClient
 from core.net.tls import Files, InternalTls
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from deploy.healthcheck import is_healthy
 from router.tls import OnlyTls
-from router.upstream.client import HttpUpstream
-from router.upstream.port import ConnectError, LegError
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
 from tests.kits.router.other_router import TOKEN, OtherRouter, linked, state
 from tests.kits.router.stub_workers import StubWorker
@@ -43,8 +43,8 @@ def settings(authority: Authority) -> RouterSettings:
 
 
 @pytest_asyncio.fixture
-async def upstream(authority: Authority) -> AsyncIterator[HttpUpstream]:
-    made = HttpUpstream(5.0, internal(authority.of("router.internal")))
+async def upstream(authority: Authority) -> AsyncIterator[HttpClient]:
+    made = HttpClient(5.0, internal(authority.of("router.internal")))
     yield made
     await made.close()
 
@@ -90,13 +90,13 @@ async def plain() -> AsyncIterator[tuple[Plain, int]]:
         yield made, server.sockets[0].getsockname()[1]
 
 
-async def ask(upstream: HttpUpstream, url: str) -> int:
+async def ask(upstream: HttpClient, url: str) -> int:
     answer = await upstream.request("POST", url, "/internal/drain", HEADERS, b"", 5)
     answer.close()
     return answer.status
 
 
-async def test_who_does_not_speak_tls_gets_no_token(upstream: HttpUpstream, caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_does_not_speak_tls_gets_no_token(upstream: HttpClient, caplog: pytest.LogCaptureFixture) -> None:
     async with plain() as (stranger, port):
         for _ in range(3):
             with pytest.raises(ConnectError):
@@ -113,7 +113,7 @@ async def test_who_does_not_speak_tls_gets_no_token(upstream: HttpUpstream, capl
 
 
 async def test_who_is_certified_by_somebody_else_gets_no_token(
-    upstream: HttpUpstream, other_authority: Authority, caplog: pytest.LogCaptureFixture
+    upstream: HttpClient, other_authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = await StubWorker("decode").start(tls=internal(other_authority.of("d1.internal")).server(internal=False))
     with pytest.raises(ConnectError):
@@ -126,9 +126,9 @@ async def test_a_router_that_is_certified_by_somebody_else_is_not_heard(
     authority: Authority, other_authority: Authority
 ) -> None:
     stranger = other_authority.of("router.internal")
-    upstream = HttpUpstream(5.0, InternalTls(Files(stranger.certificate, stranger.key, authority.ca)))
+    upstream = HttpClient(5.0, InternalTls(Files(stranger.certificate, stranger.key, authority.ca)))
     worker = await StubWorker("decode").start(tls=internal(authority.of("d1.internal")).server(internal=True))
-    with pytest.raises(LegError):
+    with pytest.raises(CallError):
         answer = await upstream.request("GET", worker.url, "/health", HEADERS, b"", 5)
         await answer.read(100, 5)
     assert worker.num_health == 0
@@ -137,7 +137,7 @@ async def test_a_router_that_is_certified_by_somebody_else_is_not_heard(
 
 
 async def test_an_address_that_may_be_anybodys_is_checked_as_this_machine_does(
-    upstream: HttpUpstream, authority: Authority
+    upstream: HttpClient, authority: Authority
 ) -> None:
     worker = await StubWorker("decode").start(tls=internal(authority.of("d1.internal")).server(internal=False))
     upstream.foreign.add(worker.url)

@@ -52,7 +52,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "core.net": (
         ("access",),
-        ("served",),
+        ("client", "served"),
         ("sockets", "tls"),
     ),
 }

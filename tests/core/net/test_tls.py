@@ -55,8 +55,8 @@ async def status(served: Served, context: ssl.SSLContext, name: str = "127.0.0.1
 async def test_the_certified_talk_to_each_other(authority: Authority) -> None:
     ours, theirs = InternalTls(files(authority.of("p1.internal"))), InternalTls(files(authority.of("d1.internal")))
     async with serving(config(ours.server(internal=True))) as served:
-        assert await status(served, theirs.client()) == 200
-        assert await status(served, theirs.client(), theirs.name_of("localhost")) == 200
+        assert await status(served, theirs.to("localhost")["ssl"]) == 200
+        assert await status(served, *theirs.to("localhost").values()) == 200
     assert [scope["scheme"] for scope in served.app.scopes] == ["https", "https"]
 
 
@@ -90,10 +90,10 @@ async def test_a_name_that_is_not_in_the_certificate_is_refused(authority: Autho
         for name, ok in (("p1.internal", True), ("d1.internal", False)):
             tls = InternalTls(files(d1), name)  # whatever the address is
             if ok:
-                assert await status(served, tls.client(), tls.name_of("10.0.0.1")) == 200
+                assert await status(served, *tls.to("10.0.0.1").values()) == 200
             else:
                 with pytest.raises(ssl.SSLCertVerificationError):
-                    await status(served, tls.client(), tls.name_of("10.0.0.1"))
+                    await status(served, *tls.to("10.0.0.1").values())
 
 
 async def test_without_tls_nobody_is_answered(authority: Authority) -> None:

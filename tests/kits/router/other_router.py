@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from core.net.client.http_client import HttpClient
 from core.net.served.body import BodyBudget
 from core.net.sockets import base_url, listen
 from core.protocol.router import RouterRecord
@@ -14,7 +15,6 @@ from core.protocol.token_keys import hello_key
 from router.peers.calls import PeerCalls
 from router.peers.links import LinkedPeers
 from router.peers.listener import CLOSE_S, PeerFront, PeerListener
-from router.upstream.client import HttpUpstream
 from tests.kits.router.cluster import make_settings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class OtherRouter:
 
 @asynccontextmanager
 async def linked(token: str = TOKEN, tls: InternalTls | None = None) -> AsyncIterator[LinkedPeers]:
-    upstream, headers = HttpUpstream(2.0, tls), (("authorization", f"Bearer {token}"),)
+    upstream, headers = HttpClient(2.0, tls), (("authorization", f"Bearer {token}"),)
     peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers, hello_key(token), tls)
     dead: list[str] = []
     peers.on_dead.append(dead.append)

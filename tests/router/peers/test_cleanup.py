@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from core.net.client.errors import CallError, ConnectError
 from core.protocol.worker import Role
 from router.peers import cleanup as cleanups
 from router.peers.cleanup import Cleanup
 from router.pool import Worker
 from router.upstream.internal_calls import InternalCalls
-from router.upstream.port import ConnectError, LegError
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Workers:
         await self.gate.wait()
         script = self.scripts.get(base_url)
         what = script.popleft() if script else (200, b'{"aborted": 0, "leases": 0}')
-        if isinstance(what, LegError):
+        if isinstance(what, CallError):
             raise what
         self.answers.append(Answer(*what))
         return self.answers[-1]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 
+from core.net.client.http_client import HttpClient
 from core.protocol.router import RouterRecord
 from core.registry.announcement import ROUTERS
 from core.registry.redis_registry import RedisRegistry
 from router.peers.calls import PeerCalls
 from router.peers.links import LinkedPeers
-from router.upstream.client import HttpUpstream
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.process import RouterProcess
 
@@ -27,7 +27,7 @@ class Observer:
 
     def __init__(self, redis_url: str) -> None:
         self.registry = RedisRegistry(redis_url, ROUTERS)
-        self._upstream = HttpUpstream(2.0)
+        self._upstream = HttpClient(2.0)
         own = RouterRecord(router_id="0" * 12, url="", internal_url="")
         self.peers = LinkedPeers(own, PeerCalls(self._upstream, ()), ())
         self.dead: list[str] = []

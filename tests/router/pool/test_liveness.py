@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from core.net.client.http_client import HttpClient
 from core.protocol.worker import Role, WorkerLoad
 from router.pool import Worker
 from router.pool.liveness import LOOKS, Liveness
-from router.upstream.client import HttpUpstream
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.stub_workers import StubWorker
 
@@ -26,7 +26,7 @@ SILENCE_S = LOOK_S * LOOKS
 class Bench:
     """One worker, and a clock that stands still."""
 
-    def __init__(self, stub: StubWorker, upstream: HttpUpstream) -> None:
+    def __init__(self, stub: StubWorker, upstream: HttpClient) -> None:
         self.stub = stub
         self.upstream = upstream
         self.now_s = 1000.0
@@ -47,7 +47,7 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def bench() -> AsyncIterator[Bench]:
-    stub, upstream = StubWorker("decode"), HttpUpstream(connect_timeout_s=5)
+    stub, upstream = StubWorker("decode"), HttpClient(connect_timeout_s=5)
     await stub.start()
     yield Bench(stub, upstream)
     stub.health_gate.set()

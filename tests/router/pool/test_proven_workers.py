@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from core.net.client.http_client import HttpClient
 from core.protocol.hello import NONCE, new_nonce, worker_proof
 from core.protocol.token_keys import hello_key
 from router.pool import proven_workers
 from router.pool.health import HealthProbes
 from router.pool.proven_workers import ProvenWorkers
-from router.upstream.client import HttpUpstream
 from router.upstream.hello import WorkerHello
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import StubWorker
@@ -44,7 +44,7 @@ class Known:
 class Desk:
     """Workers that announce themselves, and who of them is known."""
 
-    def __init__(self, cluster: Cluster, upstream: HttpUpstream, *, token: bool = True) -> None:
+    def __init__(self, cluster: Cluster, upstream: HttpClient, *, token: bool = True) -> None:
         self.known = Known()
         self.outcomes: Counter[str] = Counter()
         self.workers = ProvenWorkers(self.known, WorkerHello(upstream, KEY) if token else None, self.outcomes)
@@ -77,7 +77,7 @@ def settings() -> RouterSettings:
 async def desk(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
     monkeypatch.setattr(proven_workers, "FIRST_RETRY_S", 0.005)
     monkeypatch.setattr(proven_workers, "MAX_RETRY_S", 0.01)
-    upstream = HttpUpstream(2.0)
+    upstream = HttpClient(2.0)
     made = Desk(cluster, upstream)
     yield made
     await made.workers.close()
@@ -169,7 +169,7 @@ async def test_a_bug_in_whoever_is_told_does_not_leave_a_worker_out_for_ever(
 
 
 async def test_without_a_token_everybody_is_known_at_once(cluster: Cluster) -> None:
-    desk = Desk(cluster, HttpUpstream(2.0), token=False)
+    desk = Desk(cluster, HttpClient(2.0), token=False)
     desk.announce(await desk.add("a", knows_token=False))
     assert desk.known.ids == ["a"] and desk.workers.met.is_set()
 

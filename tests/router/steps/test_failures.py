@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from core.leases.store import LeaseState
+from core.net.client.answer import HttpAnswer
+from core.net.client.http_client import STALE_S
 from core.protocol.worker import WorkerLoad
 from router import pool as workers
 from router.pool.breaker import BreakerState
 from router.pool.liveness import LOOKS
 from router.settings import RouterSettings
-from router.upstream.answer import HttpAnswer
-from router.upstream.client import STALE_S
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorker, word
 

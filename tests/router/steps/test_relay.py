@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.net.client.errors import ConnectionLost
 from router.metrics.metrics import Metrics
 from router.request import reply
 from router.request.sent_tokens import SentTokens
@@ -21,7 +22,6 @@ from router.settings import RouterSettings
 from router.steps import relay
 from router.steps.failures import StreamBroken
 from router.upstream import events as stream_events
-from router.upstream.port import ConnectionLost
 from router.upstream.worker_errors import error_event
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Raw, StubWorker, word

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.net.client.errors import ConnectError
 from core.protocol.hello import worker_proof
 from core.protocol.token_keys import hello_key
 from core.protocol.worker import Role
@@ -15,7 +16,6 @@ from router.pool import Worker
 from router.settings import RouterSettings
 from router.upstream import prefill_aborts
 from router.upstream.internal_calls import InternalCalls
-from router.upstream.port import ConnectError
 from router.upstream.prefill_aborts import PrefillAborts
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import HalfAnswer, Hang, StubWorker

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from router.upstream import client as http_client
-from router.upstream.answer import HttpAnswer
-from router.upstream.client import MAX_IDLE_S, HttpUpstream
-from router.upstream.port import AnswerTooLarge, ConnectError, ConnectionLost, LegTimeout
+from core.net.client import http_client
+from core.net.client.answer import HttpAnswer
+from core.net.client.errors import AnswerTooLarge, CallTimeout, ConnectError, ConnectionLost
+from core.net.client.http_client import MAX_IDLE_S, HttpClient
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -78,18 +78,18 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest_asyncio.fixture
-async def upstream() -> AsyncIterator[HttpUpstream]:
-    made = HttpUpstream(connect_timeout_s=5)
+async def upstream() -> AsyncIterator[HttpClient]:
+    made = HttpClient(connect_timeout_s=5)
     yield made
     await made.close()
 
 
-async def ask(upstream: HttpUpstream, server: Server, timeout_s: float = 10) -> bytes:
+async def ask(upstream: HttpClient, server: Server, timeout_s: float = 10) -> bytes:
     answer = await upstream.request("POST", server.url, "/v1/x", (("x-a", "b"),), b"body", timeout_s)
     return await answer.read(1000, timeout_s)
 
 
-async def test_a_connection_is_kept_and_used_again(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_connection_is_kept_and_used_again(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK], [OK]]
     for _ in range(2):
         answer = await upstream.request("POST", server.url, "/v1/x", (("x-a", "b"),), b"body", 10)
@@ -111,7 +111,7 @@ async def test_a_connection_is_kept_and_used_again(server: Server, upstream: Htt
     ],
     ids=["chunked", "closed after", "continue", "in pieces"],
 )
-async def test_ways_to_end_a_body(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
+async def test_ways_to_end_a_body(server: Server, upstream: HttpClient, pieces: list[bytes | None]) -> None:
     server.answers = [pieces, [OK]]
     assert await ask(upstream, server) == b"hi"
     assert await ask(upstream, server) == b"hi"
@@ -130,7 +130,7 @@ async def test_ways_to_end_a_body(server: Server, upstream: HttpUpstream, pieces
     ],
     ids=["nothing", "half a head", "half a body", "not HTTP", "upgrade", "nothing final", "may be cut"],
 )
-async def test_broken_answers(server: Server, upstream: HttpUpstream, pieces: list[bytes | None]) -> None:
+async def test_broken_answers(server: Server, upstream: HttpClient, pieces: list[bytes | None]) -> None:
     server.answers = [pieces, [OK]]
     with pytest.raises(ConnectionLost):
         await ask(upstream, server)
@@ -138,7 +138,7 @@ async def test_broken_answers(server: Server, upstream: HttpUpstream, pieces: li
 
 
 async def test_a_kept_connection_that_the_worker_dropped_is_replaced(
-    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+    server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "STALE_S", 60.0)  # however slow this machine is
     server.answers = [[OK], [None], [OK]]
@@ -148,7 +148,7 @@ async def test_a_kept_connection_that_the_worker_dropped_is_replaced(
 
 
 async def test_one_that_breaks_while_the_worker_may_be_at_work_is_not(
-    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+    server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "STALE_S", 0.01)
     server.answers = [[OK], [b"", None], [OK]]
@@ -164,7 +164,7 @@ async def test_one_that_breaks_while_the_worker_may_be_at_work_is_not(
     assert len(server.requests) == 2
 
 
-async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK], [b"HTTP/1.1 200 OK\r\n", None], [OK]]
     await ask(upstream, server)
     with pytest.raises(ConnectionLost):
@@ -173,7 +173,7 @@ async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, 
 
 
 async def test_what_cannot_be_told_from_a_cut_is_enough_for_a_stream_or_an_error(
-    server: Server, upstream: HttpUpstream
+    server: Server, upstream: HttpClient
 ) -> None:
     server.answers = [[b"HTTP/1.1 200 OK\r\n\r\nhi", None], [b"HTTP/1.1 500 No\r\n\r\nhi", None]]
     stream = await upstream.request("POST", server.url, "/", (), b"", 10)
@@ -187,7 +187,7 @@ EXTRA = OK.replace(b"hi", b"no")
 @pytest.mark.parametrize("extra", [EXTRA, EXTRA[:20], EXTRA + EXTRA, b"garbage"], ids=["one", "half", "two", "garbage"])
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_an_answer_that_nobody_asked_for_is_nobodys(
-    server: Server, upstream: HttpUpstream, extra: bytes, at_once: bool
+    server: Server, upstream: HttpClient, extra: bytes, at_once: bool
 ) -> None:
     if at_once:
         server.answers = [[OK + extra], [OK], [OK]]
@@ -216,7 +216,7 @@ async def test_an_answer_that_ends_without_a_status_is_lost() -> None:
         await waiting
 
 
-async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: HttpUpstream) -> None:
+async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK[:-1], None]]
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
     while not answer._error:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
@@ -226,7 +226,7 @@ async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: Ht
         await answer.chunk()
 
 
-async def test_a_connection_idle_for_too_long_is_not_used_again(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_connection_idle_for_too_long_is_not_used_again(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK], [OK]]
     await ask(upstream, server)
     (connection,) = upstream._connections
@@ -236,7 +236,7 @@ async def test_a_connection_idle_for_too_long_is_not_used_again(server: Server, 
 
 
 async def test_origins_without_connections_are_forgotten(
-    server: Server, upstream: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+    server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "MAX_ORIGINS", 3)
     server.answers = [[OK], [OK]]
@@ -249,7 +249,7 @@ async def test_origins_without_connections_are_forgotten(
     assert server.num_connections == 1, "an origin in use is kept"
 
 
-async def test_a_vanished_worker_is_noticed_by_the_kernel(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_vanished_worker_is_noticed_by_the_kernel(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK]]
     await ask(upstream, server)
     (connection,) = upstream._connections
@@ -257,22 +257,22 @@ async def test_a_vanished_worker_is_noticed_by_the_kernel(server: Server, upstre
     sock = connection._transport.get_extra_info("socket")
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == http_client.USER_TIMEOUT_S * 1000
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
 
 
-async def test_a_watched_answer_that_goes_silent_fails(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_watched_answer_that_goes_silent_fails(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK[:-1], b""]]
     server.go.clear()
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
     answer.watch(0.02)
     assert await answer.chunk() == b"h"
-    with pytest.raises(LegTimeout):
+    with pytest.raises(CallTimeout):
         await answer.chunk()
     server.go.set()
     await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
 
 
-async def test_a_watched_answer_that_nobody_reads_does_not_fail(upstream: HttpUpstream, server: Server) -> None:
+async def test_a_watched_answer_that_nobody_reads_does_not_fail(upstream: HttpClient, server: Server) -> None:
     server.answers = [[OK[:-1], b"i"]]
     server.go.clear()
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
@@ -283,23 +283,23 @@ async def test_a_watched_answer_that_nobody_reads_does_not_fail(upstream: HttpUp
     assert answer._watch is None, "nothing is left to fire"
 
 
-async def test_no_answer_in_time_closes_the_connection(server: Server, upstream: HttpUpstream) -> None:
+async def test_no_answer_in_time_closes_the_connection(server: Server, upstream: HttpClient) -> None:
     server.answers = [[b""]]
     server.go.clear()
-    with pytest.raises(LegTimeout):
+    with pytest.raises(CallTimeout):
         await ask(upstream, server, timeout_s=0.02)
     server.go.set()
     await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
 
 
-async def test_a_slow_body_is_timed_too(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_slow_body_is_timed_too(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK[:-1], b""]]
     server.go.clear()
-    with pytest.raises(LegTimeout):
+    with pytest.raises(CallTimeout):
         await ask(upstream, server, timeout_s=0.05)
 
 
-async def test_cancelling_closes_the_connection(server: Server, upstream: HttpUpstream) -> None:
+async def test_cancelling_closes_the_connection(server: Server, upstream: HttpClient) -> None:
     server.answers = [[b""]]
     task = asyncio.create_task(ask(upstream, server))
     while not server.requests:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
@@ -310,14 +310,14 @@ async def test_cancelling_closes_the_connection(server: Server, upstream: HttpUp
     await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
 
 
-async def test_an_answer_over_the_limit(server: Server, upstream: HttpUpstream) -> None:
+async def test_an_answer_over_the_limit(server: Server, upstream: HttpClient) -> None:
     server.answers = [[b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n" + b"x" * 5000]]
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
     with pytest.raises(AnswerTooLarge):
         await answer.read(1000, 10)
 
 
-async def test_a_client_that_does_not_read_stops_the_worker(server: Server, upstream: HttpUpstream) -> None:
+async def test_a_client_that_does_not_read_stops_the_worker(server: Server, upstream: HttpClient) -> None:
     total = 8 << 20
     server.answers = [[b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % total] + [b"x" * 65536] * (total // 65536)]
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
@@ -330,12 +330,12 @@ async def test_a_client_that_does_not_read_stops_the_worker(server: Server, upst
     assert received == total
 
 
-async def test_nobody_listens(free_port: int, upstream: HttpUpstream) -> None:
+async def test_nobody_listens(free_port: int, upstream: HttpClient) -> None:
     with pytest.raises(ConnectError):
         await upstream.request("GET", f"http://127.0.0.1:{free_port}", "/", (), b"", 10)
 
 
-async def test_closing_an_open_answer_is_seen_by_the_worker(server: Server, upstream: HttpUpstream) -> None:
+async def test_closing_an_open_answer_is_seen_by_the_worker(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK[:-1]]]
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
     answer.close()

@@ -1,13 +1,13 @@
-"""One HTTP answer as it comes in: the ``Answer`` port, fed by a connection."""
+"""One HTTP answer as it comes in, fed by a connection."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Protocol
 
-from router.upstream.port import AnswerTooLarge, ConnectionLost, LegError, LegTimeout
+from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
 
-#: Bytes of an answer that may wait for the client before the worker's connection is paused.
+#: Bytes of an answer that may wait for its reader before the connection is paused.
 HIGH_WATER_BYTES = 256 << 10
 
 
@@ -25,7 +25,7 @@ class Source(Protocol):
 
 
 class HttpAnswer:
-    """One answer; outlives the connection's part in it."""
+    """One answer, to be read also after its connection has gone on to the next request. ``close`` it in every case."""
 
     __slots__ = (
         "_connection",
@@ -46,14 +46,14 @@ class HttpAnswer:
         self._connection: Source | None = connection
         self._parts: list[bytes] = []
         self._num_bytes = 0
-        self._error: LegError | None = None
+        self._error: CallError | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._watch: _GapWatch | None = None
         self._framed = True
         self.status = 0
         self.content_type = b""
         self.retry_after = b""
-        #: At least one byte of the answer has come.
+        #: Whether a byte of the answer has come.
         self.started = False
         self.complete = False
 
@@ -67,8 +67,12 @@ class HttpAnswer:
             await self._wait()
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
+        """The bytes that have come since the last call; waits for some. Empty: the answer is complete.
+
+        Raises ConnectionLost, also when the answer ends early, and CallTimeout; what came before is returned first.
+        """
         if timeout_s is not None and not self._parts:
-            timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, LegTimeout("nothing came in time"))
+            timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, CallTimeout("nothing came in time"))
             try:
                 return await self.chunk()
             finally:
@@ -87,9 +91,13 @@ class HttpAnswer:
         self._num_bytes = 0
         return data
 
-    async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
-        if not self.complete:
-            timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, LegTimeout("the answer took too long"))
+    async def read(self, limit_bytes: int, timeout_s: float | None) -> bytes:
+        """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
+
+        Raises ConnectionLost for a 200 whose end is only that of the connection: it may have been cut off.
+        """
+        if not self.complete and timeout_s is not None:
+            timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, CallTimeout("the answer took too long"))
             try:
                 return await self._read(limit_bytes)
             finally:
@@ -110,15 +118,17 @@ class HttpAnswer:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def watch(self, gap_s: float) -> None:
+        """From now on a reader that waits longer than ``gap_s`` (and a quarter) for a chunk gets a CallTimeout."""
         if not self.complete and self._error is None:
             self._watch = _GapWatch(self, gap_s)
 
     def waiting(self) -> object | None:
-        """Changes whenever a reader waits for something else; None: no reader waits."""
+        """A mark of what a reader waits for, another one for each chunk; None: no reader waits."""
         waiter = self._waiter
         return None if waiter is None or waiter.done() else waiter
 
     def close(self) -> None:
+        """Close the connection unless the answer is complete. Never raises, may be called twice."""
         self._end_watch()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -143,6 +153,7 @@ class HttpAnswer:
     # --- from the connection
 
     def feed(self, data: bytes) -> None:
+        """Add a piece of the body."""
         self._parts.append(data)
         self._num_bytes += len(data)
         if self._num_bytes > HIGH_WATER_BYTES and self._connection is not None:
@@ -150,18 +161,19 @@ class HttpAnswer:
         self._wake()
 
     def begin(self, status: int) -> None:
+        """Status and headers are here."""
         self.status = status
         self._wake()
 
     def finish(self, *, framed: bool = True) -> None:
-        """``framed``: the answer itself told its end, not only the connection's."""
+        """All of it has come. ``framed``: the answer itself told its end, not only the connection."""
         self._framed = framed
         self.complete = True
         self._connection = None
         self._end_watch()
         self._wake()
 
-    def fail(self, error: LegError) -> None:
+    def fail(self, error: CallError) -> None:
         """No more will come. What has come is still read, then the error."""
         if self.complete or self._error is not None:
             return
@@ -171,10 +183,10 @@ class HttpAnswer:
 
 
 class _GapWatch:
-    """Fails an answer whose reader waits too long for one chunk, at the cost of nothing for a chunk.
+    """Fails an answer whose reader waits too long for one chunk. A chunk costs nothing.
 
-    Now and then it looks whether the reader still waits for what it waited for before. A reader that does not wait, as
-    while a slow client takes its time, is no fault of the worker.
+    Four times in ``gap_s`` it looks whether the reader still waits for the same chunk as before. A reader that does
+    not wait, as while a slow client takes its time, is no fault of the server.
     """
 
     __slots__ = ("_answer", "_gap_s", "_since_s", "_timer", "_waiting")
@@ -192,7 +204,7 @@ class _GapWatch:
         if waiting is None or waiting is not self._waiting:
             self._waiting, self._since_s = waiting, loop.time()
         elif loop.time() - self._since_s >= self._gap_s:
-            self._answer.fail(LegTimeout("nothing more came in time"))
+            self._answer.fail(CallTimeout("nothing more came in time"))
             return
         self._timer = loop.call_later(self._gap_s / 4, self._look)
 

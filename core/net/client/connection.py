@@ -1,0 +1,157 @@
+"""One connection of a client, which carries one request at a time.
+
+A byte that comes when no answer is due ends the connection: it is not known which request it answers, and it must
+never be taken for the answer to the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import httptools
+
+from core.net.client.answer import HttpAnswer
+from core.net.client.errors import CallError, ConnectionLost, NotHttp
+from core.net.sockets import set_tcp_options
+
+#: How the kernel notices a server that vanished without a word (host or network down): it probes a silent connection
+#: after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.
+_TCP_OPTIONS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
+#: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
+MAX_HEAD_BYTES = 64 << 10
+
+
+class _NotDue(Exception):
+    """An answer begins, and no request waits for one."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection that puts itself into ``everyone`` while it is open, and into ``idle`` while it can be used again.
+
+    ``send`` one request, and the next one once the answer is complete. httptools calls the ``on_`` methods.
+    """
+
+    def __init__(self, idle: list[Connection], everyone: set[Connection]) -> None:
+        #: Of one origin; the connection used last is last.
+        self.idle = idle
+        self._everyone = everyone
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._answer: HttpAnswer | None = None
+        self._status = 0
+        self._until_eof = True
+        #: Bytes since the last byte of a body. The parser keeps a header until it is whole.
+        self._num_head_bytes = 0
+        self._paused = False
+        self.idle_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
+        set_tcp_options(transport.get_extra_info("socket"), _TCP_OPTIONS)
+        self._everyone.add(self)
+
+    def send(self, data: bytes) -> HttpAnswer:
+        """Send a whole request. On a closed connection the answer fails."""
+        answer = self._answer = HttpAnswer(self)
+        self._until_eof = True
+        self._num_head_bytes = 0
+        if self._transport is None or self._transport.is_closing():
+            answer.fail(ConnectionLost("the connection is closed"))
+        else:
+            self._transport.write(data)
+        return answer
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:
+            self.abort()
+            return
+        self._answer.started = True
+        self._num_head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._lose(NotHttp("the worker's answer was not HTTP"), error)
+            self.abort()
+            return
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            self._lose(NotHttp("the head of the worker's answer was larger than allowed"))
+            self.abort()
+
+    def eof_received(self) -> None:
+        if self._answer is not None and self._answer.status and self._until_eof:
+            answer, self._answer = self._answer, None
+            answer.finish(framed=False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._everyone.discard(self)
+        if self in self.idle:
+            self.idle.remove(self)
+        self._lose(ConnectionLost("the worker closed the connection"), exc)
+
+    def _lose(self, error: CallError, cause: Exception | None = None) -> None:
+        answer, self._answer = self._answer, None
+        error.__cause__ = cause
+        if answer is not None:
+            answer.fail(error)
+
+    def abort(self) -> None:
+        """Close now. An answer that is due does not fail, because the caller that aborts does not wait for it."""
+        self._answer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        """Read no more, until ``resume``."""
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again. Does nothing unless reading is paused."""
+        if self._transport is not None and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the next request can be sent on it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def on_message_begin(self) -> None:
+        if self._answer is None:
+            raise _NotDue  # comes back out of feed_data as an HttpParserError
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        answer = self._answer
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
+            self._until_eof = False
+        elif answer is not None and name == b"content-type":
+            answer.content_type = value
+        elif answer is not None and name == b"retry-after":
+            answer.retry_after = value
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+        if self._answer is not None and self._status >= 200:
+            self._answer.begin(self._status)
+
+    def on_body(self, body: bytes) -> None:
+        self._num_head_bytes = 0
+        if self._answer is not None:
+            self._answer.feed(body)
+
+    def on_message_complete(self) -> None:
+        if self._status < 200:  # 100 Continue and the like come before the answer
+            return
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.finish()
+        self.resume()
+        if self._parser.should_keep_alive() and self.usable:
+            self.idle_since_s = asyncio.get_running_loop().time()
+            self.idle.append(self)
+        else:
+            self.abort()

@@ -1,0 +1,206 @@
+"""Requests over HTTP/1.1 on kept connections.
+
+A general client costs more CPU than all the rest of a request in the router: httpx's pool walks its connections for
+every request, and takes 4 ms of it. Here a connection serves one request at a time, and goes back to the pool of its
+origin the moment that the answer is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from core.net.client.connection import Connection
+from core.net.client.errors import CallTimeout, ConnectError, ConnectionLost
+from core.net.tls import why
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from core.net.client.answer import HttpAnswer
+    from core.net.tls import InternalTls
+
+logger = logging.getLogger("baton.net")
+
+#: A connection that was idle for longer is not used again: uvicorn closes one after 5 s by default.
+MAX_IDLE_S = 4.0
+#: A kept connection that breaks so soon after a request was written had been closed before: hearing of that takes one
+#: round trip. Later, the server may be at work on the request.
+STALE_S = 0.1
+#: Base URLs remembered. Beyond that, those without a connection are forgotten.
+MAX_ORIGINS = 256
+
+
+class _Origin:
+    """What a base URL says, and the idle connections there; the one used last is last."""
+
+    def __init__(self, base_url: str) -> None:
+        parts = urlsplit(base_url)
+        self.base_url = base_url
+        self.speaks_tls = secure = parts.scheme == "https"
+        self.host = parts.hostname or ""
+        self.port = parts.port or (443 if secure else 80)
+        #: Why TLS did not come about the last time; it is logged when it changes.
+        self.complaint = ""
+        self.prefix = parts.path.rstrip("/")
+        self.host_header = parts.netloc.rpartition("@")[2]
+        self.idle: list[Connection] = []
+
+    def head(self, method: str, path: str, headers: Sequence[tuple[str, str]], num_bytes: int) -> bytes:
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        return (
+            f"{method} {self.prefix}{path} HTTP/1.1\r\nhost: {self.host_header}\r\n"
+            f"content-type: application/json\r\ncontent-length: {num_bytes}\r\n{lines}\r\n"
+        ).encode("latin-1")
+
+    def take(self, now_s: float) -> Connection | None:
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.usable and now_s - connection.idle_since_s < MAX_IDLE_S:
+                return connection
+            connection.abort()
+        return None
+
+
+class HttpClient:
+    """Calls servers, each on connections of its own. Use it from one event loop.
+
+    Cancelling a call closes its connection, which is how a server learns that the caller has gone.
+    """
+
+    def __init__(self, connect_timeout_s: float, tls: InternalTls | None = None) -> None:
+        """With ``tls`` of routers and workers, only those in ``foreign`` are called without that."""
+        self._connect_timeout_s = connect_timeout_s
+        self._tls = tls
+        #: Base URLs of servers that are not ours: their certificates are checked with the CAs of this machine.
+        self.foreign: set[str] = set()
+        self._origins: dict[str, _Origin] = {}
+        self._connections: set[Connection] = set()
+
+    def __repr__(self) -> str:
+        return f"<HttpClient {len(self._connections)} connections to {len(self._origins)} origins>"
+
+    async def request(
+        self,
+        method: str,
+        base_url: str,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+        patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> HttpAnswer:
+        """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
+
+        With ``patience`` it goes on waiting when the time is up, until ``patience`` returns. ``headers`` must not
+        contain line breaks. When a kept connection breaks at once, and nothing of an answer has come, the request is
+        sent again on a new one.
+        """
+        try:
+            origin = self._origins.get(base_url) or self._add_origin(base_url)
+            data = origin.head(method, path, headers, len(body)) + body
+        except ValueError:
+            raise ConnectError("the worker's address is none") from None
+        clock = asyncio.get_running_loop().time
+        sent_s = clock()
+        kept = origin.take(sent_s)
+        if kept is not None:
+            answer = kept.send(data)
+            try:
+                return await _wait(answer, timeout_s, patience)
+            except ConnectionLost:
+                if answer.started or clock() - sent_s > STALE_S:
+                    raise
+        try:
+            connection = await self._connect(origin)
+        except ConnectError as error:
+            error.was_sent = kept is not None
+            raise
+        return await _wait(connection.send(data), timeout_s, patience)
+
+    def _add_origin(self, base_url: str) -> _Origin:
+        if len(self._origins) >= MAX_ORIGINS:
+            used = {id(connection.idle) for connection in self._connections}
+            self._origins = {url: origin for url, origin in self._origins.items() if id(origin.idle) in used}
+        origin = self._origins[base_url] = _Origin(base_url)
+        return origin
+
+    async def _connect(self, origin: _Origin) -> Connection:
+        loop = asyncio.get_running_loop()
+        options = self._tls_options(origin)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(origin.idle, self._connections), origin.host, origin.port, **options
+                )
+        except TimeoutError:
+            raise ConnectError("no connection to the worker in time") from None
+        except ssl.SSLError as error:
+            raise self._refused(origin, why(error)) from None
+        except (OSError, ValueError):  # ValueError: a name that DNS cannot have
+            raise ConnectError("the worker does not accept connections") from None
+        origin.complaint = ""
+        return connection
+
+    def _tls_options(self, origin: _Origin) -> dict[str, Any]:
+        """Arguments for ``create_connection``. Raises ConnectError where TLS is set up and the URL is http."""
+        if not origin.speaks_tls:
+            if self._tls is not None:
+                raise self._refused(origin, "it does not speak TLS, which is set up here")
+            return {}
+        if self._tls is None or origin.base_url in self.foreign:
+            return {"ssl": _machines_context()}
+        return self._tls.to(origin.host)
+
+    def _refused(self, origin: _Origin, complaint: str) -> ConnectError:
+        if origin.complaint != complaint:
+            origin.complaint = complaint
+            logger.warning("no connection to %s: %s", origin.base_url, complaint)
+        return ConnectError("the worker cannot be reached over TLS")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)  # lets the transports call connection_lost
+
+
+@functools.cache
+def _machines_context() -> ssl.SSLContext:
+    """For servers that are certified by a CA that this machine trusts."""
+    return ssl.create_default_context()
+
+
+async def _wait(
+    answer: HttpAnswer, timeout_s: float, patience: Callable[[], Coroutine[Any, Any, None]] | None
+) -> HttpAnswer:
+    loop = asyncio.get_running_loop()
+    patient: asyncio.Task[None] | None = None
+
+    def give_up() -> None:
+        if not answer.status:  # it may have come in this very turn of the loop
+            answer.fail(CallTimeout("the worker did not answer"))
+
+    def time_is_up() -> None:
+        nonlocal patient
+        if patience is None:
+            give_up()
+        else:
+            patient = loop.create_task(patience())
+            patient.add_done_callback(lambda task: None if task.cancelled() else give_up())
+
+    timer = loop.call_later(timeout_s, time_is_up)
+    try:
+        await answer.headers()
+    except BaseException:
+        answer.close()
+        raise
+    finally:
+        timer.cancel()
+        if patient is not None:
+            patient.cancel()
+    return answer
