@@ -258,14 +258,14 @@ def _torture(
     import secrets
 
     from baton.torture.command import torture
-    from baton.torture.run import Plan
+    from baton.torture.run import RunPlan
     from baton.torture.shape import Shape
 
     minutes = minutes if minutes or kills else 2.0
     seconds, most = (minutes * 60 if minutes else float("inf")), (float("inf") if kills is None else kills)
     seed = secrets.randbelow(10**6) if seed is None else seed
     shape = Shape(prefill, decode, routers, prefill_tp, decode_tp)
-    return torture(Plan(seed, seconds, most, shape, num_clients=clients), report)
+    return torture(RunPlan(seed, seconds, most, shape, num_clients=clients), report)
 
 
 @click.command("settings", short_help="Print every setting as a Markdown table.")

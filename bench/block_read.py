@@ -32,7 +32,7 @@ from workers.transfer.ucx import apply_ucx_environment
 REPEATS = 7
 
 
-class Rank:
+class BenchRank:
     """A rank with ``num_blocks`` blocks of its own."""
 
     def __init__(self, num_blocks: int, block_bytes: int, options: TransferOptions | None = None) -> None:
@@ -79,7 +79,7 @@ class Heartbeat:
 
 def serve(num_blocks: int, block_bytes: int) -> None:
     """The other process: be read until the standard input ends."""
-    rank = Rank(num_blocks, block_bytes)
+    rank = BenchRank(num_blocks, block_bytes)
     sys.stdout.write(msgspec.msgpack.encode(rank.transfer.metadata()).hex() + "\n")
     sys.stdout.flush()
     sys.stdin.read()
@@ -94,7 +94,7 @@ def measure(num_blocks: int, block_bytes: int, rng: np.random.Generator) -> None
         remote = msgspec.msgpack.decode(bytes.fromhex(process.stdout.readline()), type=RankMetadata)
         seconds, worst_s = {}, 0.0
         for fence in (True, False):
-            rank = Rank(num_blocks, block_bytes, TransferOptions(unsafe_disable_fence=not fence))
+            rank = BenchRank(num_blocks, block_bytes, TransferOptions(unsafe_disable_fence=not fence))
             rank.transfer.submit(Connect(remote.engine_id, [remote]))
             connected = rank.events.get()
             if not isinstance(connected, Connected) or connected.error:
@@ -129,7 +129,7 @@ def time_memcpy(num_bytes: int) -> float:
 
 def measure_idle() -> None:
     """CPU of an agent that nobody talks to."""
-    rank = Rank(16, 65536)
+    rank = BenchRank(16, 65536)
     time.sleep(2 * TransferOptions().quiet_after_s)
     before, wall_s = time.process_time(), 3.0
     time.sleep(wall_s)

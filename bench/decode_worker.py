@@ -42,7 +42,7 @@ async def handshake_of(worker: Ready) -> Handshake:
     return msgspec.msgpack.decode(answer.content, type=Handshake)
 
 
-class Stream:
+class TimedStream:
     """One streamed completion over a connection of its own, opened beforehand: posting costs one write."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
@@ -51,7 +51,7 @@ class Stream:
         self.token_times_s: list[float] = []
 
     @classmethod
-    async def open(cls, worker: Ready, body: dict[str, object]) -> Stream:
+    async def open(cls, worker: Ready, body: dict[str, object]) -> TimedStream:
         """Connect; nothing is asked yet."""
         return cls(*await asyncio.open_connection(HOST, httpx.URL(worker.url).port), json.dumps(body).encode())
 

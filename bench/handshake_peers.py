@@ -23,7 +23,7 @@ from workers.transfer.ucx import apply_ucx_environment
 NUM_BLOCKS = 16
 
 
-class Engine:
+class StandInEngine:
     """One prefill engine of one rank, shaped like the rank that will read from it."""
 
     def __init__(self, reader: RankMetadata) -> None:
@@ -55,7 +55,7 @@ async def listen(response: bytes) -> asyncio.Server:
 async def main(wanted: dict[str, object]) -> None:
     """Serve until the standard input ends."""
     reader = msgspec.msgpack.decode(bytes.fromhex(str(wanted["metadata"])), type=RankMetadata)
-    engines = [Engine(reader) for _ in range(int(str(wanted["num_engines"])))]
+    engines = [StandInEngine(reader) for _ in range(int(str(wanted["num_engines"])))]
     servers = [await listen(engine.response(str(wanted["compatibility_hash"]))) for engine in engines]
     ports = [server.sockets[0].getsockname()[1] for server in servers]
     print(json.dumps([[engine.engine_id, port] for engine, port in zip(engines, ports, strict=True)]), flush=True)

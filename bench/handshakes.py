@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from baton.demo import MODEL_NAME
-from bench.decode_worker import HOST, Stream, decode_worker, handshake_of, longest_gap_s
+from bench.decode_worker import HOST, TimedStream, decode_worker, handshake_of, longest_gap_s
 from core.protocol.handoff import KVTransferParams
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ LEAD_S = 0.5
 
 
 @dataclass(frozen=True)
-class Peer:
+class MetEngine:
     """Where a prefill engine's handshake is said to be."""
 
     engine_id: str
@@ -69,7 +69,7 @@ class Result:
     known_gap_ms: float = 0.0
 
 
-def request_for(peer: Peer, rng: random.Random) -> dict[str, object]:
+def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
     """A completion of a prompt that nobody has seen, prefilled by this engine."""
     prompt = [rng.randrange(10, 400) for _ in range(16 * NUM_BLOCKS)]
     params = KVTransferParams(
@@ -103,10 +103,10 @@ def background() -> dict[str, object]:
     return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 1500, "stream": True, "ignore_eos": True}
 
 
-async def run_once(folder: Path, well: Sequence[Peer], bad: Sequence[Peer], rng: random.Random) -> Result:
+async def run_once(folder: Path, well: Sequence[MetEngine], bad: Sequence[MetEngine], rng: random.Random) -> Result:
     """One worker, from its first handshake to requests for engines that it knows."""
     async with decode_worker(folder) as worker, AsyncExitStack() as stack:
-        stream = await Stream.open(worker, background())
+        stream = await TimedStream.open(worker, background())
         stack.callback(stream.close)
         stream.post()
         await stream.first_token_s()
@@ -128,12 +128,12 @@ async def run_once(folder: Path, well: Sequence[Peer], bad: Sequence[Peer], rng:
 
 
 async def post_all(
-    worker: Ready, well: Sequence[Peer], bad: Sequence[Peer], rng: random.Random
+    worker: Ready, well: Sequence[MetEngine], bad: Sequence[MetEngine], rng: random.Random
 ) -> tuple[list[float], float, float]:
     """One request for each engine, at once: seconds to the first token for those that are well; begin and end."""
     async with AsyncExitStack() as stack:
         # Those that misbehave come first: they are in the way if anything is.
-        streams = [await Stream.open(worker, request_for(peer, rng)) for peer in (*bad, *well)]
+        streams = [await TimedStream.open(worker, request_for(peer, rng)) for peer in (*bad, *well)]
         for stream in streams:
             stack.callback(stream.close)
         for stream in streams:
@@ -144,7 +144,7 @@ async def post_all(
 
 
 @contextlib.asynccontextmanager
-async def engines(like: Handshake, num_engines: int) -> AsyncIterator[list[Peer]]:
+async def engines(like: Handshake, num_engines: int) -> AsyncIterator[list[MetEngine]]:
     """Prefill engines that the worker can read from, in a few processes."""
     helpers: list[asyncio.subprocess.Process] = []
     try:
@@ -159,13 +159,13 @@ async def engines(like: Handshake, num_engines: int) -> AsyncIterator[list[Peer]
             pipe = asyncio.subprocess.PIPE
             helpers.append(await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe))
         lines = [await helper.stdout.readline() for helper in helpers if helper.stdout is not None]
-        yield [Peer(engine_id, port) for line in lines for engine_id, port in json.loads(line)]
+        yield [MetEngine(engine_id, port) for line in lines for engine_id, port in json.loads(line)]
     finally:
         await asyncio.gather(*(helper.communicate(b"") for helper in helpers))
 
 
 @contextlib.asynccontextmanager
-async def bad_engines() -> AsyncIterator[list[Peer]]:
+async def bad_engines() -> AsyncIterator[list[MetEngine]]:
     """One that accepts and never answers, one whose port is bound by a socket that does not listen."""
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,7 +176,10 @@ async def bad_engines() -> AsyncIterator[list[Peer]]:
     with socket.socket() as deaf:
         deaf.bind((HOST, 0))
         async with server:
-            yield [Peer("hangs", server.sockets[0].getsockname()[1]), Peer("refuses", deaf.getsockname()[1])]
+            yield [
+                MetEngine("hangs", server.sockets[0].getsockname()[1]),
+                MetEngine("refuses", deaf.getsockname()[1]),
+            ]
 
 
 async def main(num_engines: int, num_runs: int, seed: int) -> None:

@@ -19,7 +19,7 @@ import uvloop
 WARM_UP_S = 0.5
 
 
-class Tally:
+class LoadTally:
     """What all connections saw after the warm-up."""
 
     def __init__(self, begin_s: float, end_s: float) -> None:
@@ -60,10 +60,10 @@ def _quantile(values: list[float], percent: int) -> float:
     return quantiles(values, n=100)[percent - 1] if len(values) > 1 else float("nan")
 
 
-class Client(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """One connection that asks again as soon as it has an answer."""
 
-    def __init__(self, request: bytes, tally: Tally) -> None:
+    def __init__(self, request: bytes, tally: LoadTally) -> None:
         self._request = request
         self._tally = tally
         self._parser = httptools.HttpResponseParser(self)
@@ -115,11 +115,11 @@ def request_bytes(workload: dict[str, Any]) -> bytes:
 async def main(port: int, workload: dict[str, Any]) -> None:
     """Run one workload and print what it saw."""
     begin_s = time.perf_counter() + WARM_UP_S
-    tally = Tally(begin_s, begin_s + workload["seconds"])
+    tally = LoadTally(begin_s, begin_s + workload["seconds"])
     request = request_bytes(workload)
     loop = asyncio.get_running_loop()
     for _ in range(workload["connections"]):
-        await loop.create_connection(lambda: Client(request, tally), "127.0.0.1", port)
+        await loop.create_connection(lambda: LoadConnection(request, tally), "127.0.0.1", port)
     await asyncio.sleep(tally.end_s - time.perf_counter())
     print(json.dumps(tally.summary()))
 

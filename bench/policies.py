@@ -60,7 +60,7 @@ class Conversation:
 
 
 @dataclass
-class Tally:
+class Clients:
     """What the clients of one run saw."""
 
     ttft_s: list[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Row:
+class PolicyResult:
     """One run: milliseconds, shares of the prompt tokens that were looked for, requests per second."""
 
     ttft_p50_ms: float
@@ -101,17 +101,17 @@ def conversations(seed: int, salt: str, seconds: float, rate: float) -> list[Con
         made.append(Conversation(now_s, system, tuple(turns)))
 
 
-async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Conversation]) -> Row:
+async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Conversation]) -> PolicyResult:
     """One policy, one router of its own, until the last conversation is over."""
     policies = {"pick_prefill": prefill, "pick_decode": decode}
     async with router(cluster, **policies, log_level="warning") as url, client() as http:
         before = {role: await counters(cluster, role) for role in ("prefill", "decode")}
-        tally, began_s = Tally(), time.perf_counter()
+        tally, began_s = Clients(), time.perf_counter()
         await asyncio.gather(*(_talk(http, url, one, tally) for one in workload))
         seconds = time.perf_counter() - began_s
         after = {role: await counters(cluster, role) for role in ("prefill", "decode")}
     times = quantiles(tally.ttft_s, n=100, method="inclusive") if len(tally.ttft_s) > 1 else [float("nan")] * 99
-    return Row(
+    return PolicyResult(
         ttft_p50_ms=times[49] * 1e3,
         ttft_p99_ms=times[98] * 1e3,
         hits_prefill=_hits(before["prefill"], after["prefill"]),
@@ -121,7 +121,7 @@ async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Co
     )
 
 
-async def _talk(http: httpx.AsyncClient, url: str, conversation: Conversation, tally: Tally) -> None:
+async def _talk(http: httpx.AsyncClient, url: str, conversation: Conversation, tally: Clients) -> None:
     await asyncio.sleep(conversation.begin_s)
     messages = [{"role": "system", "content": conversation.system}]
     for turn in conversation.turns:
@@ -135,7 +135,7 @@ async def _talk(http: httpx.AsyncClient, url: str, conversation: Conversation, t
         await asyncio.sleep(turn.think_s)
 
 
-async def _ask(http: httpx.AsyncClient, url: str, messages: list[dict[str, str]], num_new: int, tally: Tally) -> str:
+async def _ask(http: httpx.AsyncClient, url: str, messages: list[dict[str, str]], num_new: int, tally: Clients) -> str:
     """The answer. Raises HTTPError, and KeyError or ValueError for an event that is none."""
     body = {"model": MODEL_NAME, "messages": messages, "max_tokens": num_new, "ignore_eos": True, "stream": True}
     sent_s, first_s, said = time.perf_counter(), None, ""
@@ -159,9 +159,9 @@ def _hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:
     return (after[HITS] - before[HITS]) / looked_for if looked_for else float("nan")
 
 
-async def measure(runs: int, seconds: float, rate: float, seed: int) -> dict[tuple[str, str], list[Row]]:
+async def measure(runs: int, seconds: float, rate: float, seed: int) -> dict[tuple[str, str], list[PolicyResult]]:
     """All policies in turn, ``runs`` times; the order is turned round each time, so that none is always first."""
-    rows: dict[tuple[str, str], list[Row]] = {pair: [] for pair in PAIRS}
+    rows: dict[tuple[str, str], list[PolicyResult]] = {pair: [] for pair in PAIRS}
     async with workers(P_FLAGS, D_FLAGS) as cluster:
         # The first run is not counted: in it every D meets every P.
         await run(cluster, "least_loaded", "least_loaded", conversations(seed, "first", seconds / 4, rate))
@@ -172,7 +172,7 @@ async def measure(runs: int, seconds: float, rate: float, seed: int) -> dict[tup
     return rows
 
 
-def table(rows: Mapping[tuple[str, str], Sequence[Row]]) -> str:
+def table(rows: Mapping[tuple[str, str], Sequence[PolicyResult]]) -> str:
     """Medians, as Markdown."""
     lines = [
         "| prefill | decode | TTFT p50 ms | TTFT p99 ms | hits P | hits D | requests/s | failed |",

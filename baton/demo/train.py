@@ -45,7 +45,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """Token ids and, shifted by nothing, which of them the loss looks at."""
 
     ids: list[int]
@@ -79,7 +79,7 @@ class RowMaker:
         self._rng = rng
         self._assistant = cast("int", tokenizer.convert_tokens_to_ids("<|assistant|>"))
 
-    def row(self, num_tokens: int) -> Row:
+    def row(self, num_tokens: int) -> TrainingRow:
         """As many turns as fit; at least one, however long."""
         head = self._maker.system()
         if num_tokens >= 1024:
@@ -94,29 +94,29 @@ class RowMaker:
             best = longer
         return best
 
-    def plain_row(self) -> Row:
+    def plain_row(self) -> TrainingRow:
         """A question and its answer without a template, as ``/v1/completions`` may get it."""
         question, answer = (message["content"] for message in self._maker.turn())
         asked = self._tokenizer(question if self._rng.random() < 0.6 else "")["input_ids"]
         told = self._tokenizer((" " if len(asked) > 1 else "") + answer, add_special_tokens=False)["input_ids"]
         ids = [*asked, *told, self._tokenizer.eos_token_id]
-        return Row(ids, [IGNORE] * len(asked) + ids[len(asked) :])
+        return TrainingRow(ids, [IGNORE] * len(asked) + ids[len(asked) :])
 
-    def _encode(self, messages: list[Message]) -> Row:
+    def _encode(self, messages: list[Message]) -> TrainingRow:
         text = self._tokenizer.apply_chat_template(messages, tokenize=False)
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         labels, answering = [], False
         for token in ids:
             labels.append(token if answering else IGNORE)
             answering = token == self._assistant or (answering and token != self._tokenizer.eos_token_id)
-        return Row(ids, labels)
+        return TrainingRow(ids, labels)
 
 
 def batches(maker: RowMaker, plan: Plan, rng: random.Random) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Endless (ids, labels), each ``[row, token]``. Mostly one or a few turns; now and then a long context."""
     while True:
         num_tokens = rng.choices([80, 256, 512, 1536], weights=[45, 35, 17, 3])[0]
-        rows: list[Row] = []
+        rows: list[TrainingRow] = []
         width = 0
         while (len(rows) + 1) * max(width, num_tokens) <= plan.tokens_per_step or not rows:
             row = maker.plain_row() if num_tokens == 80 and rng.random() < 0.15 else maker.row(num_tokens)

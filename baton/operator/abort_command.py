@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from baton.operator.admin_client import AdminClient, AdminError, RefusedError, named
+from baton.operator.admin_client import AdminClient, AdminError, RouterRefusedError, named
 from baton.operator.requests_command import warn_of_silent
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _by_id(client: AdminClient, ids: tuple[str, ...]) -> None:
     for given in dict.fromkeys(ids):
         try:
             _print(client.abort(given))
-        except RefusedError as refusal:
+        except RouterRefusedError as refusal:
             refusals.append(str(refusal))
     if refusals:
         raise AdminError("; ".join(refusals))

@@ -56,7 +56,7 @@ class AdminClient:
         return self._listing("workers")
 
     def abort(self, request_id: str) -> list[str]:
-        """End the one request whose id begins so; its id. Raises RefusedError when there is none, or more than one."""
+        """End the one request whose id begins so; its id. Raises RouterRefusedError when there is not just one."""
         return _ids(self._call("POST", f"/admin/requests/{_segment(request_id)}/abort"))
 
     def abort_matching(self, wanted: Mapping[str, Any]) -> list[str]:
@@ -121,7 +121,7 @@ class AdminClient:
         return ""
 
 
-class RefusedError(AdminError):
+class RouterRefusedError(AdminError):
     """The router answered with an error in OpenAI's shape, which has this code."""
 
     def __init__(self, message: str, code: str | None) -> None:
@@ -138,7 +138,7 @@ def _refusal(url: str, path: str, response: httpx.Response) -> AdminError:
         )
     if status == httpx.codes.UNAUTHORIZED:
         return AdminError(f"the router at {url} refuses the admin token; set BATON_ADMIN_TOKEN or --admin-token")
-    return RefusedError(f"the router at {url} answered {status}: {message or response.reason_phrase}", code)
+    return RouterRefusedError(f"the router at {url} answered {status}: {message or response.reason_phrase}", code)
 
 
 def _error_of(body: bytes) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ import httpx
 
 from baton.demo import MODEL_NAME
 from baton.torture.one_stream import OneStream
-from baton.torture.records import Answer, AnswerError, Ending, TokenLogprob
+from baton.torture.records import AnswerError, ClientAnswer, Ending, TokenLogprob
 
 if TYPE_CHECKING:
     from baton.torture.records import Attempt, Question
@@ -126,7 +126,7 @@ async def _behave(manner: Manner, num_events: int) -> None:
         await asyncio.sleep(manner.slow_s)
 
 
-def take(answer: Answer, body: dict[str, Any]) -> None:
+def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
     """Add an event of a stream, or a whole answer. Raises AnswerError."""
     try:
         for choice in body["choices"]:

@@ -18,7 +18,7 @@ from baton.processes.embedded_redis import EmbeddedRedisError
 from baton.processes.output import say
 from baton.torture.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
-from baton.torture.run import Outcome, Plan, RunError, run
+from baton.torture.run import RunError, RunOutcome, RunPlan, run
 from baton.up.preflight import PreflightError, check_worker_packages
 from core.process.signals import on_signals
 
@@ -31,7 +31,7 @@ EXIT_USAGE = 2
 EXIT_SIGNAL = 128
 
 
-def torture(plan: Plan, report: Path | None) -> int:
+def torture(plan: RunPlan, report: Path | None) -> int:
     """Run it and print what came of it. 0: nothing is wrong; 1: something is, or it could not be done; 2: the report
     cannot be written; 130 and 143: SIGINT or SIGTERM has ended it.
     """
@@ -46,10 +46,10 @@ def torture(plan: Plan, report: Path | None) -> int:
         print(f"baton: cannot write {report}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
     with copy or contextlib.nullcontext():
-        return _torture(Outcome(plan), copy)
+        return _torture(RunOutcome(plan), copy)
 
 
-def _torture(outcome: Outcome, copy: TextIO | None) -> int:
+def _torture(outcome: RunOutcome, copy: TextIO | None) -> int:
     """The logs stay where somebody may want to read them."""
     folder = Path(tempfile.mkdtemp(prefix="baton-torture-"))
     try:
@@ -66,7 +66,7 @@ def _torture(outcome: Outcome, copy: TextIO | None) -> int:
     return 0 if outcome.good else 1
 
 
-async def _until_interrupted(outcome: Outcome, cluster: Cluster) -> None:
+async def _until_interrupted(outcome: RunOutcome, cluster: Cluster) -> None:
     """The first signal ends it in order, and is noted; the second one at once. Raises what ``run`` raises."""
     running = asyncio.create_task(run(outcome, cluster, lambda line: say(line, sys.stdout)), name="torture")
 
@@ -97,7 +97,7 @@ def _say_why(line: str, copy: TextIO | None) -> None:
         copy.write(f"{line}\n")
 
 
-def _print(outcome: Outcome, copy: TextIO | None, folder: Path) -> None:
+def _print(outcome: RunOutcome, copy: TextIO | None, folder: Path) -> None:
     from rich.console import Console
 
     def write(console: Console) -> None:

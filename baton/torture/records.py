@@ -36,7 +36,7 @@ class AnswerError(Exception):
 
 
 @dataclass
-class Answer:
+class ClientAnswer:
     """A whole answer, or what has come of it."""
 
     text: str = ""
@@ -72,7 +72,7 @@ class Attempt:
     request_id: str = ""
     status: int = 0
     ending: Ending = Ending.HUNG
-    answer: Answer = field(default_factory=Answer)
+    answer: ClientAnswer = field(default_factory=ClientAnswer)
     #: OpenAI's error object, or whatever stood in its place.
     error: Any = None
     #: Ids of the workers whose deaths its router has counted for it; known only after ``router_log.note_deaths``.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from baton.torture.records import Answer, Question
+    from baton.torture.records import ClientAnswer, Question
 
 #: Questions asked at once in the second round.
 NUM_TOGETHER = 8
@@ -29,7 +29,7 @@ class NoReferenceError(Exception):
     """The quiet worker did not answer, or not the same each time. One line for a person."""
 
 
-async def answer_all(folder: Path, questions: Sequence[Question], tps: Iterable[int] = (1,)) -> dict[int, Answer]:
+async def answer_all(folder: Path, questions: Sequence[Question], tps: Iterable[int] = (1,)) -> dict[int, ClientAnswer]:
     """The answers by the number of the question, without those that hang on rounding.
 
     All are asked twice, alone and then several at once, of a worker for each number of ranks: sums in another order
@@ -40,7 +40,7 @@ async def answer_all(folder: Path, questions: Sequence[Question], tps: Iterable[
     return agreed(questions, rounds)
 
 
-def agreed(questions: Sequence[Question], rounds: Sequence[Sequence[Answer]]) -> dict[int, Answer]:
+def agreed(questions: Sequence[Question], rounds: Sequence[Sequence[ClientAnswer]]) -> dict[int, ClientAnswer]:
     """What all rounds have answered alike, by question. Raises NoReferenceError when they disagree too often."""
     clear = {
         question.number: first
@@ -56,7 +56,7 @@ def agreed(questions: Sequence[Question], rounds: Sequence[Sequence[Answer]]) ->
 
 async def _answer_twice(
     folder: Path, questions: Sequence[Question], tp: int
-) -> tuple[Sequence[Answer], Sequence[Answer]]:
+) -> tuple[Sequence[ClientAnswer], Sequence[ClientAnswer]]:
     spec = ProcessSpec("both", {**DEMO_WORKER, "dtype": "float32", "tp": tp, "num-blocks": 2048})
     async with alone(f"reference-tp{tp}", spec, folder) as worker, make_client() as http:
         one_by_one = [await _answer(http, worker.url, question) for question in questions]
@@ -67,7 +67,7 @@ async def _answer_twice(
 
 async def _answer(
     http: httpx.AsyncClient, url: str, question: Question, gate: asyncio.Semaphore | None = None
-) -> Answer:
+) -> ClientAnswer:
     attempt = Attempt(question.number, "", False, time.monotonic())
     async with gate or asyncio.Semaphore():
         await ask_once(http, url, question, Manner(stream=False), attempt)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import REDIS
 from baton.torture.nemesis import by_kind
-from baton.torture.run import Plan
+from baton.torture.run import RunPlan
 from baton.torture.validate import Verdict, during
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from baton.torture.records import Attempt, Fault
-    from baton.torture.run import Outcome
+    from baton.torture.run import RunOutcome
 
 #: Wrong attempts that are told with everything known about them, and the lines of each log at most.
 MAX_TOLD, MAX_LINES = 5, 20
 
 
-def print_report(outcome: Outcome, console: Console, folder: Path) -> None:
+def print_report(outcome: RunOutcome, console: Console, folder: Path) -> None:
     """The tables, and the lines of the logs that are about what is wrong."""
     console.print(command(outcome), markup=False, highlight=False, soft_wrap=True)
     console.print(tables(outcome))
@@ -39,7 +39,7 @@ def print_report(outcome: Outcome, console: Console, folder: Path) -> None:
     console.print(ending(outcome, folder), markup=False, soft_wrap=True)
 
 
-def ending(outcome: Outcome, folder: Path) -> str:
+def ending(outcome: RunOutcome, folder: Path) -> str:
     """The last line."""
     text = "Nothing is wrong." if outcome.good else f"Something is wrong. Logs: {folder}"
     if outcome.interrupted is None:
@@ -47,7 +47,7 @@ def ending(outcome: Outcome, folder: Path) -> str:
     return f"Interrupted by {outcome.interrupted.name}; of what had ended by then: {text}"
 
 
-def tables(outcome: Outcome) -> Table:
+def tables(outcome: RunOutcome) -> Table:
     """All numbers, one row each."""
     from rich.table import Table
 
@@ -57,7 +57,7 @@ def tables(outcome: Outcome) -> Table:
     return table
 
 
-def command(outcome: Outcome) -> str:
+def command(outcome: RunOutcome) -> str:
     """What runs it again. The questions, the pauses, the shuffled cards and how long each stop lasts are then the same;
     a card is put off while nobody of its kind can be hurt, and who is hit depends on who lives.
     """
@@ -67,12 +67,12 @@ def command(outcome: Outcome) -> str:
     shape = f"--prefill {plan.shape.prefill} --decode {plan.shape.decode} --routers {plan.shape.routers}"
     if plan.shape.tps != {1}:
         shape += f" --prefill-tp {plan.shape.prefill_tp} --decode-tp {plan.shape.decode_tp}"
-    if plan.num_clients != Plan.num_clients:
+    if plan.num_clients != RunPlan.num_clients:
         shape += f" --clients {plan.num_clients}"
     return f"baton torture {until} --seed {plan.seed} {shape}"
 
 
-def rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def rows(outcome: RunOutcome) -> Iterator[tuple[str, str]]:
     """Name and value of everything that is counted. Pure."""
     kills = [fault for fault in outcome.faults if fault.is_kill]
     verdicts = outcome.verdicts
@@ -98,7 +98,7 @@ def rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield f"blocks free after {cause}", f"{middle:.0f} ms (p50), {most:.0f} ms (max) of {len(times_ms)}"
 
 
-def allowed(outcome: Outcome) -> dict[tuple[str, str], int]:
+def allowed(outcome: RunOutcome) -> dict[tuple[str, str], int]:
     """How many errors each rule excused with each code."""
     counts = Counter(
         (judgement.why, attempt.error["code"])
@@ -113,19 +113,19 @@ def told(lines: Iterable[str], none: str = "none") -> str:
     return "\n".join(lines) or none
 
 
-def fault_list(outcome: Outcome) -> Iterator[str]:
+def fault_list(outcome: RunOutcome) -> Iterator[str]:
     """What was done to whom: seconds since the storm began, and how long until it was undone."""
     yield f"Faults ({len(outcome.faults)}):"
     yield from (f"  {_at(fault, outcome)}" for fault in outcome.faults)
 
 
-def _at(fault: Fault, outcome: Outcome) -> str:
+def _at(fault: Fault, outcome: RunOutcome) -> str:
     lasted_s = fault.ended_s - fault.began_s
     undone = "not undone" if lasted_s == float("inf") else f"undone after {lasted_s:.3f} s"
     return f"{fault.began_s - outcome.began_s:9.3f} s  {fault}, {undone}"
 
 
-def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list[str]:
+def timeline(outcome: RunOutcome, attempt: Attempt, why: str, folder: Path) -> list[str]:
     """What happened to one attempt: what was done meanwhile, and the first lines of each log that name it."""
     began_s = attempt.began_s
     lines = [
@@ -144,13 +144,13 @@ def timeline(outcome: Outcome, attempt: Attempt, why: str, folder: Path) -> list
     return lines
 
 
-def suspects(outcome: Outcome) -> list[str]:
+def suspects(outcome: RunOutcome) -> list[str]:
     """The processes that ended by themselves, hold something or have grown; a rank's worker for the rank."""
     told = "\n".join([*outcome.surprises, *outcome.held, *outcome.grown])
     return [name for name in (*outcome.plan.shape.specs, REDIS) if re.search(rf"\b{name}\b", told)]
 
 
-def story(outcome: Outcome, name: str, folder: Path) -> list[str]:
+def story(outcome: RunOutcome, name: str, folder: Path) -> list[str]:
     """What was done to one process, and the end of its log."""
     lines = [f"{name}: what was done to it since the storm began, and the last lines of its log"]
     lines += [f"  {_at(fault, outcome)}" for fault in outcome.faults if fault.name == name]

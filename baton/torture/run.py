@@ -35,7 +35,7 @@ NEWS_S = 10.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to do. It ends after ``kills`` or ``seconds``, whichever comes first."""
 
     seed: int
@@ -55,10 +55,10 @@ class RunError(Exception):
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What came of it. It is ``good`` when nothing is wrong."""
 
-    plan: Plan
+    plan: RunPlan
     judged: list[tuple[Attempt, Judgement]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     #: Processes that died by themselves or did not come back, those that still held something, those that had grown.
@@ -105,7 +105,7 @@ class Outcome:
         return any(one.verdict is Verdict.EXACT and attempt.ended_s > first_s for attempt, one in self.judged)
 
 
-async def run(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
     """Carry out the outcome's plan on a cluster that does not run yet; it is ended again.
 
     What comes of it is noted in ``outcome``, as far as it got also when this is cancelled. Raises ChildDiedError,
@@ -137,7 +137,7 @@ async def run(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -
 
 
 @asynccontextmanager
-async def _asking(outcome: Outcome, cluster: Cluster, questions: Sequence[Question]) -> AsyncIterator[Traffic]:
+async def _asking(outcome: RunOutcome, cluster: Cluster, questions: Sequence[Question]) -> AsyncIterator[Traffic]:
     """What ends while the clients ask is noted, however this ends."""
     traffic = Traffic(cluster, questions, outcome.plan.seed, outcome.plan.num_clients)
     try:
@@ -150,7 +150,7 @@ async def _asking(outcome: Outcome, cluster: Cluster, questions: Sequence[Questi
 
 
 async def _warm_up(
-    outcome: Outcome, cluster: Cluster, questions: Sequence[Question], tell: Callable[[str], None]
+    outcome: RunOutcome, cluster: Cluster, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> dict[str, Resources]:
     """Traffic before anything happens; what each process has after it."""
     tell(f"letting {outcome.plan.num_clients} clients ask for {WARM_UP_S:g} s in quiet, and counting what that leaves")
@@ -161,7 +161,7 @@ async def _warm_up(
 
 
 async def _hurt(
-    outcome: Outcome, cluster: Cluster, nemesis: Nemesis, questions: Sequence[Question], tell: Callable[[str], None]
+    outcome: RunOutcome, cluster: Cluster, nemesis: Nemesis, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> None:
     """The storm itself, until everything runs again and everybody has been answered."""
     plan = outcome.plan
@@ -184,7 +184,7 @@ async def _hurt(
 
 
 async def _look(
-    outcome: Outcome, cluster: Cluster, before: Mapping[str, Resources], tell: Callable[[str], None]
+    outcome: RunOutcome, cluster: Cluster, before: Mapping[str, Resources], tell: Callable[[str], None]
 ) -> None:
     """What is left of it all."""
     tell(f"waiting until nothing is held, then {QUIET_S:g} s more to compare what each process has")
@@ -195,7 +195,7 @@ async def _look(
     outcome.looked = True
 
 
-async def _measure(outcome: Outcome, cluster: Cluster, nemesis: Nemesis) -> None:
+async def _measure(outcome: RunOutcome, cluster: Cluster, nemesis: Nemesis) -> None:
     """What never became free is held."""
     rng, tokens = random.Random(f"costs {outcome.plan.seed}"), ordinary_tokens(MODEL_DIR)
     await nemesis.disarm()

@@ -15,7 +15,7 @@ from baton.torture.records import Ending
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from baton.torture.records import Answer, Attempt, Fault, TokenLogprob
+    from baton.torture.records import Attempt, ClientAnswer, Fault, TokenLogprob
 
 #: Log probabilities may differ by this: sums over another batch are rounded in another order (seen: below 1e-4).
 MAX_LOGPROB_DIFFERENCE = 1e-2
@@ -89,7 +89,7 @@ class Judgement:
     why: str = ""
 
 
-def judge(attempt: Attempt, expected: Answer, faults: Sequence[Fault]) -> Judgement:
+def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault]) -> Judgement:
     """What came of an attempt, given everything that was done to anybody."""
     wrong = difference(attempt, expected)
     if wrong:
@@ -154,7 +154,7 @@ def error_shape(error: object) -> str:
     return ""
 
 
-def difference(attempt: Attempt, expected: Answer) -> str:
+def difference(attempt: Attempt, expected: ClientAnswer) -> str:
     """How what was seen differs from the answer, or from its beginning where it broke off; empty when it does not."""
     seen, whole = attempt.answer, attempt.ending is Ending.DONE
     if seen.text != (expected.text if whole else expected.text[: len(seen.text)]):

@@ -18,13 +18,13 @@ from baton.up.machine_shares import Machine, share_out
 from core.protocol.status import Ready
 from workers.settings import WorkerSettings
 
-#: Places in ``Plan.stages``.
+#: Places in ``ProcessPlan.stages``.
 DECODE_STAGE, PREFILL_STAGE = 1, 2
 _GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProcessPlan:
     """The processes by what they are; ``stages`` is the order in which they are stopped."""
 
     router: ChildSpec
@@ -38,21 +38,23 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Model:
+class ServedModel:
     """What is served: a folder or hub id, and what clients call it (None: as the workers would by themselves)."""
 
     place: str
     name: str | None = None
 
 
-def choose_model(settings: UpSettings, environ: Mapping[str, str], document: Document, demo: Model) -> Model:
+def choose_model(
+    settings: UpSettings, environ: Mapping[str, str], document: Document, demo: ServedModel
+) -> ServedModel:
     """``--model``, else the worker section's model, else the demo. A name that somebody has set stays."""
     if settings.model is not None:
-        return Model(settings.model)
+        return ServedModel(settings.model)
     given = gather(settings_model("worker"), environ, document)
     if "model" in given:
-        return Model(str(given["model"]))
-    return Model(demo.place) if "served_model_name" in given else demo
+        return ServedModel(str(given["model"]))
+    return ServedModel(demo.place) if "served_model_name" in given else demo
 
 
 def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
@@ -70,12 +72,12 @@ def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
 
 def make_plan(
     settings: UpSettings,
-    model: Model,
+    model: ServedModel,
     command: Sequence[str],
     environ: Mapping[str, str],
     document: Document,
     machine: Machine,
-) -> Plan:
+) -> ProcessPlan:
     """Raises ConfigurationError when the router or a worker would refuse its settings. Nothing is started here."""
     drain_s = settings.stop_timeout_s / 2  # the rest is for what comes after: withdraw, close, exit
     flags: dict[str, Any] = {"host": settings.host, "port": settings.port, "drain_timeout_s": drain_s}
@@ -93,10 +95,10 @@ def make_plan(
         _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document, drains=True)
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
-    return Plan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+    return ProcessPlan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
 
 
-def with_missing_file(plan: Plan, path: Path) -> Plan:
+def with_missing_file(plan: ProcessPlan, path: Path) -> ProcessPlan:
     """The router is told where to read which workers are missing."""
     router = replace(plan.router, argv=(*plan.router.argv, flag("missing_file"), str(path)))
     return replace(plan, router=router)

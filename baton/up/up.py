@@ -33,8 +33,8 @@ from baton.up.missing import MissingFile
 from baton.up.plan import (
     DECODE_STAGE,
     PREFILL_STAGE,
-    Model,
-    Plan,
+    ProcessPlan,
+    ServedModel,
     child_environ,
     choose_model,
     make_plan,
@@ -75,7 +75,7 @@ class _Start:
     environ: dict[str, str]
     document: Document
     command: tuple[str, ...]
-    model: Model
+    model: ServedModel
     internal_token: str
     router: RouterSettings
 
@@ -84,7 +84,7 @@ class _Start:
         """Of the model, where one was given."""
         return gather(settings_model("worker"), self.environ, self.document).get("revision")
 
-    def plan(self, redis_url: str) -> Plan:
+    def plan(self, redis_url: str) -> ProcessPlan:
         given = {"redis_url": redis_url, "internal_token": self.internal_token}
         if self.settings.redis_password is not None:
             given["redis_password"] = self.settings.redis_password.get_secret_value()
@@ -96,7 +96,7 @@ def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, 
     """All checks. Raises PreflightError or ConfigurationError."""
     from baton.demo import MODEL_DIR, MODEL_NAME
 
-    model = choose_model(settings, environ, document, Model(str(MODEL_DIR), MODEL_NAME))
+    model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME))
     token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
     router = load(RouterSettings, {"host": settings.host, "port": settings.port}, environ, document)
     start = _Start(settings, environ, document, command, model, token, router)
@@ -138,7 +138,7 @@ async def _serve(start: _Start) -> int:
 
 
 def _children(
-    settings: UpSettings, plan: Plan, display: Display, log_dir: Path, missing: MissingFile
+    settings: UpSettings, plan: ProcessPlan, display: Display, log_dir: Path, missing: MissingFile
 ) -> list[list[KeptChild]]:
     """By stages, each of which is a crew. Workers choose a new port whenever they start; the router's is known to
     clients.

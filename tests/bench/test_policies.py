@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 
 from bench.picture import MAX_COLOURS, png_of
-from bench.policies import Row, conversations, table
+from bench.policies import PolicyResult, conversations, table
 
 
 def test_a_workload_differs_only_in_how_its_prompts_begin() -> None:
@@ -26,7 +26,7 @@ def test_conversations_come_in_bursts() -> None:
 
 
 def test_a_row_shows_medians_and_every_failure() -> None:
-    rows = [Row(100.0, p99, 0.5, 0.25, 3.0, failed) for p99, failed in ((900.0, 0), (200.0, 1), (300.0, 1))]
+    rows = [PolicyResult(100.0, p99, 0.5, 0.25, 3.0, failed) for p99, failed in ((900.0, 0), (200.0, 1), (300.0, 1))]
     assert table({("prefix", "affinity"): rows}).splitlines()[-1] == (
         "| prefix | affinity | 100 | 300 | 50% | 25% | 3.0 | 2 |"
     )

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from baton.cluster.cluster import POLL_S
 from baton.torture.client import Manner
 from baton.torture.nemesis import Nemesis
-from baton.torture.run import Outcome, Plan
+from baton.torture.run import RunOutcome, RunPlan
 from baton.torture.shape import Shape
 from baton.torture.traffic import Traffic
 from core.process.failpoints import FAILPOINTS
@@ -56,7 +56,7 @@ async def baton(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Baton
 
 async def check_all(baton: Baton, traffic: Traffic, nemesis: Nemesis) -> None:
     """Everybody got what is theirs, and nobody holds anything."""
-    outcome = Outcome(Plan(SEED), faults=nemesis.faults, surprises=nemesis.surprises)
+    outcome = RunOutcome(RunPlan(SEED), faults=nemesis.faults, surprises=nemesis.surprises)
     await check(baton, outcome, traffic.attempts)
 
 

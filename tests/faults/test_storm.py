@@ -11,7 +11,7 @@ from rich.console import Console
 
 from baton.cluster.cluster import Cluster
 from baton.torture.report import print_report
-from baton.torture.run import Outcome, Plan, run
+from baton.torture.run import RunOutcome, RunPlan, run
 from baton.torture.shape import Shape
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 #: Another one for a run by hand: what is asked, and what is done to whom.
 SEED = int(os.environ.get("FAULTS_STORM_SEED", "5"))
-PLAN = Plan(SEED, kills=15, shape=Shape(prefill=2, decode=2, routers=2), num_questions=16, cost_rounds=2)
+PLAN = RunPlan(SEED, kills=15, shape=Shape(prefill=2, decode=2, routers=2), num_questions=16, cost_rounds=2)
 
 
-def told(outcome: Outcome, folder: Path) -> str:
+def told(outcome: RunOutcome, folder: Path) -> str:
     """The report, with what happened to each wrong answer."""
     text = io.StringIO()
     print_report(outcome, Console(file=text, width=160), folder)
@@ -32,7 +32,7 @@ def told(outcome: Outcome, folder: Path) -> str:
 
 
 async def test_everybody_gets_what_is_theirs_whoever_dies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = Outcome(PLAN)
+    outcome = RunOutcome(PLAN)
     await run(outcome, Cluster(tmp_path, PLAN.shape.specs), lambda _: None)
     report = told(outcome, tmp_path)
     with capsys.disabled():

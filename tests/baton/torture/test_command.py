@@ -19,10 +19,10 @@ from rich.console import Console
 from baton.cli import main
 from baton.cluster.cluster import Cluster
 from baton.torture.command import torture
-from baton.torture.records import Answer, Attempt, Fault, Question
+from baton.torture.records import Attempt, ClientAnswer, Fault, Question
 from baton.torture.reference import NoReferenceError, agreed
 from baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
-from baton.torture.run import Outcome, Plan
+from baton.torture.run import RunOutcome, RunPlan
 from baton.torture.settle import what_stays
 from baton.torture.shape import Shape
 from baton.torture.validate import Judgement, Verdict
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(3, kills=200),
-        Plan(0, seconds=90),
-        Plan(0, seconds=90, kills=20),
-        Plan(7, kills=10, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)),
-        Plan(7, kills=10, shape=Shape(1, 4, 3, prefill_tp=2), num_clients=5),
-        Plan(7, kills=10, shape=Shape(decode_tp=4)),
+        RunPlan(3, kills=200),
+        RunPlan(0, seconds=90),
+        RunPlan(0, seconds=90, kills=20),
+        RunPlan(7, kills=10, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)),
+        RunPlan(7, kills=10, shape=Shape(1, 4, 3, prefill_tp=2), num_clients=5),
+        RunPlan(7, kills=10, shape=Shape(decode_tp=4)),
     ],
 )
-def test_the_command_that_repeats_a_run_is_understood(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Plan] = []
+def test_the_command_that_repeats_a_run_is_understood(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[RunPlan] = []
 
-    def take(plan: Plan, report: Path | None) -> int:
+    def take(plan: RunPlan, report: Path | None) -> int:
         assert report is None
         given.append(plan)
         return 0
 
     monkeypatch.setattr("baton.torture.command.torture", take)
-    baton, *words = command(Outcome(plan)).split()
+    baton, *words = command(RunOutcome(plan)).split()
     assert baton == "baton" and main(words) == 0
     assert given == [plan]
 
@@ -70,16 +70,20 @@ def test_a_storm_without_exact_answers_after_a_fault_proves_nothing(
 ) -> None:
     attempt = Attempt(0, "router-0", True, 0.0, ended_s=2.0)
     fault = Fault("kill", "decode", "decode-0", began_s)
-    outcome = Outcome(Plan(1), [(attempt, Judgement(verdict))], [fault])
+    outcome = RunOutcome(RunPlan(1), [(attempt, Judgement(verdict))], [fault])
     assert outcome.good and outcome.tested is tested
 
 
 def test_questions_with_two_answers_are_left_out_but_not_many_of_them() -> None:
     questions = [Question(number, False, {}) for number in range(4)]
-    alone = [Answer(text) for text in "abcd"]
-    assert agreed(questions, [alone, [Answer(text) for text in "abxd"]]) == {0: alone[0], 1: alone[1], 3: alone[3]}
+    alone = [ClientAnswer(text) for text in "abcd"]
+    assert agreed(questions, [alone, [ClientAnswer(text) for text in "abxd"]]) == {
+        0: alone[0],
+        1: alone[1],
+        3: alone[3],
+    }
     with pytest.raises(NoReferenceError, match="2 of 4"):
-        agreed(questions, [alone, [Answer(text) for text in "abxd"], [Answer(text) for text in "axcd"]])
+        agreed(questions, [alone, [ClientAnswer(text) for text in "abxd"], [ClientAnswer(text) for text in "axcd"]])
 
 
 def test_tells_what_nothing_would_ever_remove_from_redis(redis_url: str) -> None:
@@ -111,7 +115,7 @@ def test_an_interrupted_storm_tells_what_there_is(
 ) -> None:
     ended: list[Cluster] = []
 
-    async def run(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+    async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
         outcome.faults.append(Fault("kill", "decode", "decode-1", outcome.began_s + 2.5))
         os.kill(os.getpid(), number)
         try:
@@ -121,7 +125,7 @@ def test_an_interrupted_storm_tells_what_there_is(
 
     monkeypatch.setattr("baton.torture.command.run", run)
     report = tmp_path / "report.txt"
-    assert torture(Plan(3, kills=7, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)), report) == status
+    assert torture(RunPlan(3, kills=7, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)), report) == status
     (cluster,) = ended
     assert not cluster.folder.exists()
     told = report.read_text()
@@ -136,7 +140,7 @@ def test_an_interrupted_storm_tells_what_there_is(
 STUBBORN = """
 import asyncio, sys
 from baton.torture import command
-from baton.torture.run import Plan
+from baton.torture.run import RunPlan
 async def run(outcome, cluster, tell):
     cluster.redis.start()
     tell(str(cluster.folder))
@@ -147,7 +151,7 @@ async def run(outcome, cluster, tell):
         except asyncio.CancelledError:
             pass
 command.run = run
-sys.exit(command.torture(Plan(1), None))
+sys.exit(command.torture(RunPlan(1), None))
 """
 
 
@@ -167,12 +171,12 @@ def test_logs_stay_and_are_named_only_when_something_is_wrong(
 ) -> None:
     folders: list[Path] = []
 
-    async def run(outcome: Outcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
+    async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
         outcome.surprises += ["decode-0: was ended by SIGSEGV"] * len(folders)
         folders.append(cluster.folder)
 
     monkeypatch.setattr("baton.torture.command.run", run)
-    assert [torture(Plan(3), None) for _ in range(2)] == [0, 1]
+    assert [torture(RunPlan(3), None) for _ in range(2)] == [0, 1]
     assert [folder.exists() for folder in folders] == [False, True]
     told = capsys.readouterr().out
     assert str(folders[0]) not in told and f"Logs: {folders[1]}" in told
@@ -181,7 +185,7 @@ def test_logs_stay_and_are_named_only_when_something_is_wrong(
 
 def test_the_report_says_what_it_leaves_out(tmp_path: Path) -> None:
     (tmp_path / "router-0.log").write_text("request ab12\n" * (MAX_LINES + 3))
-    outcome = Outcome(Plan(1))
+    outcome = RunOutcome(RunPlan(1))
     lost = Attempt(0, "router-0", True, 1.0, 2.0, "ab12")
     outcome.judged = [(lost, Judgement(Verdict.WRONG, "lost"))] * (MAX_TOLD + 2)
     text = io.StringIO()
@@ -204,7 +208,7 @@ def test_the_report_tells_the_story_of_a_process_that_something_is_wrong_with(
     for name in ("decode-1", "decode-10", "decode-2"):
         (tmp_path / f"{name}.log").write_text(f"first of {name}\n" + f"last of {name}\n" * MAX_LINES)
     faults = [Fault("kill", "decode", name, 1.0) for name in ("decode-1", "decode-2")]
-    outcome = Outcome(Plan(1, shape=Shape(decode=11)), faults=faults, **wrong)
+    outcome = RunOutcome(RunPlan(1, shape=Shape(decode=11)), faults=faults, **wrong)
     text = io.StringIO()
     print_report(outcome, Console(file=text, width=160), tmp_path)
     told = text.getvalue()

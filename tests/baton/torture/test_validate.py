@@ -13,10 +13,10 @@ from aiohttp.test_utils import TestServer
 from baton.torture.client import Manner, ask_once, make_client, take
 from baton.torture.one_stream import SAME, OneStream
 from baton.torture.questions import make_questions
-from baton.torture.records import Answer, AnswerError, Attempt, Ending, Fault, Question, TokenLogprob
+from baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Fault, Question, TokenLogprob
 from baton.torture.report import rows, timeline
 from baton.torture.router_log import note_deaths
-from baton.torture.run import Outcome, Plan
+from baton.torture.run import RunOutcome, RunPlan
 from baton.torture.settle import Resources, grown, what_a_router_holds, what_is_held
 from baton.torture.validate import Verdict, judge
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOP = {" b": -2.0, " c": -3.0}
-EXPECTED = Answer("a b c d", "length", (10, 4), [TokenLogprob("a", -1.0, 0), TokenLogprob(" b", -2.0, 1, TOP)])
+EXPECTED = ClientAnswer("a b c d", "length", (10, 4), [TokenLogprob("a", -1.0, 0), TokenLogprob(" b", -2.0, 1, TOP)])
 BLOCKS = {"total": 8, "free": 5, "cached": 3, "pinned": 0, "leased": 0, "leases": 0}
 USAGE = {
     "prompt_tokens": 1,
@@ -37,7 +37,7 @@ LOAD = {"running": 0, "waiting": 0, "reading": 0}
 
 def attempt(ending: Ending = Ending.DONE, *, error: Any = None, **answer: Any) -> Attempt:
     whole = {"text": "a b c d", "finish_reason": "length", "num_tokens": (10, 4), "logprobs": EXPECTED.logprobs}
-    seen = Answer(**(whole if ending is Ending.DONE else {}) | answer)
+    seen = ClientAnswer(**(whole if ending is Ending.DONE else {}) | answer)
     return Attempt(0, "router-0", True, 10.0, 12.0, "ab12", 200, ending, seen, error)
 
 
@@ -228,7 +228,7 @@ def test_tells_who_has_grown_compared_with_its_own_kind() -> None:
 
 def test_the_report_counts_and_tells_the_story_of_what_is_wrong(tmp_path: Any) -> None:
     (tmp_path / "router-0.log").write_text("request ab12 failed\nrequest cd34 ended\n")
-    outcome = Outcome(Plan(seed=7, kills=3), faults=[fault("kill", "decode", 11.0, name="decode-1")])
+    outcome = RunOutcome(RunPlan(seed=7, kills=3), faults=[fault("kill", "decode", 11.0, name="decode-1")])
     lost = attempt(Ending.BROKEN)
     outcome.judged = [(each, judge(each, EXPECTED, outcome.faults)) for each in (attempt(), lost)]
     counted = dict(rows(outcome))
@@ -240,7 +240,7 @@ def test_the_report_counts_and_tells_the_story_of_what_is_wrong(tmp_path: Any) -
 
 def test_the_report_splits_the_errors_that_were_allowed_by_rule_and_code() -> None:
     deaths = [fault("kill", "decode", 11.0, worker_id=str(number)) for number in range(4)]
-    outcome = Outcome(Plan(seed=7, kills=4), faults=deaths)
+    outcome = RunOutcome(RunPlan(seed=7, kills=4), faults=deaths)
     codes = "worker_deaths", "engine_dead", "upstream_error", "worker_deaths"
     failed = [attempt(Ending.ERROR, error=error(code)) for code in codes]
     seen = [attempt(), *(replace(one, deaths=frozenset("012")) for one in failed)]
@@ -268,16 +268,16 @@ def test_streams_and_whole_answers_of_both_endpoints_add_up_to_the_same() -> Non
         ],
     ]
     for events in bodies:
-        answer = Answer()
+        answer = ClientAnswer()
         for event in events:
             take(answer, event)
-        assert answer == Answer("ab", "stop", (1, 2))
+        assert answer == ClientAnswer("ab", "stop", (1, 2))
     with pytest.raises(AnswerError):
-        take(Answer(), {"id": "cmpl"})
+        take(ClientAnswer(), {"id": "cmpl"})
 
 
 def test_the_likeliest_tokens_are_read_from_both_endpoints() -> None:
-    chat, completion = Answer(), Answer()
+    chat, completion = ClientAnswer(), ClientAnswer()
     top = [{"token": "\ufffd", "bytes": [byte], "logprob": -float(byte)} for byte in (1, 2)]
     entry = {"token": "a", "bytes": [97], "logprob": -1.0, "top_logprobs": top}
     take(chat, {"choices": [{"delta": {}, "logprobs": {"content": [entry]}, "finish_reason": None}]})
@@ -292,7 +292,7 @@ def test_the_likeliest_tokens_are_read_from_both_endpoints() -> None:
 )
 def test_a_usage_has_to_add_up(wrong: dict[str, Any]) -> None:
     with pytest.raises(AnswerError):
-        take(Answer(), {"choices": [], "usage": USAGE | wrong})
+        take(ClientAnswer(), {"choices": [], "usage": USAGE | wrong})
 
 
 HEAD = {"id": "x", "object": "o", "created": 5, "model": "m", "system_fingerprint": "f", "usage": None}

@@ -9,7 +9,7 @@ import pytest
 from baton.config.configuration import ConfigurationError, Document, load
 from baton.settings import UpSettings
 from baton.up.machine_shares import Machine
-from baton.up.plan import Model, Plan, child_environ, choose_model, make_plan, one_more, with_known_port
+from baton.up.plan import ProcessPlan, ServedModel, child_environ, choose_model, make_plan, one_more, with_known_port
 from core.protocol.status import Ready
 
 CPU = Machine(num_cpus=8)
@@ -20,10 +20,10 @@ def plan(
     environ: dict[str, str] | None = None,
     worker: dict[str, Any] | None = None,
     **settings: Any,
-) -> Plan:
+) -> ProcessPlan:
     document = Document("baton.yaml", {"worker": worker or {}})
     environ = child_environ(environ or {}, redis_url="redis://somewhere", internal_token="token")
-    return make_plan(UpSettings(**settings), Model("/models/m"), ("baton",), environ, document, machine)
+    return make_plan(UpSettings(**settings), ServedModel("/models/m"), ("baton",), environ, document, machine)
 
 
 def flags(argv: tuple[str, ...]) -> dict[str, str]:
@@ -83,7 +83,7 @@ def test_gpus_are_dealt_out_and_their_memory_shared() -> None:
     assert flags(alone.argv)["--gpu-memory-fraction"] == "0.9"
 
 
-def ranks(made: Plan) -> list[str | None]:
+def ranks(made: ProcessPlan) -> list[str | None]:
     return [flags(spec.argv).get("--tp") for spec in (*made.prefill, *made.decode)]
 
 
@@ -106,7 +106,7 @@ def test_a_number_of_ranks_that_cannot_be_is_refused_by_name() -> None:
         load(UpSettings, {"decode_tp": "65"}, {}, Document())
 
 
-def threads(made: Plan) -> list[str]:
+def threads(made: ProcessPlan) -> list[str]:
     return [flags(spec.argv)["--torch-threads"] for spec in (*made.prefill, *made.decode)]
 
 
@@ -118,7 +118,7 @@ def test_every_rank_gets_the_same_threads() -> None:
     assert threads(plan(threads_per_worker=4, prefill_tp=2)) == ["4", "4"]
 
 
-def gpus(made: Plan) -> list[tuple[str, str]]:
+def gpus(made: ProcessPlan) -> list[tuple[str, str]]:
     return [
         (spec.environ["CUDA_VISIBLE_DEVICES"], flags(spec.argv)["--gpu-memory-fraction"])
         for spec in (*made.prefill, *made.decode)
@@ -175,18 +175,18 @@ def test_one_more_worker_gets_the_gpus_that_the_fewest_use() -> None:
 
 
 def test_which_model() -> None:
-    demo = Model("demo", "baton-demo")
+    demo = ServedModel("demo", "baton-demo")
     document = Document("baton.yaml", {"worker": {"model": "from-file"}})
-    assert choose_model(UpSettings(model="given"), {}, document, demo) == Model("given")
-    assert choose_model(UpSettings(), {"BATON_WORKER_MODEL": "from-env"}, document, demo) == Model("from-env")
-    assert choose_model(UpSettings(), {}, document, demo) == Model("from-file")
+    assert choose_model(UpSettings(model="given"), {}, document, demo) == ServedModel("given")
+    assert choose_model(UpSettings(), {"BATON_WORKER_MODEL": "from-env"}, document, demo) == ServedModel("from-env")
+    assert choose_model(UpSettings(), {}, document, demo) == ServedModel("from-file")
     assert choose_model(UpSettings(), {}, Document(), demo) == demo
     renamed = choose_model(UpSettings(), {"BATON_WORKER_SERVED_MODEL_NAME": "mine"}, Document(), demo)
-    assert renamed == Model("demo")
+    assert renamed == ServedModel("demo")
 
 
 def test_the_demo_has_a_name() -> None:
-    made = make_plan(UpSettings(), Model("/d", "baton-demo"), ("baton",), {}, Document(), CPU)
+    made = make_plan(UpSettings(), ServedModel("/d", "baton-demo"), ("baton",), {}, Document(), CPU)
     assert flags(made.decode[0].argv)["--served-model-name"] == "baton-demo"
 
 

@@ -12,7 +12,7 @@ from baton.config.sources import read_secret_files
 from baton.processes.embedded_redis import EmbeddedRedis
 from baton.settings import UpSettings
 from baton.up.machine_shares import Machine
-from baton.up.plan import Model, child_environ, make_plan
+from baton.up.plan import ServedModel, child_environ, make_plan
 from core.leases.store import LeaseStoreError
 from router.main import connect as connect_router
 from router.settings import RouterSettings
@@ -58,7 +58,7 @@ def test_baton_up_passes_the_password_on_in_the_environment_only() -> None:
     )
     assert "BATON_REDIS_PASSWORD_FILE" not in environ
     settings = UpSettings(redis_url="redis://h", redis_password="sesame")
-    made = make_plan(settings, Model("/models/m"), ("baton",), environ, Document(), Machine(num_cpus=2))
+    made = make_plan(settings, ServedModel("/models/m"), ("baton",), environ, Document(), Machine(num_cpus=2))
     for spec in (made.router, *made.prefill, *made.decode):
         assert spec.environ["BATON_REDIS_PASSWORD"] == "sesame"
         assert not any("sesame" in argument for argument in spec.argv)

@@ -16,7 +16,7 @@ from baton.torture.questions import make_questions
 from baton.torture.records import Ending
 from baton.torture.reference import answer_all
 from baton.torture.report import timeline
-from baton.torture.run import Outcome, Plan
+from baton.torture.run import RunOutcome, RunPlan
 from baton.torture.settle import settle
 from baton.torture.traffic import Traffic
 from baton.torture.validate import judge
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from baton.torture.records import Answer, Attempt, Fault, Question
+    from baton.torture.records import Attempt, ClientAnswer, Fault, Question
     from baton.torture.shape import Shape
 
 #: Set by CI: what cannot be tested here is a failure.
@@ -56,7 +56,7 @@ class Baton:
 
     cluster: Cluster
     questions: list[Question]
-    answers: dict[int, Answer]
+    answers: dict[int, ClientAnswer]
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Told:
     began_s: float
     ended_s: float = 0.0
     attempts: list[Attempt] = field(default_factory=list)
-    outcome: Outcome = field(default_factory=lambda: Outcome(Plan(SEED)))
+    outcome: RunOutcome = field(default_factory=lambda: RunOutcome(RunPlan(SEED)))
 
     @property
     def exact(self) -> list[Attempt]:
@@ -118,7 +118,7 @@ async def under_load(
     return told
 
 
-async def check(baton: Baton, outcome: Outcome, attempts: Sequence[Attempt], settle_s: float = 30.0) -> None:
+async def check(baton: Baton, outcome: RunOutcome, attempts: Sequence[Attempt], settle_s: float = 30.0) -> None:
     """AssertionError when somebody did not get what is theirs, somebody holds something, or a process just died."""
     outcome.held = await settle(baton.cluster, settle_s)
     outcome.judged = [(one, judge(one, baton.answers[one.question], outcome.faults)) for one in attempts]
