@@ -282,9 +282,8 @@ class Worker:
         return msgspec.structs.replace(self._engine.load(), **msgspec.structs.asdict(self._pool.summary()))
 
     def _handshakes(self, readies: list[RankReady]) -> APIRouter:
-        token = self._settings.internal_token
         answers = {ready.rank: handshake_bytes(ready.metadata, ready.compatibility.hash) for ready in readies}
-        return handshake_router(answers.get, None if token is None else token.get_secret_value())
+        return handshake_router(answers.get, self._settings.internal_token)
 
     def _hello(self, record: WorkerRecord) -> list[APIRouter]:
         """The page that proves knowledge of the internal token; none without a token."""

@@ -3,6 +3,7 @@
 ``settings``    how settings are declared, and those that all have
 ``log``         what a line of any process's log looks like
 ``interpreter`` how one of our processes starts another
+``log_pace``    how often a line that strangers can cause is logged
 ``failpoints``  where tests may make a process die or dawdle
 ``clock``       the monotonic clock in milliseconds
 ``signals``     signals as calls on the event loop

@@ -6,6 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from core.process.log_pace import OncePerMinute
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -13,8 +15,6 @@ logger = logging.getLogger(__name__)
 
 #: Keys or channels for which a foreign value is logged, at most.
 MAX_COMPLAINTS = 100
-#: Seconds between two log lines about untrusted announcements.
-UNTRUSTED_EVERY_S = 60.0
 
 
 class Complaints:
@@ -22,10 +22,8 @@ class Complaints:
 
     def __init__(self, kind: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kind = kind
-        self._clock = clock
         self._places: set[bytes] = set()
-        self._next_untrusted_s = clock()
-        self._num_untrusted = 0
+        self._untrusted = OncePerMinute(clock)
 
     def foreign(self, place: bytes, why: str) -> None:
         """Warn that another program wrote a value: once for each ``place`` (key or channel), which is read often."""
@@ -35,17 +33,15 @@ class Complaints:
 
     def untrusted(self, who: str) -> None:
         """Warn of an announcement without a valid signature: once a minute, with the number since the last warning."""
-        self._num_untrusted += 1
-        if self._clock() < self._next_untrusted_s:
+        num_new = self._untrusted.due()
+        if not num_new:
             return
         logger.warning(
             "ignored %s %s: its announcement is not signed with this router's internal token%s",
             self._kind,
             who,
-            f" ({self._num_untrusted} such announcements since the last line)" if self._num_untrusted > 1 else "",
+            f" ({num_new} such announcements since the last line)" if num_new > 1 else "",
         )
-        self._num_untrusted = 0
-        self._next_untrusted_s = self._clock() + UNTRUSTED_EVERY_S
 
 
 def printable(place: bytes) -> str:

@@ -22,13 +22,15 @@ _SSE = [
 ]
 
 
-def header(scope: Scope, name: bytes) -> str | None:
+def raw_header(scope: Scope, name: bytes) -> bytes | None:
     """A request header, or None; ``name`` is in lower case."""
-    for key, value in scope["headers"]:
-        if key == name:
-            text: str = value.decode("latin-1")
-            return text
-    return None
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The same as text."""
+    raw = raw_header(scope, name)
+    return None if raw is None else raw.decode("latin-1")
 
 
 class ConnectedClient:

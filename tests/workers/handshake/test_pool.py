@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +35,7 @@ from workers.handshake.peer_view import (
     summarize,
 )
 from workers.handshake.pool import HandshakeOptions, HandshakePool
-from workers.handshake.server import OncePerMinute, handshake_bytes, handshake_router
+from workers.handshake.server import handshake_bytes, handshake_router
 from workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
 
 TOKEN = "s3cret"
@@ -102,7 +103,7 @@ class Engine:
 
     def app(self) -> FastAPI:
         app = FastAPI()
-        app.include_router(handshake_router(self.answer, self.token))
+        app.include_router(handshake_router(self.answer, SecretStr(self.token)))
         return app
 
 
@@ -794,7 +795,7 @@ async def test_our_ranks_are_told_of_no_more_engines_at_once_than_allowed() -> N
 @pytest.mark.parametrize("rank", ["x", "1", "-1", "01", "1.0", "9" * 5000, "%C2%B2", "%0A0", "0/"])
 async def test_ranks_that_are_none(rank: str) -> None:
     app = FastAPI(redirect_slashes=False)
-    app.include_router(handshake_router({0: b"x"}.get, TOKEN))
+    app.include_router(handshake_router({0: b"x"}.get, SecretStr(TOKEN)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
         good = {"Authorization": f"Bearer {TOKEN}"}
         assert (await client.get(f"/kv/handshake/{rank}", headers=good)).status_code == 404
@@ -805,7 +806,9 @@ async def test_ranks_that_are_none(rank: str) -> None:
 async def test_strangers_get_401_and_one_log_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     app = FastAPI()
-    app.include_router(handshake_router(lambda rank: b"x" if rank == 0 else None, TOKEN, clock=lambda: now[0]))
+    app.include_router(
+        handshake_router(lambda rank: b"x" if rank == 0 else None, SecretStr(TOKEN), clock=lambda: now[0])
+    )
     transport = httpx.ASGITransport(app)
     with caplog.at_level(logging.WARNING, handshake_server.__name__):
         async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
@@ -820,13 +823,3 @@ async def test_strangers_get_401_and_one_log_line_a_minute(caplog: pytest.LogCap
             good = {"Authorization": f"Bearer {TOKEN}"}
             assert (await client.get("/kv/handshake/0", headers=good)).content == b"x"
             assert (await client.get("/kv/handshake/1", headers=good)).status_code == 404
-
-
-def test_once_per_minute_forgets_the_oldest() -> None:
-    now = [0.0]
-    once = OncePerMinute(lambda: now[0])
-    assert all(once.first(str(i)) for i in range(1001))
-    assert not once.first("1000")
-    assert once.first("0")
-    now[0] = 60.0
-    assert once.first("1000")

@@ -1,0 +1,37 @@
+"""How often a line of the log is repeated that strangers can cause: they must not be able to fill the log."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Seconds between two lines of one key.
+PERIOD_S = 60.0
+#: Keys that are remembered; the oldest is forgotten first.
+MAX_KEYS = 1000
+
+
+class OncePerMinute:
+    """Allows one line per key and minute, and counts what happens in between."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: seconds."""
+        self._clock = clock
+        #: By key: when a line was allowed, and how often it has happened since.
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def due(self, key: str = "") -> int:
+        """Note that it has happened again. Returns 0 unless a line is due, else how often since the last line."""
+        now_s = self._clock()
+        last_s, num_since = self._last.get(key, (now_s - PERIOD_S, 0))
+        if now_s - last_s < PERIOD_S:
+            self._last[key] = last_s, num_since + 1
+            return 0
+        self._last.pop(key, None)
+        if len(self._last) >= MAX_KEYS:
+            self._last.pop(next(iter(self._last)))
+        self._last[key] = now_s, 0
+        return num_since + 1
