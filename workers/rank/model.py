@@ -15,10 +15,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from workers.rank import distributed
 from workers.rank.attention import NAME, PagedAttention, attending, register
+from workers.rank.config_checks import check_config, check_split
 from workers.rank.device import Placement, place
 from workers.rank.fingerprint import fingerprint
 from workers.rank.probe import probe_layers, prove_equal
-from workers.rank.refusals import check_config, check_split
 from workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:

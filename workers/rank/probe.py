@@ -15,8 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from workers.rank.attention import NAME, PagedAttention, attending
 from workers.rank.batch import Batch, BatchRow
+from workers.rank.config_checks import refuse
 from workers.rank.kv_cache import CacheShape, KVCache
-from workers.rank.refusals import refuse
 from workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from workers.transfer.block_read import BlockRead
 from workers.transfer.local_memory import LocalMemory, cache_of, version_table_of
 from workers.transfer.nixl_port import TransferAgent
 from workers.transfer.notice_codec import ReadNotice, reader_of
-from workers.transfer.peers import Peer, PeerTable
 from workers.transfer.read_checks import ReadRefusedError, check_fresh, check_read
 from workers.transfer.read_notices import ReadNotices
+from workers.transfer.remote_engines import Peer, PeerTable
 
 if TYPE_CHECKING:
     import threading

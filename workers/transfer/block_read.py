@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from core.protocol.steps import Read
     from workers.rank_protocol.transfer_options import TransferOptions
     from workers.transfer.local_memory import LocalMemory
-    from workers.transfer.peers import Peer
+    from workers.transfer.remote_engines import Peer
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from workers.transfer.nixl_port import Transfer, TransferAgent
-    from workers.transfer.peer_ranks import PeerRank
+    from workers.transfer.remote_ranks import PeerRank
 
     _Ids = NDArray[np.int32]
 

@@ -12,11 +12,11 @@ from transformers import AutoConfig
 
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
+from workers.rank.config_checks import check_config, check_split
 from workers.rank.device import Placement, choose_device, spread
 from workers.rank.kv_cache import CacheShape, KVCache, count_blocks
 from workers.rank.model import load_model
 from workers.rank.probe import prove_equal
-from workers.rank.refusals import check_config, check_split
 from workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
 from workers.rank_protocol.spec import RankSpec
 

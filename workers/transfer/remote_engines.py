@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from workers.rank_protocol.transfer_errors import PeerBusyError, PlanError
 from workers.sharding.plan import plan
-from workers.transfer.peer_ranks import PeerRank, PeerRanks
+from workers.transfer.remote_ranks import PeerRank, PeerRanks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
