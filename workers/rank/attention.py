@@ -1,8 +1,8 @@
-"""Our attention function, as transformers' models call it, over the paged cache.
+"""Attention over the paged cache, as the models of transformers call it.
 
-Models look their attention up by name in ``transformers.AttentionInterface`` and call it with the queries, keys and
-values of the layer. What they do not pass, namely which sequences the tokens belong to, is set around the forward pass
-with ``attending``. No mask function is registered under our name, so models build no mask.
+Models look up their attention function by name in ``transformers.AttentionInterface``, and call it with the queries,
+keys and values of the layer. They do not pass to which sequences the tokens belong; ``attending`` sets this around the
+forward pass. No mask function is registered under ``NAME``, so models build no mask.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NAME = "baton_paged"
 
 
 class Attend(Protocol):
-    """What happens inside the attention of every layer during one forward pass.
+    """The attention of every layer during one forward pass.
 
-    ``query`` ``[1, head, token, head_dim]``, ``key`` and ``value`` ``[1, kv_head, token, head_dim]``; answers
-    ``[1, token, head, head_dim]``. ``extras`` is whatever else the model passed.
+    ``query`` is ``[1, head, token, head_dim]``, ``key`` and ``value`` are ``[1, kv_head, token, head_dim]``; returns
+    ``[1, token, head, head_dim]``. ``extras`` are the other arguments that the model has passed.
     """
 
     def __call__(
@@ -48,7 +48,7 @@ _active: ContextVar[Attend] = ContextVar("attend")
 
 @contextmanager
 def attending(attend: Attend) -> Iterator[None]:
-    """Use ``attend`` for the forward pass inside."""
+    """Use ``attend`` for the forward pass inside the block."""
     token = _active.set(attend)
     try:
         yield
@@ -66,18 +66,18 @@ def _entry(
     sliding_window: int | None = None,
     **extras: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The signature that transformers calls."""
+    """The function that transformers calls."""
     extras["attention_mask"] = attention_mask
     return _active.get()(module, query, key, value, scaling, sliding_window, extras), None
 
 
 def register() -> None:
-    """Make ``NAME`` known to transformers; again does no harm."""
+    """Register ``NAME`` with transformers. Idempotent."""
     AttentionInterface.register(NAME, _entry)
 
 
 class PagedAttention:
-    """Writes the batch's K and V into the cache, then lets every token see its own sequence."""
+    """Writes K and V of the batch into the cache, then computes the attention of every token to its own sequence."""
 
     def __init__(self, cache: KVCache, batch: Batch, first_layer: int = 0) -> None:
         self._cache = cache
@@ -109,7 +109,7 @@ class PagedAttention:
     def _decode(
         self, group: Group, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
     ) -> torch.Tensor:
-        """One token each. Query heads that share a KV head go along the query axis, so that nothing is repeated."""
+        """Rows of one token. Query heads that share a KV head go to the query axis, so that K and V are not copied."""
         plan = group.plan(window)
         key, value = self._cache.gather(layer, plan.pieces)
         rows, kv_heads, tokens, _ = key.shape
@@ -120,7 +120,7 @@ class PagedAttention:
             mine.reshape(rows, kv_heads, shared, head_dim),
             key,
             value,
-            # A mask of full size makes the CPU's fused kernel a third faster (measured); expanding copies nothing.
+            # With a mask of full size the CPU's fused kernel is a third faster (measured); ``expand`` copies nothing.
             attn_mask=plan.mask.expand(rows, 1, shared, tokens),
             scale=scaling,
         )
@@ -135,7 +135,7 @@ class PagedAttention:
         mine = query[:, :, group.tokens]
         shared = query.shape[1] // key.shape[1]
         if shared > 1 and query.is_cuda:
-            # CUDA's fused kernels take a mask or shared heads, not both; without them all scores would lie in memory.
+            # CUDA's fused kernels support a mask or shared heads, not both. Others would store all scores in memory.
             key, value, shared = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1), 1
         out = scaled_dot_product_attention(mine, key, value, attn_mask=plan.mask, scale=scaling, enable_gqa=shared > 1)
         return out[0].transpose(0, 1)
@@ -144,7 +144,7 @@ class PagedAttention:
 def _attend_to_itself(
     group: Group, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """The first chunk of a prompt: nothing has to be read back from the cache."""
+    """The first chunk of a prompt, for which nothing has to be read from the cache."""
     out = scaled_dot_product_attention(
         query[:, :, group.tokens],
         key[:, :, group.tokens],

@@ -1,8 +1,8 @@
-"""Where the tokens of one forward pass are, computed once per step and used by every layer.
+"""Where the tokens of one forward pass are in the cache, computed once per step and used by every layer.
 
-All rows are laid end to end on one token axis: first the rows of one token (decode), grouped so that rows of similar
-context length share a padded gather, then the rows of several tokens (prefill), each on its own. Index arrays are made
-with numpy on the host; each goes to the device once.
+All rows are concatenated on one token axis: first the rows of one token (decode), grouped so that rows of similar
+context length share a padded gather, then the rows of several tokens (prefill), each in a group of its own. Index
+arrays are made with numpy on the host, and copied to the device once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
     from workers.rank.kv_cache import CacheShape
 
-#: Rows with up to this many blocks share one group, however different they are: padding that little costs less than
-#: one more call per layer.
+#: Rows with up to this many blocks share one group: so little padding costs less than one more call per layer.
 SMALL_GROUP_BLOCKS = 8
 
 
 @dataclass(frozen=True)
 class BatchRow:
-    """``num_tokens`` tokens of one sequence from position ``start``; ``block_ids`` cover them and all before."""
+    """``num_tokens`` tokens of one sequence from position ``start``; ``block_ids`` cover these and earlier tokens."""
 
     start: int
     num_tokens: int
@@ -35,15 +34,16 @@ class BatchRow:
 
     @property
     def end(self) -> int:
-        """The context length once the row is computed."""
+        """The context length after this row is computed."""
         return self.start + self.num_tokens
 
 
 @dataclass(frozen=True)
 class KeyPlan:
-    """Which cache pieces a group reads: ``pieces`` ``[row, kv_head, block]`` and ``mask``, True where to look.
+    """Which pieces of the cache a group reads: ``pieces`` ``[row, kv_head, block]``, and a ``mask``.
 
-    ``mask`` is ``[row, 1, 1, token]`` for decode and ``[1, 1, query, token]`` for prefill.
+    ``mask`` is True for tokens that are attended to: ``[row, 1, 1, token]`` for decode, ``[1, 1, query, token]`` for
+    prefill.
     """
 
     pieces: torch.Tensor
@@ -51,7 +51,7 @@ class KeyPlan:
 
 
 class Group:
-    """Rows that attend in one call: several of one token, or one of several tokens. One plan per window size."""
+    """Rows whose attention is one call: several rows of one token, or one row of several. One plan per window size."""
 
     def __init__(self, rows: list[BatchRow], first_token: int, shape: CacheShape, device: torch.device) -> None:
         self.rows = rows
@@ -62,12 +62,12 @@ class Group:
         self._plans: dict[int | None, KeyPlan] = {}
 
     def sees_only_itself(self, window: int | None) -> bool:
-        """A prefill from the start whose window leaves nothing out: plain causal attention over its own tokens."""
+        """A prefill from position 0 that fits into the window: causal attention over its own tokens is enough."""
         row = self.rows[0]
         return self.is_prefill and row.start == 0 and (window is None or row.end <= window)
 
     def plan(self, window: int | None) -> KeyPlan:
-        """What to read when a token sees itself and the ``window - 1`` tokens before it (None: everything)."""
+        """The plan if a token attends to itself and to ``window - 1`` tokens before it (None: to all of them)."""
         if window not in self._plans:
             self._plans[window] = self._make_plan(window)
         return self._plans[window]
@@ -75,13 +75,13 @@ class Group:
     def _make_plan(self, window: int | None) -> KeyPlan:
         size = self._shape.block_size
         reach = window if window is not None else max(row.end for row in self.rows)
-        # The first block that the row's first token still sees, and how many there are from it on.
+        # For each row the first block that its first token attends to, and the blocks from there on.
         firsts = [max(0, row.start - reach + 1) // size for row in self.rows]
         tables = [row.block_ids[first : -(-row.end // size)] for row, first in zip(self.rows, firsts, strict=True)]
         width = max(len(table) for table in tables)
         blocks = np.empty((len(tables), width), dtype=np.int64)
         for index, table in enumerate(tables):
-            # Padding reads the row's own first block again: masked, and never another sequence's numbers.
+            # The padding is the row's own first block, which is masked, and never a block of another sequence.
             blocks[index, : len(table)] = table
             blocks[index, len(table) :] = table[0]
         keys = np.array(firsts)[:, None] * size + np.arange(width * size)[None, :]
@@ -102,7 +102,7 @@ class Group:
 
 
 class Batch:
-    """One forward pass. ``order`` lists the given rows' indices as they lie on the token axis."""
+    """One forward pass. ``order`` lists the indices of the rows in their order on the token axis."""
 
     def __init__(self, rows: Sequence[BatchRow], shape: CacheShape, device: torch.device) -> None:
         decode = sorted((i for i, row in enumerate(rows) if row.num_tokens == 1), key=lambda i: _bucket(rows[i], shape))
@@ -123,10 +123,10 @@ class Batch:
 
 
 def tail_blocks(rows: Sequence[BatchRow], block_size: int) -> list[int]:
-    """Blocks that these rows begin to fill and leave partly filled.
+    """Blocks that these rows begin to fill and do not fill completely.
 
-    They are cleared before the pass. What the previous owner left in their unused slots is masked, but a mask does
-    not stop a NaN: zero times NaN is NaN. So one sequence's overflow could otherwise spoil another's answer.
+    They are cleared before the pass. The unused slots contain data of a former owner, which is masked; but zero times
+    NaN is NaN, so that without clearing a NaN of one sequence could reach another one.
     """
     tails = []
     for row in rows:
@@ -137,12 +137,12 @@ def tail_blocks(rows: Sequence[BatchRow], block_size: int) -> list[int]:
 
 
 def _bucket(row: BatchRow, shape: CacheShape) -> int:
-    """Rows of one bucket differ by less than a factor of two in what they read."""
+    """Rows with the same bucket differ by less than a factor of two in the number of blocks."""
     return max(-(-row.end // shape.block_size), SMALL_GROUP_BLOCKS).bit_length()
 
 
 def _split(decode: list[int], rows: Sequence[BatchRow], shape: CacheShape) -> list[list[int]]:
-    """Cut rows sorted by bucket where the bucket changes."""
+    """Group rows, which are sorted by bucket, by their bucket."""
     groups: dict[int, list[int]] = {}
     for index in decode:
         groups.setdefault(_bucket(rows[index], shape), []).append(index)
@@ -150,7 +150,7 @@ def _split(decode: list[int], rows: Sequence[BatchRow], shape: CacheShape) -> li
 
 
 def _slots(rows: list[BatchRow], shape: CacheShape) -> NDArray[np.int64]:
-    """Where layer 0's K of every (head, token) goes, in slots: ``[kv_head * token]``."""
+    """The slot of layer 0's K of every (head, token): ``[kv_head * token]``."""
     starts = []
     for row in rows:
         positions = np.arange(row.start, row.end)

@@ -1,4 +1,4 @@
-"""What a model's config already says about features that our attention does not compute."""
+"""Refuses models whose config has features that the paged attention does not compute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from transformers import PretrainedConfig, PreTrainedModel
 
-#: Config attributes that switch a feature on when they are neither missing, None, False nor 0, and its name.
+#: Config attributes that switch a feature on, unless they are missing, None, False or 0; with the feature's name.
 _SWITCHES = {
     "vision_config": "multi-modal input",
     "audio_config": "multi-modal input",
@@ -25,22 +25,22 @@ _SWITCHES = {
     "cross_attention_layers": "cross attention",
     "use_bidirectional_attention": "bidirectional attention",
 }
-#: What a split must cut into runs of heads; only then does a rank's cache hold the range of heads that it advertises.
+#: Projections that must be split by heads; only then does a rank's cache hold the range of heads that it announces.
 _BY_HEADS = ("q_proj", "k_proj", "v_proj")
 _SERVED_LAYER_TYPES = {"full_attention", "sliding_attention"}
-#: These rescale with the longest sequence in the batch: what is in the cache would depend on who else was there.
+#: These depend on the longest sequence of a batch, so the content of the cache would depend on other requests.
 _REFUSED_ROPE_TYPES = {"dynamic", "longrope"}
 
 
 def check_config(config: PretrainedConfig, model_class: type[PreTrainedModel] | None) -> None:
-    """Raise UnsupportedModelError, naming every feature that is in the way."""
+    """Raise UnsupportedModelError with all unsupported features, if there are any."""
     reasons = list(dict.fromkeys([*_structure(config, model_class), *_features(config), *_rope(config)]))
     if reasons:
         refuse(config, "; ".join(reasons))
 
 
 def check_split(config: PretrainedConfig, num_ranks: int) -> None:
-    """Raise UnsupportedModelError unless every rank would hold as many whole heads, in the order of the ranks."""
+    """Raise UnsupportedModelError unless every rank gets the same number of whole heads, in the order of the ranks."""
     reasons = list(_split(config, num_ranks))
     if reasons:
         ranks = f"{num_ranks} ranks"
@@ -50,7 +50,7 @@ def check_split(config: PretrainedConfig, num_ranks: int) -> None:
 
 
 def refuse(config: PretrainedConfig, reason: str) -> None:
-    """Raise UnsupportedModelError in its usual form."""
+    """Raise UnsupportedModelError with the model's type and the reason."""
     raise UnsupportedModelError(f"model type '{config.model_type}' is not supported: {reason}")
 
 
@@ -102,7 +102,7 @@ def _features(config: PretrainedConfig) -> Iterator[str]:
 
 def _rope(config: PretrainedConfig) -> Iterator[str]:
     parameters = getattr(config, "rope_parameters", None) or {}
-    # Either one set of parameters, or one for each layer type.
+    # There is either one set of parameters, or one for each layer type.
     for one in [parameters, *(value for value in parameters.values() if isinstance(value, dict))]:
         kind = one.get("rope_type")
         if kind in _REFUSED_ROPE_TYPES:

@@ -1,4 +1,4 @@
-"""Which device a rank computes on, and who carries what the ranks of one engine tell each other."""
+"""Which device a rank computes on, and which backend of torch.distributed the ranks of one engine use."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """``num_sharers``: ranks of this engine on ``device``. ``backend``: torch's word, ``gloo`` or ``nccl``."""
+class RankDevice:
+    """A rank's device. ``backend`` is ``gloo`` or ``nccl``; ``num_sharers`` ranks of the engine are on this device."""
 
     device: torch.device
     backend: str = "gloo"
     num_sharers: int = 1
 
 
-def place(spec: RankSpec) -> Placement:
-    """Where the rank belongs on this machine. Raises ModelLoadError."""
+def assign_device(spec: RankSpec) -> RankDevice:
+    """The device of a rank. Raises ModelLoadError."""
     device = choose_device(spec.device)
     if device.type == "cpu" or spec.device not in {"auto", "cuda"}:
-        return Placement(device, num_sharers=spec.num_ranks)
-    return spread(spec.rank, spec.num_ranks, torch.cuda.device_count())
+        return RankDevice(device, num_sharers=spec.num_ranks)
+    return spread_over_gpus(spec.rank, spec.num_ranks, torch.cuda.device_count())
 
 
-def spread(rank: int, num_ranks: int, num_gpus: int) -> Placement:
-    """One GPU for each rank if there are enough; else they take turns, which NCCL cannot and gloo can."""
+def spread_over_gpus(rank: int, num_ranks: int, num_gpus: int) -> RankDevice:
+    """One GPU for each rank if there are enough; otherwise several ranks share a GPU, which needs gloo, not NCCL."""
     device = torch.device("cuda", rank % num_gpus)
     if num_ranks <= num_gpus:
-        return Placement(device, "nccl" if torch.distributed.is_nccl_available() else "gloo")
-    return Placement(device, num_sharers=len(range(rank % num_gpus, num_ranks, num_gpus)))
+        return RankDevice(device, "nccl" if torch.distributed.is_nccl_available() else "gloo")
+    return RankDevice(device, num_sharers=len(range(rank % num_gpus, num_ranks, num_gpus)))
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device that ``RankSpec.device`` means for a rank alone. Raises ModelLoadError."""
+    """The device that ``RankSpec.device`` names for a single rank. Raises ModelLoadError."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -1,8 +1,8 @@
-"""The ranks of one engine among themselves: they join, compute collectively, and notice that one of them is gone.
+"""What the ranks of one engine do together: they join, exchange data, and notice that one of them has ended.
 
-Every rank does the same in the same order, so what one waits for the others send. A rank that raises while the others
-wait leaves them waiting: ``workers/rank_group/group.py`` ends them. A rank alone joins nobody, and everything here is
-then what it would be for itself.
+Every rank calls these functions in the same order, because each call waits for all ranks. If a rank raises instead, the
+others would wait forever, and ``workers/rank_group/group.py`` kills them. A single rank does not join, and for it these
+functions return its own data.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from workers.rank_protocol.errors import ModelLoadError, SiblingLostError, one_l
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workers.rank.device import Placement
+    from workers.rank.device import RankDevice
     from workers.rank_protocol.spec import RankSpec
 
-#: Unless somebody knows better: the ranks share a machine, and nobody else should reach their sockets.
+#: Defaults, which the user may override: the ranks share a machine, and no other machine should reach their sockets.
 _LOOPBACK_ONLY = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-#: NCCL's watchdog would ask the rendezvous for dump requests, and that is gone once all ranks are ready.
+#: NCCL's watchdog would look for dump requests in the rendezvous file, which is removed once all ranks are ready.
 _NO_DUMPS = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
-#: How the end of another rank shows: connections come as plain RuntimeErrors that name gloo's file, the rendezvous
-#: says that it waited in vain, and NCCL whom it blames.
+#: Parts of the messages of errors that the end of another rank causes: RuntimeErrors of gloo name its source file, the
+#: rendezvous reports a timeout, and NCCL names the remote process.
 _LOST = ("/tcp/pair.cc", "/tcp/unbound_buffer.cc", "Wait timeout", "remote process exited")
 
 
-def join(spec: RankSpec, placement: Placement) -> None:
-    """Wait for the other ranks and be one of them. To be called before CUDA is initialised.
+def join(spec: RankSpec, rank_device: RankDevice) -> None:
+    """Wait for the other ranks and connect to them. Call it before CUDA is initialised.
 
-    Raises SiblingLostError if they do not come in time, ModelLoadError if the ranks cannot be connected at all.
+    Raises SiblingLostError if they do not start in time, ModelLoadError if the ranks cannot be connected.
     """
-    _prepare_environment(spec, placement)
+    _prepare_environment(spec, rank_device)
     try:
         dist.init_process_group(
-            placement.backend,
+            rank_device.backend,
             store=FileStore(spec.rendezvous, spec.num_ranks),
             rank=spec.rank,
             world_size=spec.num_ranks,
@@ -53,11 +53,11 @@ def join(spec: RankSpec, placement: Placement) -> None:
         raise ModelLoadError(f"the ranks cannot be connected: {one_line(error)}") from error
 
 
-def _prepare_environment(spec: RankSpec, placement: Placement) -> None:
+def _prepare_environment(spec: RankSpec, rank_device: RankDevice) -> None:
     for name, value in (_LOOPBACK_ONLY | _NO_DUMPS).items():
         os.environ.setdefault(name, value)
-    device = placement.device
-    # Transformers puts a split model on the accelerator that torch prefers, with this index.
+    device = rank_device.device
+    # Transformers loads a split model to the preferred accelerator of torch, with this index.
     os.environ["LOCAL_RANK"] = str(spec.rank if device.index is None else device.index)
     if device.type == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -67,13 +67,13 @@ def _prepare_environment(spec: RankSpec, placement: Placement) -> None:
 
 
 def leave() -> None:
-    """Forget the others; no harm for a rank alone."""
+    """Disconnect from the other ranks, if there are any."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def least(number: int, device: torch.device) -> int:
-    """The least of what the ranks say. Nobody gets the answer before all have asked."""
+def minimum(number: int, device: torch.device) -> int:
+    """The minimum of the ranks' numbers. Returns when all ranks have called it."""
     if not dist.is_initialized():
         return number
     tensor = torch.tensor(number, dtype=torch.int64, device=device)
@@ -81,13 +81,13 @@ def least(number: int, device: torch.device) -> int:
     return int(tensor)
 
 
-def position() -> tuple[int, int]:
-    """This rank's number, and how many there are."""
+def rank_and_size() -> tuple[int, int]:
+    """This rank's number, and the number of ranks."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def merge(own: bytearray, device: torch.device) -> bytes:
-    """Bytes of which every rank knows some and has zeros in the places of the others: all of them, to every rank."""
+def merge_bytes(own: bytearray, device: torch.device) -> bytes:
+    """Combine byte strings of equal length: at every index one rank has the byte and the other ranks have zero."""
     if not dist.is_initialized():
         return bytes(own)
     tensor = torch.frombuffer(own, dtype=torch.uint8).to(device)
@@ -95,18 +95,18 @@ def merge(own: bytearray, device: torch.device) -> bytes:
     return tensor.cpu().numpy().tobytes()
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of which every rank may hold a part, gathered: all ranks have to ask."""
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole of a tensor that may be split over the ranks. All ranks must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of it."""
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that may be split over the ranks."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def is_lost_sibling(error: BaseException) -> bool:
-    """Whether another rank's end is what is behind an error."""
+    """Whether the error was caused by the end of another rank."""
     return any(
         isinstance(one, SiblingLostError) or (isinstance(one, RuntimeError) and any(sign in str(one) for sign in _LOST))
         for one in _chain(error)

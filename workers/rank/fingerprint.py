@@ -1,4 +1,4 @@
-"""A short name for a model's weights: equal on two engines exactly when their KV caches mean the same."""
+"""A hash over a model's weights and config: equal on two engines if they compute the same KV cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-#: Config fields that say where a checkpoint comes from or how it is run, not what it computes.
+#: Config fields about where a checkpoint comes from or how it is run, not about what it computes.
 _IRRELEVANT = {
     "_name_or_path",
     "_attn_implementation",
@@ -29,9 +29,9 @@ _IRRELEVANT = {
     "transformers_version",
     "use_cache",
 }
-#: What one thread hashes at a time.
+#: Bytes that one thread hashes in one call.
 CHUNK_BYTES = 16 << 20
-#: Chunks that wait for a thread, which bounds the memory of tensors that were gathered from several ranks.
+#: Chunks that wait for a thread. The bound limits the memory of tensors that were gathered from several ranks.
 _MAX_WAITING = 64
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -39,15 +39,15 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 def fingerprint(model: PreTrainedModel, chunk_bytes: int = CHUNK_BYTES) -> str:
     """32 hex digits over the config and over name, shape, dtype and every byte of each tensor.
 
-    What is hashed is what the model computes with, as it lies in memory after loading: however a checkpoint is filed,
-    and however many ranks it is split over, the outcome is the same, and no file that changes meanwhile can deceive.
-    All ranks have to call this at the same time. Each hashes its share of the chunks with as many threads as torch has.
+    The tensors in memory are hashed, with which the model computes. So the result does not depend on the files of the
+    checkpoint or on the number of ranks, and a file that changes meanwhile makes no difference. All ranks have to call
+    this at the same time. Each hashes its share of the chunks, with as many threads as torch has.
     """
     tensors = sorted(model.state_dict().items())
     with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="fingerprint") as threads:
         chunks = _Chunks(threads, chunk_bytes)
         ranges = [chunks.add(tensor.detach()) for _, tensor in tensors]
-        digests = distributed.merge(chunks.digests(), model.device)
+        digests = distributed.merge_bytes(chunks.digests(), model.device)
     headings = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in tensors]
     root = hashlib.sha256(json.dumps([_config(model), headings], sort_keys=True, default=str).encode())
     for chunk in ranges:
@@ -60,33 +60,33 @@ def _config(model: PreTrainedModel) -> dict[str, object]:
 
 
 class _Chunks:
-    """Hashes pieces of tensors in threads, which works because hashing gives up the interpreter lock.
+    """Hashes chunks of tensors in threads; hashing releases the interpreter lock.
 
-    Chunks are numbered through all tensors; a rank of ``n`` hashes every ``n``-th of them.
+    Chunks are numbered over all tensors. Each of ``n`` ranks hashes every ``n``-th chunk.
     """
 
     def __init__(self, threads: ThreadPoolExecutor, chunk_bytes: int) -> None:
         self._threads = threads
         self._chunk_bytes = chunk_bytes
-        self._rank, self._num_ranks = distributed.position()
+        self._rank, self._num_ranks = distributed.rank_and_size()
         self._num_chunks = 0
         self._waiting: deque[tuple[int, Future[bytes]]] = deque()
         self._done: dict[int, bytes] = {}
-        #: By where a tensor lies: tied weights have several names.
+        #: By the memory of a tensor, because tied weights have several names.
         self._known: dict[tuple[object, ...], range] = {}
 
     def add(self, tensor: torch.Tensor) -> range:
-        """Hash all of a tensor of which every rank may hold a part; the numbers of its chunks."""
-        own = distributed.own_part(tensor)
+        """Hash a tensor that may be split over the ranks; returns the numbers of its chunks."""
+        own = distributed.local_part(tensor)
         place = (own.data_ptr(), own.shape, own.stride(), own.dtype)
         if place not in self._known:
             first = self._num_chunks
-            self._submit(distributed.whole(tensor))
+            self._submit(distributed.full_tensor(tensor))
             self._known[place] = range(first, self._num_chunks)
         return self._known[place]
 
     def digests(self) -> bytearray:
-        """Those of this rank's chunks; zeros in the places of the others."""
+        """The digests of all chunks, with zeros for those that other ranks hash."""
         self._wait_until(0)
         joined = bytearray(self._num_chunks * _DIGEST_BYTES)
         for number, digest in self._done.items():

@@ -1,9 +1,8 @@
 """The paged KV cache of one rank: one tensor ``[block, kv_head, layer, K|V, slot, head_dim]``.
 
-Everything a rank holds of a block is one contiguous piece of memory, and so is any range of its heads; that is what
-makes a block one descriptor for a reader. The slots of one (block, head, layer, K|V) are contiguous too, so reading
-the cache is copying whole *pieces* of ``block_size * head_dim`` numbers, and every index here counts in pieces
-(``gather``) or in single slots (``write``).
+A rank's part of a block is contiguous in memory, and so is any range of its heads, so that a reader needs one
+descriptor per block. The slots of one (block, head, layer, K|V) are contiguous too: reading the cache means copying
+whole *pieces* of ``block_size * head_dim`` numbers. Indices count pieces (``gather``) or slots (``write``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 from workers.rank_protocol.errors import CacheError
 
 if TYPE_CHECKING:
-    from workers.rank.device import Placement
+    from workers.rank.device import RankDevice
     from workers.rank_protocol.spec import RankSpec
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
@@ -40,20 +39,20 @@ class CacheShape:
 
     @property
     def pieces_per_head(self) -> int:
-        """How far two heads of a block are apart, in pieces."""
+        """The distance between two heads of a block, in pieces."""
         return self.num_layers * 2
 
     @property
     def pieces_per_block(self) -> int:
-        """How far two blocks are apart, in pieces."""
+        """The distance between two blocks, in pieces."""
         return self.num_kv_heads * self.pieces_per_head
 
 
 class KVCache:
-    """The tensor and the two ways to touch it. Never moves once built."""
+    """The cache tensor, whose address never changes."""
 
     def __init__(self, shape: CacheShape, num_blocks: int, device: torch.device) -> None:
-        """Raises CacheError if it does not fit."""
+        """Raises CacheError if it does not fit into memory."""
         self.shape = shape
         self.num_blocks = num_blocks
         sizes = (num_blocks, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
@@ -67,16 +66,16 @@ class KVCache:
 
     @property
     def device(self) -> torch.device:
-        """Where it lives."""
+        """The device of the tensor."""
         return self.tensor.device
 
     @property
     def address(self) -> int:
-        """Of block 0."""
+        """The address of block 0."""
         return self.tensor.data_ptr()
 
     def write(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Store K and V ``[kv_head, token, head_dim]``; ``slots`` ``[kv_head * token]`` are those of layer 0's K."""
+        """Store K and V ``[kv_head, token, head_dim]``. ``slots`` ``[kv_head * token]`` are those of layer 0's K."""
         offset = layer * 2 * self.shape.block_size
         dim = self.shape.head_dim
         self._slots.index_copy_(0, slots + offset, key.reshape(-1, dim))
@@ -85,7 +84,7 @@ class KVCache:
     def gather(self, layer: int, pieces: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V, each ``[row, kv_head, token, head_dim]``, of ``pieces`` ``[row, kv_head, block]``.
 
-        ``pieces`` are those of layer 0's K. The tokens of a row are those of its blocks in order, whole blocks each.
+        ``pieces`` are the pieces of layer 0's K. The tokens of a row are all slots of its blocks, in order.
         """
         rows, heads, blocks = pieces.shape
         sizes = (rows, heads, blocks * self.shape.block_size, self.shape.head_dim)
@@ -100,26 +99,26 @@ class KVCache:
             self.tensor.index_fill_(0, torch.tensor(block_ids, device=self.device), 0)
 
 
-def count_blocks(spec: RankSpec, shape: CacheShape, placement: Placement) -> int:
-    """How many blocks this rank's part of the budget buys; see ``RankSpec``. Raises CacheError for none at all.
+def count_blocks(spec: RankSpec, shape: CacheShape, rank_device: RankDevice) -> int:
+    """How many blocks fit into this rank's memory budget; see ``RankSpec``. Raises CacheError if none does.
 
-    Ranks that share a GPU measure at the same time: after all of them have loaded, before one takes memory.
+    Ranks that share a GPU must call this at the same time: all of them loaded, and none with a cache yet.
     """
     if spec.num_blocks is not None:
         return spec.num_blocks
-    budget = _budget(spec, placement)
+    budget = _budget(spec, rank_device)
     num_blocks = budget // shape.block_bytes
     if num_blocks < 1:
         raise CacheError(f"a KV cache of {budget} bytes has no room for one block of {shape.block_bytes} bytes")
     return num_blocks
 
 
-def _budget(spec: RankSpec, placement: Placement) -> int:
+def _budget(spec: RankSpec, rank_device: RankDevice) -> int:
     if spec.kv_cache_bytes is not None:
         return spec.kv_cache_bytes // spec.num_ranks
-    if placement.device.type != "cuda":
+    if rank_device.device.type != "cuda":
         return DEFAULT_CPU_BYTES // spec.num_ranks
-    # What loading needed for a moment counts as used until torch gives it back.
+    # Without this, memory that was only needed for loading would count as used.
     torch.cuda.empty_cache()
-    free, _total = torch.cuda.mem_get_info(placement.device)
-    return int(free * spec.gpu_memory_fraction / placement.num_sharers)
+    free, _total = torch.cuda.mem_get_info(rank_device.device)
+    return int(free * spec.gpu_memory_fraction / rank_device.num_sharers)

@@ -1,7 +1,7 @@
-"""Changes to logits that touch few tokens of a row: biases, bans and penalties, for all rows at once.
+"""Changes to the logits of a few tokens: biases, bans and penalties, for all rows at once.
 
-Order and meaning follow vLLM: bias, then bans before ``min_tokens``, then repetition penalty (over prompt and output),
-then frequency and presence penalties (over output only, as OpenAI defines them).
+The order and the meaning are those of vLLM: bias, then bans until ``min_tokens``, then the repetition penalty (over
+prompt and output), then frequency and presence penalties (over the output only, as OpenAI defines them).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SamplingRow(Protocol):
-    """What the sampler reads of a sequence; ``Sequence`` is one."""
+    """What the sampler needs of a sequence; ``RankSequence`` has it."""
 
     @property
     def sampling(self) -> SamplingParams: ...
@@ -41,7 +41,7 @@ class _Edits:
         self._numbers: list[float] = []
 
     def add(self, row: int, numbers: Iterable[tuple[int, float]]) -> None:
-        # Token ids come from clients (logit_bias); the front refuses unknown ones, and a rank must not die of them.
+        # Token ids come from clients (logit_bias). The HTTP server refuses unknown ones; a rank must not die of them.
         for token, number in numbers:
             if 0 <= token < self._vocab_size:
                 self._rows.append(row)
@@ -57,7 +57,7 @@ class _Edits:
 
 
 def is_untouched(params: SamplingParams, num_outputs: int) -> bool:
-    """No edit applies to this row now."""
+    """Whether no edit applies to this row now."""
     return (
         not params.logit_bias
         and num_outputs >= params.min_tokens
@@ -68,7 +68,7 @@ def is_untouched(params: SamplingParams, num_outputs: int) -> bool:
 
 
 def edit(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
-    """Logits ``[row, vocabulary]`` float32 with all edits; a copy if there are any."""
+    """Apply all edits to logits ``[row, vocabulary]`` (float32); returns a copy if there are any."""
     if all(is_untouched(row.sampling, row.num_outputs) for row in rows):
         return logits
     added, repeated, subtracted = (_Edits(logits.shape[1]) for _ in range(3))

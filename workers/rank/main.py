@@ -1,8 +1,8 @@
 """The rank process: ``python -m workers.rank.main FD PARENT_PID SPEC``, started by ``RankLink``.
 
-FD is the inherited end of a stream socket that carries the frames of ``core/protocol/steps.py``, SPEC a ``RankSpec`` as
-JSON. In order: listen, load the model (with the other ranks of the engine), build the cache, start the transfer, say
-``RankReady``, execute steps until the scheduler says ``Shutdown`` or its end of the socket closes.
+FD is the inherited end of a stream socket for the messages of ``core/protocol/steps.py``; SPEC is a ``RankSpec`` as
+JSON. In order: start the receiver, load the model (together with the other ranks), build the cache, start block
+transfer, send ``RankReady``, and execute steps until the main process sends ``Shutdown`` or closes the socket.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
 from workers.rank.kv_cache import LAYOUT, KVCache, count_blocks
-from workers.rank.model import Model, load_model
+from workers.rank.model import ModelShard, load_model
 from workers.rank.outbox import Outbox
 from workers.rank.receiver import Receiver
 from workers.rank.runner import Runner
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rank:
+class LoadedRank:
     """A loaded rank."""
 
     runner: Runner
@@ -48,7 +48,7 @@ class Rank:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be a rank; the exit status. What goes wrong is one ``RankFailed`` on the socket, except the loss of a sibling."""
+    """Run a rank; returns the exit status. An error is sent as ``RankFailed``, except the loss of another rank."""
     descriptor, parent_pid, spec_json = arguments
     end_with(int(parent_pid))
     process.be_quiet()
@@ -65,13 +65,13 @@ def main(arguments: Sequence[str]) -> int:
             outbox.send(RankFailed(_reason(spec, error)))
             if isinstance(error, RankError):
                 return 1
-            # Out of memory, a driver's complaint, a bug: the line goes to people, the traceback to the log.
+            # Out of memory, an error of a driver, a bug: the message goes to people, the traceback to the log.
             raise
     return 0
 
 
 def _reason(spec: RankSpec, error: Exception) -> str:
-    """What people are told. Whatever is wrong with a model is so on every rank; the rest may be one rank's own."""
+    """The message for people. It names the rank unless the model is the problem, which is the same on every rank."""
     text = one_line(error) if isinstance(error, RankError) else f"{type(error).__name__}: {one_line(error)}"
     return text if isinstance(error, ModelLoadError) else _named(spec, text)
 
@@ -81,7 +81,7 @@ def _named(spec: RankSpec, text: str) -> str:
 
 
 def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
-    """Load, then execute steps until the receiver has no more."""
+    """Load the model, then execute steps until the receiver ends."""
     receiver.start()
     process.limit_threads(spec.num_threads)
 
@@ -99,13 +99,13 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
         while (step := receiver.steps.get()) is not None:
             outbox.send(rank.runner.execute(step))
     finally:
-        # Reads in flight write into the cache: they end before the memory goes.
+        # Reads in flight write into the cache, so they must end before its memory is freed.
         rank.transfer.close()
     distributed.leave()
 
 
-def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> Rank:
-    """Everything between the spec and ``RankReady``. Raises RankError, or what torch and NIXL raise."""
+def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> LoadedRank:
+    """Load the model, build the cache, start block transfer. Raises RankError, and the errors of torch and NIXL."""
     model = load_model(spec, progress)
     shape = model.cache_shape
     cache = KVCache(shape, _agree_on_blocks(spec, model), model.device)
@@ -124,13 +124,13 @@ def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> Rank:
         load_s=model.load_s,
         fingerprint_s=model.fingerprint_s,
     )
-    return Rank(Runner(model, cache, versions, with_logprobs=spec.rank == 0), transfer, ready)
+    return LoadedRank(Runner(model, cache, versions, with_logprobs=spec.rank == 0), transfer, ready)
 
 
-def _agree_on_blocks(spec: RankSpec, model: Model) -> int:
-    # Free memory means something only once all who share the device have loaded.
-    distributed.least(0, model.device)
-    return distributed.least(count_blocks(spec, model.cache_shape, model.placement), model.device)
+def _agree_on_blocks(spec: RankSpec, model: ModelShard) -> int:
+    # Wait for the other ranks: free memory can be measured only when all ranks on the device have loaded.
+    distributed.minimum(0, model.device)
+    return distributed.minimum(count_blocks(spec, model.cache_shape, model.rank_device), model.device)
 
 
 def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemory:
@@ -156,8 +156,8 @@ def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemor
     )
 
 
-def _compatibility(spec: RankSpec, model: Model) -> Compatibility:
-    """Of the whole model, however it is split."""
+def _compatibility(spec: RankSpec, model: ModelShard) -> Compatibility:
+    """The compatibility of the engine: values of the whole model, not of this rank's shard."""
     shape = model.cache_shape
     return Compatibility(
         weights_fingerprint=model.weights_fingerprint,
@@ -175,7 +175,7 @@ def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
         return NullTransfer(memory, emit)
     from workers.transfer.ucx import apply_ucx_environment
 
-    # NIXL reads its part of the environment when it is imported.
+    # NIXL reads the environment when it is imported.
     apply_ucx_environment(spec.internal_host)
     from workers.transfer.rank_transfer import RankTransfer
 
@@ -187,4 +187,4 @@ def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
 
 
 if __name__ == "__main__":
-    process.leave(main(sys.argv[1:]))
+    process.exit_now(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Load a model: a local folder or hub id becomes a transformers model that uses our attention."""
+"""Loads a model of transformers from a local folder or hub id, with Baton's attention, and runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from workers.rank import distributed
 from workers.rank.attention import NAME, PagedAttention, attending, register
 from workers.rank.config_checks import check_config, check_split
-from workers.rank.device import Placement, place
+from workers.rank.device import RankDevice, assign_device
 from workers.rank.fingerprint import fingerprint
 from workers.rank.probe import probe_layers, prove_equal
 from workers.rank_protocol.errors import ModelLoadError, one_line
@@ -32,27 +32,27 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Model:
-    """A loaded model, or this rank's part of it, and what the rest needs to know about it."""
+class ModelShard:
+    """A loaded model, or this rank's shard of it, with its sizes and fingerprint."""
 
     module: PreTrainedModel
-    placement: Placement
+    rank_device: RankDevice
     cache_shape: CacheShape
     max_model_len: int
     vocab_size: int
     weights_fingerprint: str
     selects_logits: bool
-    #: Seconds that reading the weights took, and hashing them afterwards.
+    #: Seconds that it took to read the weights, and then to hash them.
     load_s: float
     fingerprint_s: float
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go."""
-        return self.placement.device
+        """The device for inputs."""
+        return self.rank_device.device
 
     def forward(self, cache: KVCache, batch: Batch, token_ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """Compute the batch's tokens, K and V into the cache; logits ``[len(wanted), vocabulary]``.
+        """Run a forward pass, which writes K and V into the cache; returns logits ``[len(wanted), vocabulary]``.
 
         ``wanted`` are indices on the token axis. All ranks compute the same batch and get the same logits.
         """
@@ -65,32 +65,34 @@ class Model:
         return logits if self.selects_logits else logits[wanted]
 
 
-def load_model(spec: RankSpec, progress: Callable[[str], None]) -> Model:
-    """Load what ``spec`` names; one rank of several joins the others. Raises ModelLoadError, or UnsupportedModelError
-    naming what is in the way, and what torch raises when another rank is lost."""
+def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
+    """Load the model of ``spec``; one of several ranks joins the others.
+
+    Raises ModelLoadError; UnsupportedModelError, which names the reasons; and torch's errors if another rank is lost.
+    """
     config = _load_config(spec)
     check_config(config, _model_class(config))
     if spec.num_ranks > 1:
         check_split(config, spec.num_ranks)
     max_model_len = _max_model_len(spec, config)
-    placement = place(spec)
+    rank_device = assign_device(spec)
     if spec.num_ranks > 1:
-        distributed.join(spec, placement)
+        distributed.join(spec, rank_device)
     register()
     progress(f"loading {spec.model}")
-    module, load_s = _timed(lambda: _load_weights(spec, placement.device).eval())
+    module, load_s = _timed(lambda: _load_weights(spec, rank_device.device).eval())
     shape = probe_layers(module, spec.block_size, spec.num_ranks)
     prove_equal(module, shape)
-    num_bytes = sum(distributed.own_part(tensor).nbytes for tensor in module.state_dict().values())
+    num_bytes = sum(distributed.local_part(tensor).nbytes for tensor in module.state_dict().values())
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
     progress(
-        f"loaded {num_bytes / 1e6:.0f} MB of weights on {placement.device} as {dtype} in {load_s:.2f} s, "
+        f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"
     )
-    return Model(
+    return ModelShard(
         module=module,
-        placement=placement,
+        rank_device=rank_device,
         cache_shape=shape,
         max_model_len=max_model_len,
         vocab_size=config.vocab_size,
@@ -102,7 +104,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> Model:
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What ``work`` returns, and the seconds that it took."""
+    """The result of ``work``, and the seconds that it took."""
     began_s = time.monotonic()
     return work(), time.monotonic() - began_s
 
@@ -122,7 +124,7 @@ def _load_config(spec: RankSpec) -> PretrainedConfig:
     try:
         return AutoConfig.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        # The sentences after the first are advice for somebody who writes Python.
+        # The sentences after the first are advice for Python programmers.
         reason = one_line(error).partition(". ")[0]
         raise ModelLoadError(f"cannot load the config of {spec.model}: {reason}") from error
 
@@ -144,7 +146,7 @@ def _max_model_len(spec: RankSpec, config: PretrainedConfig) -> int:
 
 
 def _load_weights(spec: RankSpec, device: torch.device) -> PreTrainedModel:
-    """One rank of several gets its part only, already on the device."""
+    """The model on the device; one of several ranks loads only its shard."""
     split = {"distributed_config": DistributedConfig(tp_size=spec.num_ranks)} if spec.num_ranks > 1 else {}
     try:
         module, info = AutoModelForCausalLM.from_pretrained(
@@ -158,7 +160,7 @@ def _load_weights(spec: RankSpec, device: torch.device) -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         raise ModelLoadError(f"cannot load the weights of {spec.model}: {one_line(error)}") from error
-    # Transformers would fill these with random numbers and only warn.
+    # Transformers would fill these tensors with random numbers and only warn.
     bad = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in info[kind])
     if bad:
         raise ModelLoadError(f"the weights of {spec.model} lack {len(bad)} tensors, first {bad[0]}")

@@ -1,9 +1,9 @@
-"""Sampling noise that is a function of (seed, position, vocabulary index) and of nothing else.
+"""Sampling noise that depends only on (seed, position, vocabulary index).
 
-So a token comes out the same on any worker, in any batch, in any row, before and after preemption. The generator is
+So the same token is sampled on any worker, in any batch and row, before and after a preemption. The generator is
 counter-based: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), with
-the increment and the mixing constants of Vigna's public-domain splitmix64.c. One stream per (seed, position); the
-vocabulary index is the place in the stream. Integer arithmetic wraps modulo 2^64 in torch on every device.
+the increment and the mixing constants of Vigna's public-domain splitmix64.c. There is one stream per (seed, position);
+the vocabulary index is the index in the stream. Integer arithmetic wraps modulo 2^64 in torch on every device.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _BELOW_ONE = 1.0 - 2.0**-24
 
 
 def stream_key(seed: int, position: int) -> int:
-    """Where the stream of a token at ``position`` (counted from the prompt's start) begins; unsigned 64 bits."""
+    """The start of the stream for the token at ``position``, counted from the start of the prompt; unsigned 64 bits."""
     return _mix((_mix(seed & _MASK) + position * _GAMMA) & _MASK)
 
 
 def gumbel(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
-    """Standard Gumbel noise, float32 ``[len(keys), vocab_size]``; one ``stream_key`` for each row.
+    """Standard Gumbel noise, float32 ``[len(keys), vocab_size]``, with one ``stream_key`` for each row.
 
-    With 53 random bits the uniform number keeps its relative precision near 0, which is the end that decides who wins;
-    it is never 0 and never 1, so the noise is finite.
+    The uniform number has 53 random bits, so it is precise near 0, where the noise is largest. It is never 0 and never
+    1, so the noise is finite.
     """
     bits = random_bits(keys, vocab_size, device)
     uniform = _shift(bits, 11).to(torch.float32).add_(0.5).mul_(2.0**-53).clamp_(max=_BELOW_ONE)
@@ -56,7 +56,7 @@ def _increments(vocab_size: int, device: torch.device) -> torch.Tensor:
 
 
 def _shift(bits: torch.Tensor, count: int) -> torch.Tensor:
-    """Logical shift right: torch's own repeats the sign."""
+    """Logical shift right; torch's operator is an arithmetic shift."""
     return (bits >> count).bitwise_and_((1 << (64 - count)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""What the rank says to the scheduler, from whichever thread."""
+"""Sends the rank's messages to the main process, from any thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Whole frames on the rank's socket. Once the scheduler is gone, messages are dropped: nobody is left to care."""
+    """Writes whole frames to the rank's socket. After the end of the main process, messages are dropped."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lock = threading.Lock()
 
     def send(self, message: FromRank) -> None:
-        """Send a message; blocks while the scheduler does not read."""
+        """Send a message; blocks while the main process does not read."""
         frame = encode(message)
         try:
             with self._lock:

@@ -1,8 +1,8 @@
-"""Learn from one forward pass what a model's attention looks like, and prove with another that ours computes it.
+"""Checks at load time that the paged attention computes what the model needs.
 
-A config can be incomplete, and new architectures come with new words; what really reaches the attention function
-cannot lie. So at load time one tiny pass records the shapes and every argument of each layer, and a second one
-compares our paged attention with the model's own.
+A config can be incomplete, and new architectures have new fields, but the arguments of the attention function are
+certain. So one small forward pass records the shapes and all arguments of each layer, and a second one compares the
+logits of the paged attention with those of the model's own attention.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from workers.rank_protocol.errors import UnsupportedModelError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Arguments that change nothing here: dropout is off in evaluation, positions are in the queries already, and the
-#: rest is about what transformers itself caches or returns.
+#: Arguments without effect here: dropout is off in evaluation, positions are applied to the queries already, and the
+#: others are about what transformers itself caches or returns.
 _HARMLESS = {"dropout", "position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states"}
 _NAMES = {
     "softcap": "soft-capped attention scores",
@@ -34,14 +34,14 @@ _NAMES = {
     "indices": "sparse attention",
     "block_indices": "sparse attention",
 }
-#: Relative error of the logits. Half precision rounds differently in the two; a missing feature is off by far more.
+#: Allowed relative error of the logits. In half precision the two round differently; a missing feature differs more.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _HALF_TOLERANCE = 0.2
 
 
 @dataclass(frozen=True)
 class LayerCall:
-    """What one layer passed to the attention function."""
+    """What one layer has passed to the attention function."""
 
     num_heads: int
     num_kv_heads: int
@@ -50,8 +50,8 @@ class LayerCall:
     window: int | None
 
 
-class Recorder:
-    """An ``Attend`` that notes what it is given. Raises UnsupportedModelError for what we could not honour."""
+class AttentionRecorder:
+    """An ``Attend`` that records its arguments. Raises UnsupportedModelError for what is not supported."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._config = model.config
@@ -93,11 +93,11 @@ class Recorder:
 
 
 def probe_layers(model: PreTrainedModel, block_size: int, num_ranks: int = 1) -> CacheShape:
-    """Run two tokens through the model; the shape its cache must have on this rank. Raises UnsupportedModelError.
+    """Run two tokens through the model; returns the shape of this rank's cache. Raises UnsupportedModelError.
 
     The ranks of an engine call this, and ``prove_equal``, at the same time.
     """
-    recorder = Recorder(model)
+    recorder = AttentionRecorder(model)
     device = model.device
     ids = torch.zeros(1, 2, dtype=torch.int64, device=device)
     positions = torch.arange(2, device=device)[None]
@@ -120,7 +120,7 @@ def _check_layers(model: PreTrainedModel, layers: dict[int, LayerCall]) -> None:
     if len({(call.num_heads, call.num_kv_heads, call.head_dim, call.dtype) for call in layers.values()}) > 1:
         refuse(config, "layers with different attention heads")
     kinds = getattr(config, "layer_types", None) or ()
-    # Some models put the window into the mask only, and we have none.
+    # Some models apply the window in the mask only, but the paged attention gets no mask.
     silent = [i for i, kind in enumerate(kinds) if kind == "sliding_attention" and layers[i].window is None]
     windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     if silent or (not kinds and windowed and all(call.window is None for call in layers.values())):
@@ -128,7 +128,7 @@ def _check_layers(model: PreTrainedModel, layers: dict[int, LayerCall]) -> None:
 
 
 def _check_split(model: PreTrainedModel, call: LayerCall, num_ranks: int) -> None:
-    """The plan may promise a split that the loaded model does not have."""
+    """Refuse a model that was not split as its tensor-parallel plan says."""
     config = model.config
     total = (config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
     mine = (call.num_heads, call.num_kv_heads)
@@ -137,9 +137,9 @@ def _check_split(model: PreTrainedModel, call: LayerCall, num_ranks: int) -> Non
 
 
 def prove_equal(model: PreTrainedModel, shape: CacheShape) -> None:
-    """Compare two prompts, mixed and in chunks through a cache of their own, with the model's own attention.
+    """Compare the logits of two prompts, computed in chunks and in one batch, with those of the model's own attention.
 
-    Raises UnsupportedModelError when the logits differ.
+    Raises UnsupportedModelError if they differ.
     """
     prompts = [_tokens(model, 13, 5), _tokens(model, 7, 11)]
     ours = _paged_logits(model, shape, prompts)
@@ -157,7 +157,7 @@ def prove_equal(model: PreTrainedModel, shape: CacheShape) -> None:
 
 
 def _paged_logits(model: PreTrainedModel, shape: CacheShape, prompts: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The last logits of both: first ``8`` tokens of one and ``6`` of the other, then the rest."""
+    """The last logits of both prompts, computed in two passes: 8 and 6 tokens, then the rest."""
     cache = KVCache(shape, 2 * -(-13 // shape.block_size), model.device)
     blocks = list(range(cache.num_blocks))
     tables = [blocks[::2], blocks[1::2]]

@@ -1,4 +1,4 @@
-"""The rank as a process of this system: who its parent is, what it may print, how many threads it uses."""
+"""The rank as a process: what it prints, how many threads it uses, how it exits."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from workers.rank_protocol.spec import MAX_DEFAULT_THREADS
 
 
 def be_quiet() -> None:
-    """No progress bars, no warnings of the libraries: what matters comes as our own messages."""
+    """Turn off progress bars and warnings of libraries; Baton's own messages say what matters."""
     warnings.simplefilter("ignore")
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
 
 
 def limit_threads(num_threads: int | None) -> None:
-    """Torch's threads for one operation. ``OMP_NUM_THREADS`` wins over the default, an explicit number over both."""
+    """Set torch's threads for one operation: ``num_threads``, otherwise ``OMP_NUM_THREADS``, otherwise the default."""
     if num_threads is None and "OMP_NUM_THREADS" in os.environ:
         return
     torch.set_num_threads(num_threads or min(MAX_DEFAULT_THREADS, len(os.sched_getaffinity(0))))
 
 
-def leave(status: int) -> NoReturn:
-    """End with ``status``, without taking the interpreter apart: torch alone takes a second of computing for that.
+def exit_now(status: int) -> NoReturn:
+    """Exit without the interpreter's clean-up, which takes a second of CPU time for torch alone.
 
-    What has to be put in order is over by now; memory, sockets and devices go back to the system in any case.
+    Nothing has to be cleaned up any more; the system frees memory, sockets and devices.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,6 +1,6 @@
-"""The rank's receiver thread: steps go to the main thread's queue, everything about reads to the transfer.
+"""The rank's receiver thread: passes steps to the main thread, and all other messages to block transfer.
 
-So a connect or a read does not wait for the forward pass that happens to run.
+So a connect or a read does not wait for a running forward pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Receiver:
-    """Reads the socket until it ends. ``steps`` yields the steps in order, then None once."""
+    """Reads the socket until it is closed. ``steps`` gets the steps in order, and None at the end."""
 
     def __init__(self, sock: socket.socket, outbox: Outbox) -> None:
         self.steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
@@ -32,15 +32,15 @@ class Receiver:
         self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
 
     def start(self) -> None:
-        """Listen. Until ``serve`` is called, an end of the connection ends the process: it is still loading."""
+        """Start the thread. Until ``serve`` is called, the process ends at once if the connection is closed."""
         self._thread.start()
 
     def serve(self, transfer: Transfer) -> None:
-        """From now on commands go to ``transfer``. To be called before the scheduler is told that the rank is ready."""
+        """Pass commands to ``transfer`` from now on. Call it before ``RankReady`` is sent."""
         self._transfer = transfer
 
     def end(self) -> None:
-        """Let the main thread finish what is queued, then leave."""
+        """Let the main thread finish the queued steps and then exit."""
         self.steps.put(None)
 
     def _run(self) -> None:
@@ -53,6 +53,6 @@ class Receiver:
         except (OSError, FrameError) as error:
             self._outbox.send(RankFailed(one_line(error)))
         if self._transfer is None:
-            # The main thread is deep in loading and has nothing to put in order.
+            # The main thread is loading the model, and there is nothing to clean up.
             os._exit(0)
         self.end()

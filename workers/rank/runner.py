@@ -1,4 +1,4 @@
-"""Execute steps: one forward pass over the rows, then samples."""
+"""Executes a step: one forward pass over its rows, then sampling."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import torch
 from core.protocol.steps import Sampled, Step, StepResult
 from workers.rank.batch import Batch, BatchRow, tail_blocks
 from workers.rank.sampler import sample
-from workers.rank.sequences import Sequence, SequenceTable
+from workers.rank.sequences import RankSequence, SequenceTable
 
 if TYPE_CHECKING:
     from core.protocol.steps import Row
     from workers.rank.kv_cache import KVCache
-    from workers.rank.model import Model
+    from workers.rank.model import ModelShard
     from workers.transfer.versions import VersionTable
 
 
 class Runner:
-    """The only writer of its cache, apart from block reads. Not thread-safe."""
+    """Executes steps. Only it and block reads write to the cache. Not thread-safe."""
 
-    def __init__(self, model: Model, cache: KVCache, versions: VersionTable, *, with_logprobs: bool = True) -> None:
-        """Without ``with_logprobs`` results carry tokens only: one rank of an engine is enough to report the rest."""
+    def __init__(
+        self, model: ModelShard, cache: KVCache, versions: VersionTable, *, with_logprobs: bool = True
+    ) -> None:
+        """Without ``with_logprobs`` results have tokens only, because logprobs of one rank of an engine are enough."""
         self._with_logprobs = with_logprobs
         self._model = model
         self._cache = cache
@@ -31,10 +33,10 @@ class Runner:
         self.sequences = SequenceTable(model.vocab_size, model.max_model_len, cache.shape.block_size, cache.num_blocks)
 
     def execute(self, step: Step) -> StepResult:
-        """Run a step. When it returns, the device has finished: what was written is visible to readers.
+        """Execute a step. When this returns, the device has finished, and readers can see the blocks that it wrote.
 
-        Raises StepError for a step that contradicts earlier ones, and torch's errors (out of memory); the cache is then
-        in an unknown state, so the rank has to end.
+        Raises StepError for a step that contradicts earlier ones, and torch's errors (out of memory). After an error
+        the content of the cache is unknown, so the rank has to end.
         """
         began = time.monotonic()
         self._versions.store(step.fresh)
@@ -58,7 +60,7 @@ class Runner:
             torch.cuda.synchronize(self._cache.device)
         return sampled
 
-    def _forward(self, rows: list[Row], sequences: list[Sequence]) -> torch.Tensor:
+    def _forward(self, rows: list[Row], sequences: list[RankSequence]) -> torch.Tensor:
         """Logits of the rows that sample, in the order of the rows."""
         places = [
             BatchRow(row.start, row.num_tokens, sequence.block_ids)

@@ -1,4 +1,4 @@
-"""From logits to tokens: greedy, or Gumbel-max over what top_k, top_p and min_p leave."""
+"""Samples tokens from logits: greedily, or by Gumbel-max among the tokens that top_k, top_p and min_p leave."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from core.protocol.steps import SamplingParams
 
-#: Below this, logits divided by the temperature leave float32's range and the outcome is greedy anyway (vLLM's bound).
+#: Below this temperature sampling is greedy, because logits divided by it overflow float32 (the bound of vLLM).
 GREEDY_BELOW = 1e-5
 
 
 class Draw:
-    """What was drawn for one row. ``top`` are (token, logprob) pairs, most likely first."""
+    """The sampled token of one row. ``top`` are (token, logprob) pairs, most likely first."""
 
     __slots__ = ("logprob", "token", "top")
 
@@ -30,10 +30,10 @@ class Draw:
 
 
 def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], *, with_logprobs: bool = True) -> list[Draw]:
-    """Draw the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
+    """Sample the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
 
-    The token's position is the number of tokens its sequence has; it and the seed alone decide the noise. Logprobs are
-    those of the raw logits, before any parameter changes them; without ``with_logprobs`` nobody gets any.
+    The noise depends only on the seed and on the token's position, which is the number of tokens in the sequence.
+    Logprobs are those of the raw logits, before any parameter changes them; without ``with_logprobs`` there are none.
     """
     logits = logits.to(torch.float32)
     scores = edit(logits, rows)
@@ -61,9 +61,10 @@ def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
 
 
 def truncate(scores: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """Scores (logits over temperature) with -inf for what min_p, then top_k, then top_p leave out; a copy if any.
+    """Scores (logits over temperature) with -inf for tokens that min_p, top_k and top_p, in this order, exclude.
 
-    Tokens exactly as likely as the last one kept are kept too, so the outcome does not hang on the order of a sort.
+    Returns a copy if anything changes. Tokens exactly as likely as the last one kept are kept too, so that the result
+    does not depend on the order of a sort.
     """
     vocab_size = scores.shape[1]
     if any(p.min_p > 0 for p in params):
@@ -80,13 +81,13 @@ def truncate(scores: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Te
 
 
 def _least_kept(scores: torch.Tensor, limits: list[int], top_p: list[float]) -> torch.Tensor:
-    """The smallest score that stays, ``[row, 1]``."""
+    """The smallest score that is kept, ``[row, 1]``."""
     width = max(limits)
     ordered = scores.topk(width, dim=-1).values if width < scores.shape[1] else scores.sort(descending=True).values
     kept = torch.arange(width, device=scores.device) < _column(limits, scores)
     masses = ordered.masked_fill(~kept, float("-inf")).softmax(dim=-1)
-    # A token stays if the ones before it do not yet make up top_p. At 1 all stay, whatever rounding makes of the sum;
-    # the first always stays, also for a top_p that float32 takes for 0.
+    # A token is kept if the sum of those before it is below top_p. With 1 all are kept, whatever rounding does to the
+    # sum. The first one is always kept, even if float32 rounds top_p to 0.
     wanted = _column([p if p < 1 else float("inf") for p in top_p], scores)
     kept &= masses.cumsum(dim=-1) - masses < wanted
     kept[:, 0] = True

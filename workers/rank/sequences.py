@@ -1,4 +1,4 @@
-"""What a rank knows about each sequence, as told by the scheduler and grown by its own samples."""
+"""The sequences that a rank knows: from the scheduler's messages, plus the tokens that it samples itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from core.protocol.steps import NewSequence, Row
 
 
-class Sequence:
+class RankSequence:
     """Tokens, block table and sampling parameters of one sequence. ``tokens`` are prompt and outputs."""
 
     def __init__(self, start: NewSequence) -> None:
@@ -24,20 +24,20 @@ class Sequence:
         self.output_counts = Counter(start.output_token_ids)
 
     def __repr__(self) -> str:
-        return f"<Sequence {self.seq}: {self.num_prompt}+{self.num_outputs} tokens, {len(self.block_ids)} blocks>"
+        return f"<RankSequence {self.seq}: {self.num_prompt}+{self.num_outputs} tokens, {len(self.block_ids)} blocks>"
 
     @property
     def num_outputs(self) -> int:
-        """Sampled tokens so far."""
+        """How many output tokens there are."""
         return len(self.tokens) - self.num_prompt
 
     @cached_property
     def prompt_set(self) -> frozenset[int]:
-        """The prompt's tokens; only penalties want them."""
+        """The prompt's tokens as a set, which only penalties need."""
         return frozenset(self.tokens[: self.num_prompt])
 
     def append(self, token: int) -> None:
-        """Record a sampled token."""
+        """Add a sampled token."""
         self.tokens.append(token)
         self.output_counts[token] += 1
 
@@ -50,25 +50,25 @@ class SequenceTable:
         self._max_model_len = max_model_len
         self._block_size = block_size
         self._num_blocks = num_blocks
-        self._by_id: dict[int, Sequence] = {}
+        self._by_id: dict[int, RankSequence] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def start(self, new: NewSequence) -> None:
-        """Make a sequence known, replacing one of the same id. Raises StepError for tokens that do not exist."""
+        """Add a sequence, or replace the one with the same id. Raises StepError for unknown tokens or blocks."""
         ids = new.prompt_token_ids + new.output_token_ids
         if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
             raise StepError(f"sequence {new.seq} has no tokens, or some outside the vocabulary of {self._vocab_size}")
         self._check_blocks(new.seq, new.block_ids)
-        self._by_id[new.seq] = Sequence(new)
+        self._by_id[new.seq] = RankSequence(new)
 
     def drop(self, seq: int) -> None:
-        """Forget a sequence; no matter if there is none (it may have ended before its first step)."""
+        """Forget a sequence. There may be none, if it ended before its first step."""
         self._by_id.pop(seq, None)
 
-    def take(self, row: Row) -> Sequence:
-        """The sequence of a row, with the row's new blocks in its table. Raises StepError if the row cannot be run."""
+    def take(self, row: Row) -> RankSequence:
+        """The sequence of a row, after adding the row's new blocks. Raises StepError if the row cannot be computed."""
         sequence = self._by_id.get(row.seq)
         if sequence is None:
             raise StepError(f"a row for the unknown sequence {row.seq}")

@@ -1,15 +1,15 @@
-"""Block transfer: the NIXL agent, reads and the fence. In a rank process, in one thread (``rank_transfer``).
+"""Block transfer: reads of KV blocks from other engines, and the fence. In a rank process, in a thread of its own.
 
-``port``           what the rank asks of whoever moves blocks; ``null_transfer`` moves none
-``nixl_port``      the only module that imports NIXL, behind a typed port
-``ucx``            the environment UCX needs, to be set before; ``network`` knows this machine's interfaces
-``agent_loop``     commands in, results out; owns the agent
-``peers``          remote engines that the agent knows; ``peer_ranks`` those of their ranks that it reads
-``local_memory``   our own side of every read; ``versions`` is the table of our blocks' versions, which others read
-``block_read``     one read in flight, carried out; ``read_machine`` decides, ``read_parts`` divides, ``fence`` compares
-``read_checks``    what must be true of a read before NIXL hears of it
-``read_notices``   who is told of a read, and who has told us; ``notice_codec`` has the words
+Begin with ``agent_loop``. Which ranks of P a rank of D reads is decided in ``workers.sharding``, and how engines learn
+each other's addresses is in ``workers.handshake``.
 
-Which of P's ranks a rank reads, and who has finished, is in ``workers.sharding``; how engines meet is in
-``workers.handshake``, in the main process.
+``agent_loop``      takes commands, advances reads, reports results; ``rank_transfer`` is its thread
+``block_read``      carries out one read; ``read_machine`` is its state machine, ``read_parts`` divides it
+``fence``           compares versions after a read; ``versions`` is the local table of versions, which peers read
+``read_checks``     checks a read before it is posted
+``read_notices``    notifies P of reads, and counts notifications of D; ``notice_codec`` is their format
+``remote_engines``  the remote engines that can be read; ``remote_ranks`` are their ranks
+``local_memory``    the local side of every read
+``nixl_port``       NIXL behind a typed port; ``ucx`` is UCX's environment, ``network`` this machine's interfaces
+``port``            what the rank needs of block transfer; ``null_transfer`` is block transfer that refuses all reads
 """

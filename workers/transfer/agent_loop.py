@@ -1,4 +1,4 @@
-"""Everything that happens in the thread that owns the NIXL agent: commands, reads in flight, notifications."""
+"""The loop of the thread that owns the NIXL agent: handles commands, advances reads, polls for notifications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workers.transfer.nixl_port import TransferAgent
 from workers.transfer.notice_codec import ReadNotice, reader_of
 from workers.transfer.read_checks import ReadRefusedError, check_fresh, check_read
 from workers.transfer.read_notices import ReadNotices
-from workers.transfer.remote_engines import Peer, PeerTable
+from workers.transfer.remote_engines import RemoteEngine, RemoteEngines
 
 if TYPE_CHECKING:
     import threading
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class AgentLoop:
-    """Owns the agent. Registers the memory when made; raises NixlError when that fails."""
+    """Owns the agent. The constructor registers the rank's memory, and raises NixlError if that fails."""
 
     def __init__(self, agent: TransferAgent, memory: RankMemory, emit: Emit, options: TransferOptions) -> None:
         self._agent = agent
@@ -40,29 +40,29 @@ class AgentLoop:
         self._options = options
         self.metadata = _register(agent, memory)
         self._local = LocalMemory(agent, self.metadata)
-        self._peers = PeerTable(agent, self.metadata, self._local)
+        self._peers = RemoteEngines(agent, self.metadata, self._local)
         self._notices = ReadNotices(agent)
-        #: What has ended since the last report.
+        #: Results of the reads that have ended since the last report.
         self._received: list[ReadResult] = []
         self._reads: dict[int, BlockRead] = {}
         #: Local blocks that NIXL may write to.
         self._busy_blocks: set[int] = set()
         self._backoff_s = 0.0
-        self._last_activity = self._next_look = time.monotonic()
+        self._last_activity = self._next_poll = time.monotonic()
 
     def run(self, commands: queue.SimpleQueue[TransferCommand | None], closing: threading.Event) -> None:
-        """Serve until ``closing`` is set; ``None`` among the commands only wakes the loop."""
+        """Serve until ``closing`` is set; ``None`` in the queue only wakes the loop."""
         while not closing.is_set():
-            for command in _take(commands, self._patience()):
-                self._obey(command)
+            for command in _take(commands, self._timeout_s()):
+                self._handle(command)
             self._step_reads()
-            self._look()
+            self._poll_notifications()
             self._report()
 
     def close(self) -> None:
-        """Cancel every read, wait for their ends, give everything back.
+        """Cancel every read, wait until they have ended, and release everything.
 
-        If one does not end in time NIXL may still write to the memory: then nothing is given back at all.
+        If a read does not end in time, NIXL may still write to the memory, so nothing is released.
         """
         for read in self._reads.values():
             read.machine.cancel()
@@ -79,7 +79,7 @@ class AgentLoop:
 
     # --- commands ----------------------------------------------------------------------------------------------
 
-    def _obey(self, command: TransferCommand | None) -> None:
+    def _handle(self, command: TransferCommand | None) -> None:
         self._last_activity = time.monotonic()
         match command:
             case Read():
@@ -95,15 +95,15 @@ class AgentLoop:
         try:
             self._peers.connect(command.engine_id, command.ranks)
         except TransferError as error:
-            self._say(Connected(command.engine_id, str(error)))
+            self._emit_in_order(Connected(command.engine_id, str(error)))
         else:
-            self._say(Connected(command.engine_id, ""))
+            self._emit_in_order(Connected(command.engine_id, ""))
 
     def _start_read(self, read: Read) -> None:
         now = time.monotonic()
         try:
             check_fresh(read.fresh, self._memory.num_blocks)
-            # First of all: from here on nobody may take these blocks for what they held before.
+            # Before anything else, because from now on the former content of these blocks may be overwritten.
             self._memory.versions.store(read.fresh)
             peer = self._peer_for(read)
         except ReadRefusedError as error:
@@ -114,7 +114,7 @@ class AgentLoop:
         self._peers.begin(peer)
         self._reads[read.read_id] = BlockRead(self._agent, self._local, peer, read, self._options, now)
 
-    def _peer_for(self, read: Read) -> Peer:
+    def _peer_for(self, read: Read) -> RemoteEngine:
         if read.read_id in self._reads:
             raise ReadRefusedError(f"there is a read {read.read_id} already")
         peer = self._peers.usable(read.engine_id)
@@ -141,71 +141,73 @@ class AgentLoop:
             self._end_read(read)
 
     def _end_read(self, ended: BlockRead) -> None:
-        """The one exit of every read that was begun."""
+        """The only exit of every read that was begun."""
         read, peer = ended.read, ended.peer
         del self._reads[read.read_id]
         self._busy_blocks.difference_update(read.local_block_ids)
         result = ended.result(time.monotonic())
         if ended.machine.tells_peer:
             hit("rank.read.compared")
-            self._tell(peer, read)
+            self._notify(peer, read)
         if ended.lost is not None:
             self._lose(peer, ended.lost)
-        # After the loss: who hears of this end and wants to read again must not take the engine for connected.
+        # After ``_lose``: a request that reads again after this result must know that the engine is not connected.
         self._received.append(result)
         self._peers.end(peer)
 
-    def _tell(self, peer: Peer, read: Read) -> None:
-        """Each rank of the peer is told by each of our ranks that shares something with it."""
+    def _notify(self, peer: RemoteEngine, read: Read) -> None:
+        """Notify every rank of the peer whose shard overlaps that of this rank."""
         reader = reader_of(self.metadata.engine_id, read.read_id)
         for rank in peer.ranks:
             try:
                 self._notices.tell(rank.name, ReadNotice(read.lease_id, rank.num_readers, reader, self.metadata.rank))
             except NixlError as error:
-                # What was read stays right; the peer finds out when the lease runs out.
+                # The data is right all the same; on the peer the lease will expire.
                 logger.warning("%s was not told of a read: %s", rank.name, error)
                 if isinstance(error, PeerLostError):
                     self._lose(peer, error)
 
-    def _lose(self, peer: Peer, error: NixlError) -> None:
-        """No new reads over it. The main process takes the engine for connected: say so, once, however the read ended;
-        a cancelled one would not tell."""
+    def _lose(self, peer: RemoteEngine, error: NixlError) -> None:
+        """Begin no new reads from the peer, and tell the main process once, for which the engine is connected.
+
+        The result of the read is not enough: a cancelled read has no error.
+        """
         if not peer.leaving:
-            self._say(Connected(peer.engine_id, f"{type(error).__name__}: {error}"))
+            self._emit_in_order(Connected(peer.engine_id, f"{type(error).__name__}: {error}"))
         peer.leaving = True
 
     # --- notifications and answers -----------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _poll_notifications(self) -> None:
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_poll:
             return
         if self._notices.listen():
             self._last_activity = now
         quiet = now - self._last_activity > self._options.quiet_after_s
-        self._next_look = now + (self._options.quiet_poll_s if quiet else self._options.poll_s)
+        self._next_poll = now + (self._options.quiet_poll_s if quiet else self._options.poll_s)
 
-    def _say(self, event: TransferEvent) -> None:
-        """Answers leave in the order in which things happened."""
+    def _emit_in_order(self, event: TransferEvent) -> None:
+        """Emit an event after the report of everything that happened before it."""
         self._report()
         self._emit(event)
 
     def _report(self) -> None:
-        """One message for all that has ended in one turn of the loop."""
+        """Emit one message for all reads that have ended in this turn of the loop."""
         sent, received = self._notices.take_sent(), self._received
         if sent or received:
             self._received = []
             self._emit(TransferReport(sent, received))
 
-    def _patience(self) -> float:
-        """Seconds to wait for a command before there is something else to do."""
+    def _timeout_s(self) -> float:
+        """How long to wait for a command before something else has to be done."""
         if self._reads:
             return self._backoff_s
-        return max(0.0, self._next_look - time.monotonic())
+        return max(0.0, self._next_poll - time.monotonic())
 
 
 def _register(agent: TransferAgent, memory: RankMemory) -> RankMetadata:
-    """Let NIXL at the rank's memory and describe it to peers."""
+    """Register the rank's memory with NIXL; returns its description for peers."""
     metadata = RankMetadata(
         engine_id=memory.engine_id,
         rank=memory.rank,
@@ -226,7 +228,7 @@ def _register(agent: TransferAgent, memory: RankMemory) -> RankMetadata:
 
 
 def _take(commands: queue.SimpleQueue[TransferCommand | None], timeout_s: float) -> list[TransferCommand | None]:
-    """All commands that are there, or the first to come within the time."""
+    """All queued commands; if there are none, the first one that comes within ``timeout_s``."""
     taken = []
     try:
         taken.append(commands.get(block=timeout_s > 0, timeout=timeout_s or None))

@@ -1,4 +1,4 @@
-"""One read in flight, of all ranks of an engine that we need: carries out what the read machine decides."""
+"""One read in flight, from all ranks of P that this rank reads: posts and polls what the read machine decides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.process.failpoints import hit
 from core.protocol.steps import ReadResult
 from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer.fence import expected_versions, stale_positions
-from workers.transfer.nixl_port import Transfer, TransferAgent, TransferState
+from workers.transfer.nixl_port import TransferAgent, TransferHandle, TransferState
 from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
 from workers.transfer.read_parts import ReadPart, interleaved
 
@@ -19,20 +19,26 @@ if TYPE_CHECKING:
     from core.protocol.steps import Read
     from workers.rank_protocol.transfer_options import TransferOptions
     from workers.transfer.local_memory import LocalMemory
-    from workers.transfer.remote_engines import Peer
+    from workers.transfer.remote_engines import RemoteEngine
 
 logger = logging.getLogger(__name__)
 
 
 class BlockRead:
-    """Pieces of data, then the versions, then the verdict. All calls come from the agent's thread."""
+    """Reads the data in pieces, then the versions, then compares. All calls come from the agent's thread."""
 
     def __init__(
-        self, agent: TransferAgent, memory: LocalMemory, peer: Peer, read: Read, options: TransferOptions, now: float
+        self,
+        agent: TransferAgent,
+        memory: LocalMemory,
+        peer: RemoteEngine,
+        read: Read,
+        options: TransferOptions,
+        now: float,
     ) -> None:
         self.read = read
         self.peer = peer
-        #: Why the connection is gone, if it is: no other read over it can succeed.
+        #: The error of a lost connection, over which no other read can succeed.
         self.lost: NixlError | None = None
         self._agent = agent
         self._memory = memory
@@ -46,19 +52,19 @@ class BlockRead:
             if rank.num_runs
         ]
         self._pieces = interleaved(self._parts, options.piece_bytes)
-        self._in_flight: list[tuple[Post, Transfer]] = []
+        self._in_flight: list[tuple[Post, TransferHandle]] = []
         self._num_bytes = 0
         self._num_descriptors = 0
         self._stale: set[int] = set()
         self.machine = ReadMachine(
             len(self._pieces),
             num_tables=0 if options.unsafe_disable_fence else len(self._parts),
-            # All ranks at once: each may have a way of its own to us.
+            # From all ranks at once, which may be reached over different links.
             window=max(options.window, len(self._parts)),
         )
 
     def step(self) -> bool:
-        """Look at what is in flight and post what can be, but one piece of data at most; True if anything happened."""
+        """Poll what is in flight, and post what can be posted, at most one piece of data; True if anything changed."""
         landed = self._poll()
         posted = False
         while (post := self.machine.next_post()) is not None:
@@ -71,7 +77,7 @@ class BlockRead:
         return landed or posted
 
     def result(self, now: float) -> ReadResult:
-        """The one answer, once the machine has ended."""
+        """The result, once the machine has ended."""
         machine = self.machine
         stale = sorted(self._stale) if machine.state is ReadState.STALE else []
         return ReadResult(
@@ -92,7 +98,7 @@ class BlockRead:
         else:
             self._in_flight.append((post, transfer))
 
-    def _post(self, post: Post) -> Transfer:
+    def _post(self, post: Post) -> TransferHandle:
         if post.kind is PostKind.DATA:
             part, ids = self._pieces[post.number]
             return part.post(self._agent, ids)
@@ -108,11 +114,12 @@ class BlockRead:
                 self._in_flight.append((post, transfer))
         return len(self._in_flight) < len(before)
 
-    def _land(self, post: Post, transfer: Transfer) -> bool:
-        """Take note if the transfer has ended; False while NIXL may still write.
+    def _land(self, post: Post, transfer: TransferHandle) -> bool:
+        """Handle the end of the transfer; False if it has not ended and NIXL may still write.
 
-        After any other error than these two nobody knows whether it has ended. That takes a bug (a peer removed or
-        added again during its reads), and then losing the rank is better than blocks that change under their owner.
+        Any other error than these two is raised, because it is unknown whether the transfer has ended. Only a bug can
+        cause one (a peer removed or added again during its reads), and it is better to lose the rank than to have
+        blocks change while others use them.
         """
         try:
             state = self._agent.state(transfer)
@@ -136,7 +143,7 @@ class BlockRead:
         return True
 
     def _compare(self, source: int) -> None:
-        """One rank's versions: what it has overwritten is stale, whatever the other ranks say."""
+        """Compare the versions of one rank. A block is stale if any rank has overwritten its part."""
         stale = stale_positions(self._expected, self._memory.scratch(source)[self._local_ids])
         self._stale.update(self.read.local_block_ids[position] for position in stale)
         self.machine.compared(equal=not stale)
@@ -145,12 +152,12 @@ class BlockRead:
             logger.info("read %d of %s is stale: %d of %d blocks", self.read.read_id, name, len(stale), num_blocks)
 
     def _broke(self, error: NixlError) -> None:
-        """After either of these nobody knows what the connection is still good for: the peer is to be met anew."""
+        """A transfer has failed. After these two errors the connection may be unusable, so the peer is lost."""
         if isinstance(error, PeerLostError | BackendFailedError):
             self.lost = self.lost or error
         self.machine.broke(f"{type(error).__name__}: {error}")
 
-    def _release(self, transfer: Transfer) -> None:
+    def _release(self, transfer: TransferHandle) -> None:
         try:
             self._agent.release(transfer)
         except NixlError as error:

@@ -1,8 +1,8 @@
-"""The fence: is what was read what was promised?
+"""The fence: finds the blocks that P has overwritten while or before D read them.
 
-P changes a block's version before it overwrites the block, and D reads the versions after the data. Equal versions
-therefore mean that nothing was overwritten before the second read, hence nothing during the first: a sequence lock.
-Versions are little-endian unsigned 64-bit numbers.
+P changes a block's version before it overwrites the block, and D reads the versions after the data. If the versions are
+those of the hand-off, no block was overwritten before the versions were read, so none while the data was read. This is
+a sequence lock. Versions are little-endian unsigned 64-bit numbers.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: The type of a version as it lies in memory, whatever this machine's own byte order is.
+#: The type of a version in memory, whatever the byte order of this machine is.
 VERSION = np.dtype("<u8")
 
 
 def expected_versions(versions: list[int]) -> NDArray[np.uint64]:
-    """The promised versions as an array. Raises OverflowError for a number that is none."""
+    """The versions of a hand-off as an array. Raises OverflowError for a number that is not unsigned 64-bit."""
     return np.array(versions, dtype=VERSION)
 
 
 def stale_positions(expected: NDArray[np.uint64], found: NDArray[np.uint64]) -> list[int]:
-    """Which of the blocks were overwritten, as positions in the two equally long arrays."""
+    """The positions at which the two equally long arrays differ: these blocks were overwritten."""
     return [int(i) for i in np.flatnonzero(expected != found)]

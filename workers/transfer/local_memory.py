@@ -1,7 +1,4 @@
-"""Our own side of every read: the cache, and scratch tables that take the versions read.
-
-All comes from the agent's thread.
-"""
+"""The local side of every read: the cache, and scratch tables for the versions. Used in the agent's thread only."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workers.transfer.fence import VERSION
-from workers.transfer.nixl_port import PieceList, Pieces, Region, Row, TransferAgent
+from workers.transfer.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,35 +21,25 @@ Spans = tuple[tuple[int, int], ...]
 
 
 class LocalMemory:
-    """Descriptor lists of our own memory.
+    """Descriptor lists of local memory.
 
-    Peers of one split have the same lists of the cache, which are made once and given back with their last user.
-    Scratch tables are as many as the ranks that one read reads at most. A local block is in one read at a time, so the
-    version of what is read into block ``i`` from the read's source ``s`` goes to ``scratch(s)[i]``.
+    Remote engines with the same split share lists of the cache, which are released with their last user. There are as
+    many scratch tables as one read has remote ranks at most. A local block is part of one read at a time, so the
+    version of block ``i`` on the remote rank with index ``s`` is read into ``scratch(s)[i]``.
     """
 
     def __init__(self, agent: TransferAgent, local: RankMetadata) -> None:
         self._agent = agent
         self._local = local
         self.num_blocks = local.num_blocks
-        #: List and number of users.
+        #: Each list with its number of users.
         self._blocks: dict[Spans, tuple[PieceList, int]] = {}
-        #: Whatever was registered has to outlive the agent, so tables stay when their lists are given back.
+        #: Registered memory has to outlive the agent, so the tables stay when their lists are released.
         self._tables: list[NDArray[np.uint64]] = []
         self._scratch: list[tuple[PieceList, NDArray[np.uint64]]] = []
 
-    @property
-    def num_lists(self) -> int:
-        """Descriptor lists of the cache."""
-        return len(self._blocks)
-
-    @property
-    def num_tables(self) -> int:
-        """Scratch tables."""
-        return len(self._scratch)
-
     def acquire(self, spans: Spans) -> PieceList:
-        """These spans of all blocks; give it back with ``release``. Raises NixlError."""
+        """A list of these spans of all blocks, to be given back with ``release``. Raises NixlError."""
         pieces, num_users = self._blocks.get(spans, (None, 0))
         if not num_users:
             pieces = self._agent.prepare(blocks_of(self._local, spans))
@@ -60,7 +47,7 @@ class LocalMemory:
         return pieces
 
     def release(self, spans: Spans) -> None:
-        """One user less. Raises NixlError."""
+        """Give back a list; the last user releases it. Raises NixlError."""
         pieces, num_users = self._blocks[spans]
         if num_users > 1:
             self._blocks[spans] = pieces, num_users - 1
@@ -69,25 +56,25 @@ class LocalMemory:
         self._agent.release_list(pieces)
 
     def reserve_scratch(self, num_tables: int) -> None:
-        """Have at least so many scratch tables. Raises NixlError."""
+        """Make sure that there are at least ``num_tables`` scratch tables. Raises NixlError."""
         while len(self._scratch) < num_tables:
             table = np.zeros(self.num_blocks, dtype=VERSION)
             self._tables.append(table)
-            # Registered after our metadata was taken, so that no peer can read or write it.
+            # Registered after the agent's metadata was taken, so that no peer can read or write it.
             self._agent.register(Region(table.ctypes.data, table.nbytes))
-            row = Row(table.ctypes.data, VERSION.itemsize, VERSION.itemsize, self.num_blocks)
+            row = PieceRow(table.ctypes.data, VERSION.itemsize, VERSION.itemsize, self.num_blocks)
             self._scratch.append((self._agent.prepare(Pieces((row,))), table))
 
     def scratch_list(self, source: int) -> PieceList:
-        """One of the scratch tables as a list."""
+        """The descriptor list of a scratch table."""
         return self._scratch[source][0]
 
     def scratch(self, source: int) -> NDArray[np.uint64]:
-        """The same one to look at."""
+        """The scratch table itself."""
         return self._scratch[source][1]
 
     def close(self) -> None:
-        """Give all lists back. Raises NixlError."""
+        """Release all lists. Raises NixlError."""
         for pieces, _ in [*self._blocks.values(), *self._scratch]:
             self._agent.release_list(pieces)
         self._blocks.clear()
@@ -104,13 +91,14 @@ def version_table_of(rank: RankMetadata) -> Region:
 
 
 def blocks_of(rank: RankMetadata, spans: Iterable[tuple[int, int]]) -> Pieces:
-    """Spans of a rank's blocks, a row for each: span ``s`` of block ``i`` is piece ``s * num_blocks + i``."""
+    """Spans of a rank's blocks, one row per span: span ``s`` of block ``i`` is piece ``s * num_blocks + i``."""
     rows = tuple(
-        Row(rank.cache_address + offset, num_bytes, rank.block_bytes, rank.num_blocks) for offset, num_bytes in spans
+        PieceRow(rank.cache_address + offset, num_bytes, rank.block_bytes, rank.num_blocks)
+        for offset, num_bytes in spans
     )
     return Pieces(rows, rank.cache_memory_type, rank.cache_device_id)
 
 
 def versions_of(rank: RankMetadata) -> Pieces:
     """A rank's version table, one piece for each version."""
-    return Pieces((Row(rank.version_address, VERSION.itemsize, VERSION.itemsize, rank.num_blocks),))
+    return Pieces((PieceRow(rank.version_address, VERSION.itemsize, VERSION.itemsize, rank.num_blocks),))

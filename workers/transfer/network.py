@@ -1,4 +1,4 @@
-"""This machine's network devices, as the kernel tells them. Linux only, as NIXL is."""
+"""The network interfaces and RDMA devices of this machine. Linux only, like NIXL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RDMA_DEVICES = Path("/sys/class/infiniband")
 
 
 def resolve(host: str) -> IPAddress | None:
-    """The address that a server bound to ``host`` gets; None for a name that nobody knows. May block."""
+    """The address that a server bound to ``host`` has; None for an unknown name. May block."""
     try:
         found = socket.getaddrinfo(host.strip("[]") or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
@@ -60,7 +60,7 @@ def _ipv4_addresses() -> Iterator[tuple[str, ipaddress.IPv4Address]]:
         fcntl.ioctl(any_socket, _SIOCGIFCONF, request)
     num_bytes, _ = struct.unpack(_IFCONF, request)
     for label, raw in _IFREQ.iter_unpack(buffer[:num_bytes]):
-        # A second address may have a label of its own, the name and a colon in front.
+        # A second address may have a label: the name of the interface, a colon and more.
         yield label.partition(b"\0")[0].decode().partition(":")[0], ipaddress.IPv4Address(raw)
 
 

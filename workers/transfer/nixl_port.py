@@ -1,15 +1,16 @@
 """The only module that imports NIXL: a typed port, ``TransferAgent``, and its implementation.
 
-What is known of NIXL 1.5.1 over UCX, tried with two processes:
+Facts about NIXL 1.5.1 over UCX, found out with two processes:
 
-- Not documented as thread-safe: one thread makes the agent and is the only one to call it.
-- ``transfer()`` releases the GIL. Over shared memory it copies inside that call (256 MiB: 20 to 450 ms), over TCP it
-  returns at once and the copying happens inside later calls of either side.
-- With its progress thread an idle agent burns a whole core, so we do without; our own calls make the progress.
-- Releasing a transfer that is in flight answers OK, *and NIXL goes on writing to the local memory*. So does removing
-  the remote agent, after which the state can no longer be asked. Never do either before a transfer has ended.
-- Only a peer's death ends a transfer early: the state then raises ``nixlRemoteDisconnectError``.
-- An index outside a descriptor list is refused; an address outside registered memory too, when the list is prepared.
+- It is not documented as thread-safe: one thread makes the agent, and only that thread calls it.
+- ``transfer()`` releases the GIL. Over shared memory it copies inside that call (256 MiB: 20 to 450 ms). Over TCP it
+  returns at once, and the data is copied inside later calls of either side.
+- With NIXL's progress thread an idle agent uses a whole core. Without it, which is the choice here, calls of the agent
+  make the progress.
+- Releasing a transfer in flight returns OK, *but NIXL continues to write to the local memory*. The same holds for
+  removing the remote agent, after which the state of the transfer is unknown. So a transfer must have ended before.
+- Only the death of a peer ends a transfer early: then its state raises ``nixlRemoteDisconnectError``.
+- An index outside a descriptor list is refused. So is an address outside registered memory, in ``prepare``.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ ERRORS: dict[type[Exception], type[NixlError]] = {
     _bindings.nixlBackendError: BackendFailedError,
     _bindings.nixlCancelledError: BackendFailedError,
     _bindings.nixlUnknownError: BackendFailedError,
-    # Not NIXL's own: no plugin was found; and a stranger's agent name that is not UTF-8.
+    # Not exceptions of NIXL: a plugin is missing; the name of a remote agent is not UTF-8.
     RuntimeError: BackendFailedError,
     UnicodeDecodeError: BackendFailedError,
 }
 
 
 class TransferState(StrEnum):
-    """How a posted transfer is doing."""
+    """The state of a posted transfer."""
 
     DONE = "DONE"
     IN_PROGRESS = "PROC"
@@ -76,7 +77,7 @@ class Region(msgspec.Struct, frozen=True):
     device_id: int = 0
 
 
-class Row(msgspec.Struct, frozen=True):
+class PieceRow(msgspec.Struct, frozen=True):
     """``count`` pieces of equal length; piece ``i`` starts at ``address + i * stride``."""
 
     address: int
@@ -88,60 +89,60 @@ class Row(msgspec.Struct, frozen=True):
 class Pieces(msgspec.Struct, frozen=True):
     """Rows of pieces, numbered row by row: with equal counts, piece ``i`` of row ``r`` is ``r * count + i``."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[PieceRow, ...]
     memory_type: str = "DRAM"
     device_id: int = 0
 
 
 #: NIXL's opaque handles.
 PieceList = Any
-Transfer = Any
+TransferHandle = Any
 
 
 class TransferAgent(Protocol):
-    """What we use of NIXL. Every method raises NixlError, and all are to be called from one thread."""
+    """The part of NIXL that is used. Every method may raise NixlError, and all are called from one thread."""
 
     @property
     def name(self) -> str:
         """The name under which peers know this agent."""
 
     def register(self, region: Region) -> None:
-        """Let NIXL read and write this memory: ourselves, and peers that get ``metadata`` afterwards.
+        """Let this agent, and peers that get ``metadata`` afterwards, read and write this memory.
 
-        It must outlive the agent.
+        The memory must outlive the agent.
         """
 
     def metadata(self) -> bytes:
-        """What a peer needs for ``add_remote``; it can read what is registered by now."""
+        """What a peer needs for ``add_remote``; with it the peer can read the memory that is registered now."""
 
     def add_remote(self, metadata: bytes) -> str:
-        """Get to know a peer; its name."""
+        """Add a peer; returns its name."""
 
     def remove_remote(self, name: str) -> None:
-        """Forget a peer. Only when no transfer from it is in flight."""
+        """Remove a peer. No transfer from it may be in flight."""
 
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
-        """A list from which reads choose by index; ``owner`` is a peer, or None for our own memory."""
+        """A list from which reads choose pieces by index; ``owner`` is a peer, or None for local memory."""
 
     def release_list(self, pieces: PieceList) -> None:
-        """Give a list back."""
+        """Release a list."""
 
     def post_read(
         self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
-    ) -> Transfer:
-        """Start reading ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``. Over shared memory it is then over."""
+    ) -> TransferHandle:
+        """Start to read ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``. Over shared memory this copies."""
 
-    def state(self, transfer: Transfer) -> TransferState:
-        """How it is doing; also makes progress. ``FAILED``, PeerLostError and BackendFailedError: it has ended."""
+    def state(self, transfer: TransferHandle) -> TransferState:
+        """The state of a transfer; also makes progress. FAILED, PeerLostError and BackendFailedError are ends."""
 
-    def release(self, transfer: Transfer) -> None:
-        """Give back a transfer that has ended."""
+    def release(self, transfer: TransferHandle) -> None:
+        """Release a transfer that has ended."""
 
     def notify(self, peer: str, payload: bytes) -> None:
-        """Tell a peer something."""
+        """Send a notification to a peer."""
 
     def notifications(self) -> list[bytes]:
-        """What peers and strangers have told us since the last call; also makes progress."""
+        """The notifications since the last call, which any process may have sent; also makes progress."""
 
     def close(self) -> None:
         """Deregister the memory and end the agent."""
@@ -180,7 +181,7 @@ class NixlAgent:
             self._agent.remove_remote_agent(name)
 
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
-        # Strided rows, one for all blocks: address, length, device, stride, count.
+        # One strided row for all blocks: address, length, device, stride, count.
         rows = [[row.address, row.num_bytes, pieces.device_id, row.stride, row.count] for row in pieces.rows]
         with _translated():
             return self._agent.prep_xfer_dlist(
@@ -193,17 +194,17 @@ class NixlAgent:
 
     def post_read(
         self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
-    ) -> Transfer:
+    ) -> TransferHandle:
         with _translated():
             transfer = self._agent.make_prepped_xfer("READ", local, local_ids, remote, remote_ids)
             self._agent.transfer(transfer)
             return transfer
 
-    def state(self, transfer: Transfer) -> TransferState:
+    def state(self, transfer: TransferHandle) -> TransferState:
         with _translated():
             return TransferState(self._agent.check_xfer_state(transfer))
 
-    def release(self, transfer: Transfer) -> None:
+    def release(self, transfer: TransferHandle) -> None:
         with _translated():
             self._agent.release_xfer_handle(transfer)
 
@@ -225,7 +226,7 @@ class NixlAgent:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn what NIXL raises into our error tree."""
+    """Raise NixlError instead of any exception of NIXL inside the block."""
     try:
         yield
     except tuple(ERRORS) as error:

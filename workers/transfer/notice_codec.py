@@ -1,10 +1,10 @@
-"""What a reader tells a rank when it has read what a lease holds there: ``<lease id>:<n>:<reader>:<rank>``.
+"""The notification by which a rank of D tells a rank of P that it has read: ``<lease id>:<n>:<reader>:<rank>``.
 
-vLLM says ``<id>:<n>``, where ``n`` ranks of the reading engine read this rank, each of which says so. The two fields
-that we add tell reads of one lease apart, by two engines or by one that tries again: ``reader`` is
-``<engine id>-<read id>``, and ``rank`` is who of that engine speaks.
+In vLLM it is ``<id>:<n>``, where ``n`` is how many ranks of the reading engine read this rank and notify it. The other
+two fields distinguish several reads of one lease, by two engines or by one engine twice: ``reader`` is
+``<engine id>-<read id>``, and ``rank`` is the rank of that engine.
 
-NIXL lets anybody who can connect send anything, so what comes in is checked here and nothing else looks at it.
+NIXL accepts notifications from any process that can connect, so they are checked here before they are used.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import msgspec
 
 from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
 
-#: Of a lease; engines that read are ours and have no other characters in theirs.
+#: A lease id. Engine ids are made by Baton and have no other characters.
 _ID = LEASE_ID_PATTERN.encode()
 _NOTIFICATION = re.compile(rb"(%s):([1-9][0-9]?):(%s-[0-9]{1,20}):(0|[1-9][0-9]?)" % (_ID, _ID))
-#: Longer ones are dropped unread.
+#: Longer notifications are dropped unread.
 MAX_NOTIFICATION_BYTES = 2 * MAX_ID_CHARS + 30
 
 
 class ReadNotice(msgspec.Struct, frozen=True):
-    """``rank`` of ``reader`` has read all that it wants of what the lease holds here; ``num_readers`` will say so."""
+    """``rank`` of ``reader`` has read its part of the lease from this rank; ``num_readers`` ranks will notify it."""
 
     lease_id: str
     num_readers: int
@@ -32,17 +32,17 @@ class ReadNotice(msgspec.Struct, frozen=True):
 
 
 def reader_of(engine_id: str, read_id: int) -> str:
-    """The name of one read, the same on all ranks of the engine that reads."""
+    """The name of one read, equal on all ranks of the engine that reads."""
     return f"{engine_id}-{read_id}"
 
 
 def encode_read(notice: ReadNotice) -> bytes:
-    """What goes over the wire."""
+    """The bytes of a notification."""
     return f"{notice.lease_id}:{notice.num_readers}:{notice.reader}:{notice.rank}".encode()
 
 
 def parse_read(payload: bytes) -> ReadNotice | None:
-    """None for anything that no reader of ours would have sent. Never raises."""
+    """The notification, or None if it is malformed. Never raises."""
     if len(payload) > MAX_NOTIFICATION_BYTES:
         return None
     match = _NOTIFICATION.fullmatch(payload)

@@ -1,4 +1,4 @@
-"""A ``Transfer`` that moves nothing: for engines that neither read nor are read."""
+"""A ``Transfer`` that refuses every read: for engines that neither read blocks nor are read from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NullTransfer:
         self._emit = emit
 
     def metadata(self) -> RankMetadata:
-        """Complete, but without an agent."""
+        """The metadata of the rank, without an agent."""
         memory = self._memory
         return RankMetadata(
             engine_id=memory.engine_id,
@@ -39,7 +39,7 @@ class NullTransfer:
         )
 
     def submit(self, command: TransferCommand) -> None:
-        """Refuse."""
+        """Answer ``Connect`` and ``Read`` with an error."""
         if isinstance(command, Connect):
             self._emit(Connected(command.engine_id, REASON))
         elif isinstance(command, Read):

@@ -1,4 +1,4 @@
-"""What the rank asks of whoever moves blocks between engines. No torch and no NIXL here."""
+"""What the rank needs of block transfer. No torch and no NIXL here."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from core.protocol.handshake import RankMetadata, Shard
     from workers.transfer.versions import VersionTable
 
-#: What the receiver hands over, in the order in which it arrived.
+#: The commands of the main process, passed on by the receiver in order.
 TransferCommand = Connect | Disconnect | Read | CancelRead
-#: What comes back, from any thread. ``RankFailed``: transfer cannot go on, so the rank has to end.
+#: The answers, emitted from any thread. ``RankFailed``: block transfer has failed, and the rank has to end.
 TransferEvent = Connected | TransferReport | RankFailed
 Emit = Callable[[TransferEvent], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankMemory:
-    """The memory of one rank as others may read it. It lives as long as the process.
+    """The memory of one rank that other engines may read. It lives as long as the process.
 
-    Block ``i`` starts at ``cache_address + i * block_bytes``; ``num_blocks * block_bytes`` bytes in all.
-    ``cache_memory_type`` is NIXL's word: ``DRAM`` or ``VRAM``; ``cache_device_id`` is 0 for DRAM.
+    Block ``i`` begins at ``cache_address + i * block_bytes``. ``cache_memory_type`` is ``DRAM`` or ``VRAM``;
+    ``cache_device_id`` is 0 for DRAM.
     """
 
     engine_id: str
@@ -40,19 +40,19 @@ class RankMemory:
 
 
 class Transfer(Protocol):
-    """One rank's end of the block reads. Constructed on the rank's main thread once the cache exists."""
+    """Block transfer of one rank. Constructed on the rank's main thread once the cache exists."""
 
     def metadata(self) -> RankMetadata:
-        """How others read this rank's blocks; final once constructed."""
+        """What other engines need to read this rank's blocks; it never changes."""
 
     def submit(self, command: TransferCommand) -> None:
         """Queue a command and return at once; called from the receiver thread.
 
-        Every ``Connect`` is answered by one ``Connected``, every ``Read`` by one ``ReadResult`` in some
-        ``TransferReport``. A ``Connected`` with an error may also come unasked: the engine was lost since. A read's
-        ``fresh`` versions are stored by the implementation, before the read is posted. What the readers of this
-        rank's blocks have finished is reported as ``Sent``, once per reader.
+        Every ``Connect`` is answered by one ``Connected``, every ``Read`` by one ``ReadResult`` in a
+        ``TransferReport``. A ``Connected`` with an error may also come unasked: the engine was lost. The ``fresh``
+        versions of a read are stored before the read is posted. When a remote engine has read blocks of this rank, a
+        ``Sent`` is reported once.
         """
 
     def close(self) -> None:
-        """End what is in flight and forget every remote engine. Idempotent; nothing is emitted afterwards."""
+        """End the reads in flight and forget every remote engine. Idempotent; nothing is emitted afterwards."""

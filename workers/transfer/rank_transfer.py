@@ -1,6 +1,6 @@
-"""A rank's end of the block reads: a thread that owns the NIXL agent, and a queue of commands to it.
+"""Block transfer of a rank: a thread that owns the NIXL agent, and a queue of commands to it.
 
-The forward pass runs in another thread. NIXL releases the GIL while it copies, so neither holds up the other.
+The forward pass runs in another thread. NIXL releases the GIL while it copies, so neither delays the other.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 class RankTransfer:
     """``Transfer`` over NIXL; ``workers/transfer/port.py`` has the contract.
 
-    The constructor returns once the agent runs (half a second) and raises TransferError when it cannot. ``emit`` is
-    called from the agent's thread. ``on_thread_start`` runs first in that thread, for example to choose the CUDA
+    The constructor returns once the agent runs (half a second), and raises TransferError if that fails. ``emit`` is
+    called from the agent's thread. ``on_thread_start`` is called first in that thread, for example to choose the CUDA
     device. The process needs the environment of ``ucx.py``.
     """
 
@@ -56,15 +56,15 @@ class RankTransfer:
         self._metadata = started.result()
 
     def metadata(self) -> RankMetadata:
-        """How others read this rank's blocks."""
+        """What other engines need to read this rank's blocks."""
         return self._metadata
 
     def submit(self, command: TransferCommand) -> None:
-        """Queue a command; from any thread."""
+        """Queue a command; may be called from any thread."""
         self._commands.put(command)
 
     def close(self) -> None:
-        """Cancel what is in flight, wait for it a moment, forget every peer. Nothing is emitted afterwards."""
+        """Cancel the reads in flight, wait for them shortly, forget every engine. Nothing is emitted afterwards."""
         self._closing.set()
         self._commands.put(None)
         self._thread.join()
@@ -77,13 +77,13 @@ class RankTransfer:
             started.set_exception(error)
             return
         finally:
-            # Another exception ends the thread, which says why; the constructor must not wait for ever.
+            # Any other exception ends the thread, which logs it; the constructor must not wait forever.
             if not started.done():
                 started.set_exception(TransferError("the agent's thread ended before it was ready"))
         try:
             loop.run(self._commands, self._closing)
         except Exception as error:
-            # Everybody would wait for answers for ever: better to lose the rank, which others notice.
+            # Without this thread no read would ever be answered. So the rank ends, which the main process notices.
             logger.exception("block transfer cannot go on")
             self._send(RankFailed(f"block transfer cannot go on: {error!r}"))
             return
@@ -93,7 +93,7 @@ class RankTransfer:
         if self._on_thread_start is not None:
             self._on_thread_start()
         memory = self._memory
-        # Unique for one start of one rank, as NIXL wants it: engine ids are random.
+        # Unique for each start of a rank, as NIXL requires, because engine ids are random.
         agent = self._make_agent(f"{memory.engine_id}-{memory.rank}")
         return AgentLoop(agent, memory, self._send, self._options)
 

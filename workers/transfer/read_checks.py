@@ -1,4 +1,4 @@
-"""What must be true of a read before NIXL hears of it: no index outside, no block written by two reads."""
+"""Checks of a read before it is posted: all indices exist, and no block is written by two reads."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _VERSIONS = range(2**64)
 
 
 class ReadRefusedError(TransferError):
-    """The read cannot be begun; nothing was posted."""
+    """The read was not begun; nothing was posted."""
 
 
 def check_fresh(fresh: Iterable[tuple[int, int]], num_blocks: int) -> None:
-    """New versions of local blocks; raises ReadRefusedError."""
+    """Check the new versions of local blocks. Raises ReadRefusedError."""
     for block_id, version in fresh:
         if not 0 <= block_id < num_blocks or version not in _VERSIONS:
             raise ReadRefusedError(f"no block {block_id} here, or no version {version}")
 
 
 def check_read(read: Read, num_local: int, num_remote: int, busy: Collection[int]) -> None:
-    """Raises ReadRefusedError. ``busy`` are the local blocks of reads in flight."""
+    """Check a read; ``busy`` are the local blocks of reads in flight. Raises ReadRefusedError."""
     local, remote = read.local_block_ids, read.remote_block_ids
     if not len(local) == len(remote) == len(read.versions):
         counts = f"{len(remote)} remote blocks, {len(local)} local ones, {len(read.versions)} versions"

@@ -1,22 +1,22 @@
-"""One block read on D, as a table: no I/O, no time.
+"""The state machine of one block read on D: no I/O, no time.
 
-A read is posted in pieces, a few at once; when all have arrived, from all ranks that are read, the version tables of
-all these ranks are read at once and compared.
+A read is posted in pieces, a few at once. When all pieces of all remote ranks have arrived, the version tables of these
+ranks are read at once and compared.
 
     state       event       next
-    READING     ARRIVED     CHECKING    all the data is here
+    READING     ARRIVED     CHECKING    all data has arrived
     READING     BROKE       FAILING     a piece ended with an error, or could not be posted
     READING     CANCEL      CANCELLING
-    CHECKING    EQUAL       DONE        all tables have been compared, and say what was promised
-    CHECKING    UNEQUAL     STALE       all tables have been compared, and one says otherwise
+    CHECKING    EQUAL       DONE        all tables have the versions of the hand-off
+    CHECKING    UNEQUAL     STALE       all tables were compared, and at least one has another version
     CHECKING    BROKE       FAILING
     CHECKING    CANCEL      CANCELLING
     FAILING     DRAINED     FAILED      nothing is in flight any more
     CANCELLING  DRAINED     CANCELLED
 
-NIXL may write into the local blocks until it says that a posted transfer has ended, also when nobody wants the data
-any more, so FAILING and CANCELLING last until then. Nothing else leaves them, and a cancelled read is never DONE.
-A second cancel, and one that comes after the end, change nothing.
+NIXL may write into the local blocks until every posted transfer has ended, even if the data is not needed any more. So
+FAILING and CANCELLING last until then, whatever happens, and a cancelled read is never DONE. A second cancel, or one
+after the end, changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workers.rank_protocol.transfer_errors import TransferError
 
 
 class ReadState(StrEnum):
-    """Where a read is. The last four are ends; their values are the ``outcome`` of a ``ReadResult``."""
+    """The state of a read. The last four are ends; their values are the ``outcome`` of a ``ReadResult``."""
 
     READING = "reading"
     CHECKING = "checking"
@@ -41,7 +41,7 @@ class ReadState(StrEnum):
 
 
 class ReadEvent(Enum):
-    """What moves a read on."""
+    """What changes the state of a read."""
 
     ARRIVED = auto()
     EQUAL = auto()
@@ -72,28 +72,28 @@ TABLE |= {(end, _E.CANCEL): end for end in ENDS}
 
 
 class PostKind(Enum):
-    """What a transfer of a read brings."""
+    """What a transfer reads."""
 
     DATA = auto()
     VERSIONS = auto()
 
 
 class Post(NamedTuple):
-    """A transfer to post: which piece of the data, or which of the version tables."""
+    """A transfer to post: the number of a piece of data, or of a version table."""
 
     kind: PostKind
     number: int
 
 
 class IllegalReadEventError(TransferError):
-    """An event that cannot happen in this state: a bug of the caller. The state is unchanged."""
+    """An event that is impossible in this state: a bug of the caller. The state is unchanged."""
 
 
 class ReadMachine:
-    """Decides what to post next and when the read is over.
+    """Decides what to post next, and when the read has ended.
 
-    ``num_pieces`` of data, at most ``window`` of them in flight at once, then ``num_tables`` of versions. Without
-    pieces the read is done at once. Without tables the data is accepted as it is.
+    First come ``num_pieces`` pieces of data, at most ``window`` in flight at once, then ``num_tables`` version tables.
+    Without pieces the read is done at once. Without tables the data is accepted unchecked.
     """
 
     def __init__(self, num_pieces: int, *, num_tables: int, window: int) -> None:
@@ -101,7 +101,7 @@ class ReadMachine:
         self.error = ""
         self._num_pieces = num_pieces
         self._num_tables = num_tables
-        #: Of the pieces, and then of the tables.
+        #: Pieces and then tables.
         self._num_posted = 0
         self._num_in_flight = 0
         self._window = window
@@ -119,11 +119,11 @@ class ReadMachine:
 
     @property
     def tells_peer(self) -> bool:
-        """P may let go. Not after ``failed`` or ``cancelled``: then another D may still read the same blocks."""
+        """P is notified, and may free the blocks. Not after FAILED or CANCELLED: another D may still read them."""
         return self.state in {ReadState.DONE, ReadState.STALE}
 
     def next_post(self) -> Post | None:
-        """What to post now, counted as in flight from here on; None when there is nothing."""
+        """What to post now, which counts as in flight from then on; None if there is nothing to post."""
         match self.state:
             case ReadState.READING if self._num_in_flight < self._window:
                 post = Post(PostKind.DATA, self._num_posted)
@@ -151,7 +151,7 @@ class ReadMachine:
         self._drain()
 
     def compared(self, *, equal: bool) -> None:
-        """NIXL has finished reading one table of versions, and this is what they say."""
+        """NIXL has finished reading one version table; ``equal``: it has the versions of the hand-off."""
         if self.state is ReadState.READING:
             raise IllegalReadEventError(f"versions compared before they were read: {self!r}")
         self._land()
@@ -162,7 +162,7 @@ class ReadMachine:
         self._drain()
 
     def broke(self, error: str) -> None:
-        """A transfer that ``next_post`` named has ended with an error, or could not be posted."""
+        """A transfer of ``next_post`` has ended with an error, or could not be posted."""
         if not self._num_in_flight:
             raise IllegalReadEventError(f"nothing is in flight that could break: {self!r}")
         self._fire(ReadEvent.BROKE)
@@ -171,7 +171,7 @@ class ReadMachine:
         self._drain()
 
     def cancel(self) -> None:
-        """Nobody wants the data any more."""
+        """The data is not needed any more."""
         self._fire(ReadEvent.CANCEL)
         self._drain()
 

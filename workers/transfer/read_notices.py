@@ -1,4 +1,4 @@
-"""A rank's end of notifications: tells the ranks it has read, and counts those that have read it."""
+"""Notifications of reads: D's rank sends them, and P's rank counts them until all readers have notified it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Reads of which some readers have told and others have not. Strangers can open as many as they like, so the oldest
-#: are forgotten; a lease whose readers were forgotten ends by its deadline.
+#: Reads of which some readers have notified this rank and others have not. Any process can send notifications, so
+#: beyond this number the oldest are forgotten; a lease whose readers were forgotten ends by its deadline.
 MAX_OPEN = 4096
 
 
@@ -30,14 +30,14 @@ class ReadNotices:
         self._num_dropped = 0
 
     def tell(self, name: str, notice: ReadNotice) -> None:
-        """Tell a peer, which may be ourselves. Raises NixlError."""
+        """Notify a rank, which may be this one. Raises NixlError."""
         if name == self._agent.name:
             self._count(notice)
         else:
             self._agent.notify(name, encode_read(notice))
 
     def listen(self) -> bool:
-        """Hear what has come in; True if anything has."""
+        """Take the notifications that have arrived; True if there were any."""
         try:
             payloads = self._agent.notifications()
         except NixlError as error:
@@ -52,7 +52,7 @@ class ReadNotices:
         return bool(payloads)
 
     def take_sent(self) -> list[Sent]:
-        """What all of its readers have read since the last call."""
+        """The reads of this rank's blocks that all of their readers have finished since the last call."""
         sent, self._sent = self._sent, []
         return sent
 
@@ -64,5 +64,5 @@ class ReadNotices:
 
     def _drop(self) -> None:
         self._num_dropped += 1
-        if self._num_dropped.bit_count() == 1:  # the 1st, 2nd, 4th, 8th...: whoever sends many shall not fill the log
+        if self._num_dropped.bit_count() == 1:  # the 1st, 2nd, 4th, 8th...: many of them must not fill the log
             logger.warning("%d notifications that are none of ours were dropped so far", self._num_dropped)

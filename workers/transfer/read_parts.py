@@ -1,4 +1,4 @@
-"""A read divided: by the ranks it reads, and by what is posted to NIXL at once."""
+"""Divides a read: by remote ranks, and into pieces that are posted in one call each."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from workers.transfer.nixl_port import Transfer, TransferAgent
-    from workers.transfer.remote_ranks import PeerRank
+    from workers.transfer.nixl_port import TransferAgent, TransferHandle
+    from workers.transfer.remote_ranks import RemoteRank
 
     _Ids = NDArray[np.int32]
 
 
 class ReadPart:
-    """What is read of one remote rank. ``local`` and ``remote``: the blocks, and how many blocks there are in all."""
+    """What is read from one remote rank. ``local``, ``remote``: ids of the blocks, and how many blocks the rank has."""
 
-    def __init__(self, rank: PeerRank, local: tuple[_Ids, int], remote: tuple[_Ids, int]) -> None:
+    def __init__(self, rank: RemoteRank, local: tuple[_Ids, int], remote: tuple[_Ids, int]) -> None:
         self.rank = rank
         self._local_ids = _pieces_of(*local, rank.num_runs)
         self._remote_ids = _pieces_of(*remote, rank.num_runs)
 
     def slices(self, max_bytes: int) -> list[slice]:
-        """What to post at once: at most ``max_bytes``, or one block."""
+        """The slices to post: at most ``max_bytes`` each, but at least one block."""
         step = max(1, max_bytes // self.rank.bytes_per_block) * self.rank.num_runs
         return [slice(start, start + step) for start in range(0, len(self._local_ids), step)]
 
-    def post(self, agent: TransferAgent, pieces: slice) -> Transfer:
-        """Start reading one of the slices. Raises NixlError."""
+    def post(self, agent: TransferAgent, pieces: slice) -> TransferHandle:
+        """Start to read a slice. Raises NixlError."""
         return agent.post_read(self.rank.local, self._local_ids[pieces], self.rank.remote, self._remote_ids[pieces])
 
     def count(self, pieces: slice) -> tuple[int, int]:
-        """Descriptors and bytes of one of the slices."""
+        """How many descriptors and bytes a slice has."""
         num_descriptors = len(self._local_ids[pieces])
         return num_descriptors, num_descriptors // self.rank.num_runs * self.rank.bytes_per_block
 
 
 def interleaved(parts: Sequence[ReadPart], max_bytes: int) -> list[tuple[ReadPart, slice]]:
-    """All slices, those of the several ranks in turn, so that all ranks are busy at once."""
+    """The slices of all parts, those of different ranks in turn, so that all remote ranks are read concurrently."""
     rounds = itertools.zip_longest(*([(part, pieces) for pieces in part.slices(max_bytes)] for part in parts))
     return [piece for pieces in rounds for piece in pieces if piece is not None]
 
 
 def _pieces_of(block_ids: _Ids, num_blocks: int, num_runs: int) -> _Ids:
-    """The pieces of these blocks in a list of ``num_runs`` rows, all of a block behind each other."""
+    """The indices of these blocks in a list of ``num_runs`` rows; the runs of one block follow each other."""
     if num_runs == 1:
         return block_ids
     return (block_ids[:, None] + np.arange(num_runs, dtype=np.int32) * np.int32(num_blocks)).ravel()

@@ -1,4 +1,4 @@
-"""One remote rank in the agent: NIXL's name for it and the prepared lists of what is read of it."""
+"""The remote ranks in the agent: NIXL's name of each, and the prepared lists of what is read from it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class PeerRank:
-    """One rank of a remote engine. The lists are None where nothing is read and the rank is only told.
+class RemoteRank:
+    """One rank of a remote engine. The lists are None if nothing is read from it and it is only notified.
 
-    Run ``r`` of block ``i`` is piece ``r * num_blocks + i`` of ``local`` and of ``remote``, each with its own number of
-    blocks.
+    Run ``r`` of block ``i`` is piece ``r * num_blocks + i`` in ``local`` and in ``remote``, with the number of
+    blocks of each.
     """
 
     def __init__(self, source: RankSource, name: str) -> None:
         self.name = name
-        #: How many of our engine's ranks tell it of a read.
+        #: How many local ranks notify it of a read.
         self.num_readers = source.num_readers
         self.num_runs = len(source.runs)
         self.bytes_per_block = sum(run.num_bytes for run in source.runs)
@@ -39,10 +39,10 @@ class PeerRank:
         self.versions: PieceList = None
 
     def __repr__(self) -> str:
-        return f"<PeerRank {self.name}: {self.num_runs} runs>"
+        return f"<RemoteRank {self.name}: {self.num_runs} runs>"
 
 
-class PeerRanks:
+class RemoteRanks:
     """Adds remote ranks to the agent."""
 
     def __init__(self, agent: TransferAgent, local: RankMetadata, memory: LocalMemory) -> None:
@@ -51,9 +51,9 @@ class PeerRanks:
         self._memory = memory
         self._names = {agent.name}
 
-    def add(self, source: RankSource, undo: ExitStack) -> PeerRank:
-        """Get to know a rank. Raises TransferError; closing ``undo`` gives back what was added until then, or later."""
-        rank = PeerRank(source, self._meet(source.remote, undo))
+    def add(self, source: RankSource, undo: ExitStack) -> RemoteRank:
+        """Add a rank. Raises TransferError. ``undo`` gets callbacks that remove the rank, also if this raises."""
+        rank = RemoteRank(source, self._add_agent(source.remote, undo))
         if source.runs:
             here = tuple((run.local_offset, run.num_bytes) for run in source.runs)
             there = [(run.remote_offset, run.num_bytes) for run in source.runs]
@@ -63,12 +63,12 @@ class PeerRanks:
             rank.versions = self._prepare(rank, versions_of(source.remote), undo)
         return rank
 
-    def _meet(self, remote: RankMetadata, undo: ExitStack) -> str:
+    def _add_agent(self, remote: RankMetadata, undo: ExitStack) -> str:
         ours = self._local
         if (remote.engine_id, remote.rank, remote.agent_name) == (ours.engine_id, ours.rank, self._agent.name):
             return self._agent.name
         if remote.agent_name in self._names:
-            # Adding a name again replaces it under the reads in flight, whose ends then cannot be known any more.
+            # Adding a name twice would replace the agent during its reads, whose end would then be unknown.
             raise PlanError(f"agent {remote.agent_name!r} belongs to another engine or rank")
         name = self._agent.add_remote(remote.agent_metadata)
         if name in self._names:
@@ -82,7 +82,7 @@ class PeerRanks:
             )
         return name
 
-    def _prepare(self, rank: PeerRank, pieces: Pieces, undo: ExitStack) -> PieceList:
+    def _prepare(self, rank: RemoteRank, pieces: Pieces, undo: ExitStack) -> PieceList:
         prepared = self._agent.prepare(pieces, rank.name)
         undo.callback(_release, rank.name, lambda: self._agent.release_list(prepared))
         return prepared
@@ -92,7 +92,7 @@ class PeerRanks:
         try:
             self._agent.remove_remote(name)
         except NixlError as error:
-            # NIXL forgets a dead peer's connection by itself, and then knows nothing to remove.
+            # NIXL removes a dead peer by itself, and then raises an error here.
             logger.debug("%s was not removed: %s", name[:MAX_AGENT_NAME_CHARS], error)
 
 

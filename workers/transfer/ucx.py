@@ -1,7 +1,6 @@
-"""UCX's environment: which interfaces it may use and how much it says.
+"""The environment variables of UCX and NIXL: which interfaces they use and what they log.
 
-NIXL reads its part when it is imported and UCX when the first agent is made, so it belongs into the environment that a
-rank process is started with. NIXL would otherwise write lines to the standard output.
+NIXL reads its variables when it is imported, UCX when the first agent is made, so they have to be set before.
 """
 
 from __future__ import annotations
@@ -14,31 +13,31 @@ from workers.transfer.network import interface_of, rdma_ports, resolve
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-#: Every failure reaches us as a typed error; NIXL's and UCX's own lines would only say it twice.
+#: Every failure is raised as an exception; the log lines of NIXL and UCX would only repeat it, on standard output.
 _QUIET = {"UCX_LOG_LEVEL": "fatal", "UCX_WARN_UNUSED_ENV_VARS": "n", "NIXL_LOG_LEVEL": "FATAL"}
-#: With this alone UCX listens on 127.0.0.1 only and still uses shared memory, which needs no interface.
+#: With this interface UCX listens on 127.0.0.1 only, and still uses shared memory, which needs no interface.
 _LOOPBACK = "lo"
 
 
 def ucx_environment(bind_host: str) -> dict[str, str]:
     """The variables for a worker whose internal port is bound to ``bind_host``.
 
-    UCX listens on all interfaces unless told otherwise, and NIXL asks nobody for a token: so UCX gets the interface
-    of the internal port and no other. On a host that stands for all addresses it chooses its devices itself.
-    ``UCX_TLS`` is never set here.
+    By default UCX listens on all interfaces, and NIXL checks no token, so UCX gets only the interface of the internal
+    port. If that port is bound to all addresses, UCX chooses its devices itself. ``UCX_TLS`` is not set.
     """
     devices = _devices(bind_host)
     return _QUIET if devices is None else _QUIET | {"UCX_NET_DEVICES": devices}
 
 
 def apply_ucx_environment(bind_host: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Set what the user has not set: whoever sets a UCX or NIXL variable means it."""
+    """Set the variables that the user has not set."""
     for name, value in ucx_environment(bind_host).items():
         environ.setdefault(name, value)
 
 
 def _devices(host: str) -> str | None:
-    """Of ``host``; None for all. RDMA devices stay: without a key from the handshake they read nothing for anybody."""
+    """The devices for ``host``; None for all. RDMA devices are allowed, because reads by RDMA need a key from the
+    handshake."""
     address = resolve(host)
     if address is None or address.is_unspecified:
         return None

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class VersionTable:
     """``num_blocks`` little-endian unsigned 64-bit integers in host memory at a fixed address.
 
-    The scheduler owns the numbers; a rank stores them before it overwrites the blocks. Storing is one aligned 8-byte
-    write per block, so a remote reader sees the old number or the new one, never a mixture.
+    The scheduler chooses the versions; a rank stores them before it overwrites the blocks. A store is one aligned
+    8-byte write per block, so a remote reader sees the old version or the new one, never a mixture.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -24,16 +24,11 @@ class VersionTable:
 
     @property
     def address(self) -> int:
-        """Where the table starts; constant."""
+        """The address of the table, which never changes."""
         return int(self.array.ctypes.data)
 
-    @property
-    def num_bytes(self) -> int:
-        """Size of the table."""
-        return int(self.array.nbytes)
-
     def store(self, fresh: Iterable[tuple[int, int]]) -> None:
-        """Give blocks their new versions: pairs of (block id, version). Raises IndexError for no such block."""
+        """Store the new versions of blocks: pairs of (block id, version). Raises IndexError for an unknown block."""
         for block_id, version in fresh:
             if block_id < 0:
                 raise IndexError(f"no block {block_id}")

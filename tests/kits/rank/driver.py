@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from core.protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
 from workers.rank.kv_cache import KVCache
-from workers.rank.model import Model, load_model
+from workers.rank.model import ModelShard, load_model
 from workers.rank.runner import Runner
 from workers.rank_protocol.spec import RankSpec
 from workers.transfer.versions import VersionTable
@@ -23,7 +23,7 @@ GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256
 
 
-def load(folder: Path, device: str = "cpu", block_size: int = 16) -> Model:
+def load(folder: Path, device: str = "cpu", block_size: int = 16) -> ModelShard:
     return load_model(
         RankSpec(model=str(folder), engine_id="e", device=device, dtype="float32", block_size=block_size),
         lambda _: None,
@@ -102,7 +102,7 @@ class Planner:
 class Driver(Planner):
     """Runs jobs on a runner in this process."""
 
-    def __init__(self, model: Model, *, num_blocks: int = NUM_BLOCKS, seed: int = 0) -> None:
+    def __init__(self, model: ModelShard, *, num_blocks: int = NUM_BLOCKS, seed: int = 0) -> None:
         super().__init__(model.cache_shape.block_size, num_blocks, seed)
         self.cache = KVCache(model.cache_shape, num_blocks, model.device)
         self.versions = VersionTable(num_blocks)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.model import Model
+    from workers.rank.model import ModelShard
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
-def model_of(folder_of: Callable[[str], Path]) -> Callable[..., Model]:
+def model_of(folder_of: Callable[[str], Path]) -> Callable[..., ModelShard]:
     return lru_cache(
         lambda architecture, device="cpu", block_size=16: load(folder_of(architecture), device, block_size)
     )

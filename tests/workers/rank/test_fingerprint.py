@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.model import Model
+    from workers.rank.model import ModelShard
 
     Folders = Callable[[str], Path]
-    Models = Callable[..., Model]
+    Models = Callable[..., ModelShard]
 
 
 def test_seven_rows_of_an_embedding_are_seen(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.kits.rank.driver import Reference
-    from workers.rank.model import Model
+    from workers.rank.model import ModelShard
 
-    Models = Callable[..., Model]
+    Models = Callable[..., ModelShard]
     References = Callable[[str], Reference]
 
 ARCHITECTURES = ["llama", "qwen3", "qwen2", "mistral", "qwen3_mixed", "mixtral", "gpt2"]

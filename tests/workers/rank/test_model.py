@@ -13,7 +13,7 @@ from transformers import AutoConfig
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
 from workers.rank.config_checks import check_config, check_split
-from workers.rank.device import Placement, choose_device, spread
+from workers.rank.device import RankDevice, choose_device, spread_over_gpus
 from workers.rank.kv_cache import CacheShape, KVCache, count_blocks
 from workers.rank.model import load_model
 from workers.rank.probe import prove_equal
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.model import Model
+    from workers.rank.model import ModelShard
 
 SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=16, head_dim=8, dtype=torch.float32)
 
@@ -76,7 +76,7 @@ def test_a_window_that_only_the_mask_knows_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_logits_than_the_models_own_are_refused(
-    model_of: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+    model_of: Callable[..., ModelShard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of("llama")
     prove_equal(model.module, model.cache_shape)
@@ -140,7 +140,7 @@ def test_devices_that_are_none(name: str) -> None:
 def test_ranks_spread_over_the_gpus(
     num_ranks: int, num_gpus: int, devices: list[int], backend: str, sharers: list[int]
 ) -> None:
-    placements = [spread(rank, num_ranks, num_gpus) for rank in range(num_ranks)]
+    placements = [spread_over_gpus(rank, num_ranks, num_gpus) for rank in range(num_ranks)]
     assert [placement.device for placement in placements] == [torch.device("cuda", index) for index in devices]
     assert [placement.num_sharers for placement in placements] == sharers
     if torch.distributed.is_nccl_available():
@@ -202,7 +202,7 @@ def test_what_is_written_is_gathered() -> None:
 
 
 def test_the_budget_decides_the_number_of_blocks() -> None:
-    cpu = Placement(torch.device("cpu"))
+    cpu = RankDevice(torch.device("cpu"))
     spec = RankSpec(model="m", engine_id="e")
     assert count_blocks(spec, SHAPE, cpu) == (1 << 30) // SHAPE.block_bytes
     budget = RankSpec(model="m", engine_id="e", kv_cache_bytes=10 * SHAPE.block_bytes + 1)

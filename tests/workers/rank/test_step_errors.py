@@ -13,7 +13,7 @@ from workers.rank_protocol.errors import StepError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.model import Model
+    from workers.rank.model import ModelShard
 
 KNOWN = NewSequence(1, [5, 6, 7], [], GREEDY, [0])
 
@@ -29,7 +29,7 @@ KNOWN = NewSequence(1, [5, 6, 7], [], GREEDY, [0])
         (Row(1, 0, 3, [4], True), "outside 0 to 3"),
     ],
 )
-def test_rows(row: Row, reason: str, model_of: Callable[..., Model]) -> None:
+def test_rows(row: Row, reason: str, model_of: Callable[..., ModelShard]) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     with pytest.raises(StepError, match=reason):
         driver.runner.execute(Step(1, [], [], [KNOWN], [row]))
@@ -44,13 +44,13 @@ def test_rows(row: Row, reason: str, model_of: Callable[..., Model]) -> None:
         (NewSequence(1, [5], [], GREEDY, [-1]), "outside"),
     ],
 )
-def test_sequences(new: NewSequence, reason: str, model_of: Callable[..., Model]) -> None:
+def test_sequences(new: NewSequence, reason: str, model_of: Callable[..., ModelShard]) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     with pytest.raises(StepError, match=reason):
         driver.runner.execute(Step(1, [], [], [new], []))
 
 
-def test_missing_block(model_of: Callable[..., Model]) -> None:
+def test_missing_block(model_of: Callable[..., ModelShard]) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     new = NewSequence(1, [5] * 17, [], GREEDY, [0])
     with pytest.raises(StepError, match="no block for token 16"):
@@ -58,7 +58,7 @@ def test_missing_block(model_of: Callable[..., Model]) -> None:
 
 
 @pytest.mark.parametrize("block_id", [4, -1])
-def test_version_of_no_block(block_id: int, model_of: Callable[..., Model]) -> None:
+def test_version_of_no_block(block_id: int, model_of: Callable[..., ModelShard]) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     with pytest.raises(IndexError):
         driver.runner.execute(Step(1, [(block_id, 1)], [], [], []))

@@ -207,7 +207,7 @@ def test_a_rank_ends_at_once_with_all_that_it_said() -> None:
         "atexit.register(print, 'long after')",
         "print('said', end='')",
         "print('complained', end='', file=sys.stderr)",
-        "process.leave(3)",
+        "process.exit_now(3)",
     )
     done = subprocess.run([sys.executable, "-c", "; ".join(lines)], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, "said")

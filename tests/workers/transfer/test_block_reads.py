@@ -13,7 +13,7 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 from workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
 from workers.rank_protocol.transfer_options import TransferOptions
-from workers.transfer.nixl_port import NixlAgent, Transfer, TransferState
+from workers.transfer.nixl_port import NixlAgent, TransferHandle, TransferState
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,7 @@ def test_two_engines_cannot_share_an_agent(rank: DecodeRank, peer: PeerProcess) 
 class Forgetful(NixlAgent):
     """NIXL after a bug of ours: it does not know the transfer any more."""
 
-    def state(self, transfer: Transfer) -> TransferState:
+    def state(self, transfer: TransferHandle) -> TransferState:
         raise PeerUnknownError("invalidated during transfer")
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from core.protocol.steps import CancelRead
 from tests.kits.transfer.pair import PATIENCE_S, DecodeRank, PeerProcess
 from workers.rank_protocol.transfer_errors import NixlError
-from workers.transfer.nixl_port import NixlAgent, PieceList, Transfer, TransferState
+from workers.transfer.nixl_port import NixlAgent, PieceList, TransferHandle, TransferState
 
 
 class Watching(NixlAgent):
@@ -27,12 +27,12 @@ class Watching(NixlAgent):
 
     def post_read(
         self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
-    ) -> Transfer:
+    ) -> TransferHandle:
         transfer = super().post_read(local, local_ids, remote, remote_ids)
         self.posted.release()
         return transfer
 
-    def state(self, transfer: Transfer) -> TransferState:
+    def state(self, transfer: TransferHandle) -> TransferState:
         try:
             state = super().state(transfer)
         except NixlError:
@@ -130,7 +130,7 @@ class Breaking(NixlAgent):
         super().__init__(name)
         self.breaks = False
 
-    def state(self, transfer: Transfer) -> TransferState:
+    def state(self, transfer: TransferHandle) -> TransferState:
         state = super().state(transfer)
         if self.breaks and state is TransferState.DONE:
             self.breaks = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.kits.transfer.pair import DecodeRank, PeerProcess
-from workers.transfer.nixl_port import NixlAgent, PieceList, Transfer
+from workers.transfer.nixl_port import NixlAgent, PieceList, TransferHandle
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ class Reader(DecodeRank):
         class Looking(NixlAgent):
             def post_read(
                 self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
-            ) -> Transfer:
+            ) -> TransferHandle:
                 reader.found.append(int(reader.versions.array[7]))
                 return super().post_read(local, local_ids, remote, remote_ids)
 
