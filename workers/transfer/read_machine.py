@@ -14,9 +14,9 @@ ranks are read at once and compared.
     FAILING     DRAINED     FAILED      nothing is in flight any more
     CANCELLING  DRAINED     CANCELLED
 
-NIXL may write into the local blocks until every posted transfer has ended, even if the data is not needed any more. So
-FAILING and CANCELLING last until then, whatever happens, and a cancelled read is never DONE. A second cancel, or one
-after the end, changes nothing.
+NIXL may write into the local blocks until every posted transfer has ended, even if the data is not needed any more.
+So the states FAILING and CANCELLING last until then, whatever happens, and a cancelled read is never DONE. A second
+cancel, or one after the end, changes nothing.
 """
 
 from __future__ import annotations
