@@ -40,7 +40,7 @@ OPERATOR = {
 
 
 class Commands(click.Group):
-    """Builds a command when it is asked for."""
+    """Builds a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*PROCESSES, *OPERATOR, *_OTHERS]
@@ -139,7 +139,7 @@ def _runner(section: str, module: str) -> Callable[..., int]:
 
 
 def _check_worker(settings: WorkerSettings) -> dict[str, str]:
-    """Variables that loading the model needs besides. Raises PreflightError."""
+    """More environment variables that loading the model needs. Raises PreflightError."""
     from baton.up.hub import look_up
     from baton.up.preflight import check_model, check_worker_packages
 
@@ -186,13 +186,13 @@ def _load(section: str, config: str | None, flags: Mapping[str, Any]) -> Setting
 
 @click.command("scale", short_help="Start or stop workers of a running baton up.")
 @click.argument("words", metavar="prefill=N decode=N", nargs=-1)
-@click.option("--port", type=int, metavar="INTEGER", help="Port of the baton up that is meant, where several run.")
+@click.option("--port", type=int, metavar="INTEGER", help="Public port of the baton up, where several run.")
 @click.option("--socket", "path", type=Path, metavar="FILE", help="Its control socket, where it is in another place.")
 def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
     """Start or stop workers of a baton up that runs on this machine, while it serves.
 
-    New workers get as many CPU threads as those that run. The youngest leave first, once they have finished what they
-    have. It returns when all are ready or have left; interrupting it stops nothing.
+    New workers get as many CPU threads as those that run. The youngest leave first, each once it has finished its
+    requests. The command returns when all are ready or have left; interrupting it stops nothing.
     """
     from baton.operator.scale_command import scale
     from baton.processes.control_socket import ControlSocketError
@@ -211,7 +211,7 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
     help="How long the storm lasts; default 2, without end where --kills is given.",
 )
 @click.option("--kills", type=click.IntRange(min=1), help="End the storm after so many SIGKILLs.")
-@click.option("--seed", type=int, help="What is drawn: see above. Default: another one each time.")
+@click.option("--seed", type=int, help="Decides what is drawn, see above. Default: another one each time.")
 @click.option("--prefill", type=click.IntRange(min=1), default=2, show_default=True, help="Prefill workers.")
 @click.option("--decode", type=click.IntRange(min=1), default=3, show_default=True, help="Decode workers.")
 @click.option("--routers", type=click.IntRange(min=1), default=2, show_default=True, help="Routers.")
@@ -225,7 +225,7 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the report to this file as well, with a list of all that was done.",
+    help="Write the report to this file as well, with a list of all faults.",
 )
 def _torture(
     minutes: float | None,
@@ -239,16 +239,15 @@ def _torture(
     clients: int,
     report: Path | None,
 ) -> int:
-    """Start a Baton of its own with the demo model, kill, stop and empty its parts while clients ask, and check that
-    each was answered token for token what a quiet worker answers, and that nothing is held afterwards.
+    """Start a whole Baton with the demo model, and kill, stop and empty its processes while clients ask. Check that
+    each answer is token for token that of a worker where nothing else goes on, and that nothing is held afterwards.
 
-    Needs no GPU and no Redis, and touches nothing that runs already. --minutes and --kills limit the storm only: the
-    right answers, starting, waiting until nothing is held and measuring come besides, a minute or two where nothing
-    else runs.
+    It needs no GPU and no Redis, and touches nothing that runs already. --minutes and --kills limit the storm only.
+    Getting the right answers, starting, waiting until nothing is held and measuring take another minute or two on a
+    machine where nothing else runs.
 
-    The same seed gives the same questions, clients, pauses, lengths of stops and shuffled order of what is done. What
-    is done is put off while nobody of its kind can be hurt, and who is hit depends on who lives: two runs are alike,
-    not equal.
+    The same seed gives the same questions, clients, pauses, lengths of stops and schedule. What is due is put off while
+    no process of its kind can be hurt, and the victim depends on which processes live: two runs are alike, not equal.
 
     Logs are kept in a temporary folder: removed when nothing is wrong, named otherwise. Ctrl-C and SIGTERM end it
     early, with a report of what there is; a second one ends it at once.
@@ -285,7 +284,7 @@ def _version() -> None:
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    """For ``--version``: what a report of a bug should say."""
+    """Callback of ``--version``: print what a report of a bug should say."""
     if not is_wanted or ctx.resilient_parsing:
         return
     import platform

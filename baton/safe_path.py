@@ -1,8 +1,8 @@
-"""Keeps ``baton`` itself from executing files of the current directory, as ``core/process/interpreter.py`` does for
-what it starts.
+"""Keeps ``baton`` from importing files of the current directory, as ``core/process/interpreter.py`` does for the
+processes that it starts.
 
 ``python -m baton`` has that directory first in ``sys.path``, and so has any Python where ``PYTHONPATH`` has an empty
-entry. Nothing is imported here but what Python has imported before: even ``pathlib`` might be a file of the user's.
+entry. This module imports only what Python itself has imported already: even ``pathlib`` might be a file of the user's.
 """
 
 # ruff: noqa: PTH109, PTH120
@@ -12,7 +12,7 @@ import sys
 
 
 def forget_current_directory() -> None:
-    """Import nothing from there any more, unless it holds this package or ``PYTHONPATH`` names it in full."""
+    """Take the current directory out of ``sys.path``, unless this package is in it or ``PYTHONPATH`` names it in full."""
     try:
         here = os.getcwd()
     except OSError:  # it was removed

@@ -13,7 +13,7 @@ from workers.limits import MAX_RANKS
 
 
 class UpSettings(Settings):
-    """What ``baton up`` starts. Everything else about router and workers is in their own sections."""
+    """What ``baton up`` starts. All other settings of routers and workers are in sections of their own."""
 
     section: ClassVar[str] = "up"
 

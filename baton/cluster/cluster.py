@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 #: Longest wait for an answer of a process, seconds.
 ANSWER_TIMEOUT_S = 10.0
-#: A process that has given up, but not ended yet, gets this long to do so.
+#: Seconds that a process gets to end after it has said that it gives up.
 LAST_WORDS_S = 5.0
-#: Pause between two questions to a process that has no event for us.
+#: Seconds between two questions to a process that cannot tell us when something happens.
 POLL_S = 0.02
 REDIS = "redis"
 #: The demo model on one thread, so that several workers fit on a small machine.

@@ -66,7 +66,7 @@ class Process:
         return self.child.pid
 
     def has_died_as_armed(self) -> bool:
-        """Whether its failpoint has killed it or one of its ranks: the line that a failpoint writes is in the log."""
+        """Whether its failpoint has killed it or one of its ranks: then the failpoint's line is in the log."""
         if not self.failpoints or self.child.log_path is None:
             return False
         last_words = f"failpoint {self.failpoints.partition('=')[0]}: kill"
@@ -97,7 +97,7 @@ async def alone(name: str, spec: ProcessSpec, folder: Path, stop_timeout_s: floa
 
 
 async def in_time(name: str, serves: Awaitable[T]) -> T:
-    """Await what comes when a process serves. Raises ChildDiedError after ``START_TIMEOUT_S``."""
+    """Await what shows that a process serves. Raises ChildDiedError after ``START_TIMEOUT_S``."""
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
             return await serves

@@ -1,1 +1,1 @@
-"""From flags, variables and files to the settings of each process."""
+"""Makes the settings of each process from flags, environment variables and files."""

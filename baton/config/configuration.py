@@ -1,7 +1,7 @@
 """Where the value of a setting comes from: flag, environment, file, default, in this order. Pure: no I/O here.
 
-Sources and their merging are pydantic-settings'. Ours are the names of settings, refusing unknown ones, and complaints
-that name the place where a person has to change something.
+pydantic-settings reads the sources and merges them. Added here are the names of the settings, the refusal of unknown
+names, and messages that name the place where a person has to change something.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ M = TypeVar("M", bound=Settings)
 
 
 class ConfigurationError(Exception):
-    """What is wrong with the settings. ``problems`` are lines for a person; none of them repeats a secret."""
+    """The settings are wrong. ``problems`` are lines for a person; none of them repeats a secret."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -45,7 +45,7 @@ class ConfigurationError(Exception):
 
 @dataclass(frozen=True)
 class Document:
-    """The parsed configuration file; ``path`` is for messages. Sections are known, their keys not checked yet."""
+    """The parsed configuration file; ``path`` is for messages. The sections' names are checked, their keys are not."""
 
     path: str = "configuration file"
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
@@ -62,7 +62,7 @@ def variable(section: str, name: str) -> str:
 
 
 class TextSource(EnvSettingsSource):
-    """Flags or variables: text, by the name that ``origin`` gives a setting; several values are comma-separated."""
+    """Flags or environment variables: text by name, where ``origin`` makes the name of a setting's flag or variable."""
 
     def __init__(self, model: type[Settings], texts: Mapping[str, Any], origin: Callable[[str], str]) -> None:
         super().__init__(model)
@@ -73,12 +73,12 @@ class TextSource(EnvSettingsSource):
         return self.env_vars.get(self.origin(field_name)), field_name, False
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """A file may also have one value in each line."""
+        """The values of a list are separated by commas or by newlines: a file of secrets may have one a line."""
         return [part.strip() for part in re.split(r"[,\n]", value) if part.strip()] if isinstance(value, str) else value
 
 
 class SectionSource(InitSettingsSource):
-    """One section of the file, as far as it is about a model's settings; a key without a value gives nothing."""
+    """The settings of a model that a section of the file gives. A key without a value gives none."""
 
     def __init__(self, model: type[Settings], document: Document, section: str) -> None:
         found = document.sections.get(section, {})
@@ -108,14 +108,14 @@ def load(model: type[M], flags: Mapping[str, Any], environ: Mapping[str, str], d
 
 
 def gather(model: type[Settings], environ: Mapping[str, str], document: Document) -> Mapping[str, Any]:
-    """The raw value of every setting that environment or file give."""
+    """The raw values of the settings that environment and file give, by name."""
     return ChainMap(*(source() for source in _sources(model, {}, environ, document)))
 
 
 def _sources(
     model: type[Settings], flags: Mapping[str, Any], environ: Mapping[str, str], document: Document
 ) -> Sources:
-    """All places with settings, the strongest first."""
+    """All sources of settings. Where several give a setting, the first of them counts."""
     variables = {name: value for name, value in environ.items() if value and not _is_service_link(name, value)}
     return (
         TextSource(model, {flag(name): value for name, value in flags.items()}, flag),
@@ -135,7 +135,7 @@ def unknown_keys(model: type[Settings], document: Document) -> list[str]:
 
 
 def unknown_shared_keys(document: Document) -> list[str]:
-    """Keys in ``shared:`` that no process knows."""
+    """Keys in the section ``shared`` that are settings of no process."""
     return [
         f"{document.path}: unknown key '{SHARED_SECTION}.{key}'{_guess(str(key), SHARED)}"
         for key in document.sections.get(SHARED_SECTION, {})
@@ -144,9 +144,10 @@ def unknown_shared_keys(document: Document) -> list[str]:
 
 
 def unknown_variables(model: type[Settings], environ: Mapping[str, str]) -> list[str]:
-    """Variables with our prefix that are settings of no process.
+    """Variables that begin with ``BATON_`` and are settings of no process.
 
-    Not only this model's: a token with a slip in its name would leave a door open that somebody believes shut.
+    All are checked, not only this model's: if the name of a token's variable is misspelled, an operator believes that a
+    port is guarded and it is not.
     """
     known = _known_variables(model)
     return [

@@ -16,12 +16,12 @@ from core.process.settings import HIDDEN, SECRET, Settings
 
 
 def options(model: type[Settings]) -> list[click.Parameter]:
-    """One option per setting. Values stay text: the model parses and checks them, whatever they come from."""
+    """One option per setting. Values stay text: the model parses and checks values of all sources in one way."""
     return [_option(model, name, info) for name, info in model.model_fields.items()]
 
 
 def default_text(info: FieldInfo) -> str:
-    """The default as a person would write it; empty when the setting is required or has none."""
+    """The default as a person would write it; empty for a setting that is required or has no default."""
     default = info.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined or default is None:
         return ""

@@ -1,4 +1,4 @@
-"""Every setting as Markdown, generated from the models, so that docs/settings.md cannot say anything else."""
+"""Every setting as Markdown: docs/settings.md is generated here from the models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ variables; a file may have one value in each line.
 
 
 def markdown() -> str:
-    """The whole page: one table per section."""
+    """The whole page, with one table per section."""
     tables = (f"## {_title(section)}\n\n{_table(settings_model(section))}" for section in MODELS)
     return "\n\n".join([HEADER.strip(), *tables])
 

@@ -1,4 +1,4 @@
-"""The sections of the configuration file, and the settings model of each (imported only when it is needed)."""
+"""The sections of the configuration file, and the settings model of each, which is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODELS = {
     "up": "baton.settings:UpSettings",
     "admin": "baton.settings:AdminSettings",
 }
-#: The commands that take their settings from a section, where it is not one command of the same name.
+#: The commands that take their settings from a section whose name is not that of a command.
 COMMANDS = {"admin": ("requests", "workers", "top", "abort", "drain", "resume")}
 
 
@@ -22,5 +22,5 @@ def settings_model(section: str) -> type[Settings]:
     module, _, name = MODELS[section].partition(":")
     model = getattr(importlib.import_module(module), name)
     if not (isinstance(model, type) and issubclass(model, Settings)):
-        raise TypeError(f"{MODELS[section]} does not derive from protocol.settings.Settings")
+        raise TypeError(f"{MODELS[section]} does not derive from core.process.settings.Settings")
     return model

@@ -1,4 +1,4 @@
-"""Reads what settings come from: the configuration file, and files with secrets."""
+"""Reads the files that settings come from: the configuration file, and files with secrets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from core.process.settings import SECRET
 
 
 class _DuplicateKeyError(yaml.MarkedYAMLError):
-    """One of two values would be ignored."""
+    """A key is there twice, so that one of its values would be ignored."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice; YAML says so too, and PyYAML takes the last."""
+    """Refuses a key that is there twice, as YAML demands; PyYAML itself takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

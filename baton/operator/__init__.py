@@ -1,1 +1,1 @@
-"""The commands that ask a router, for people who operate one."""
+"""The commands with which an operator asks a router, and ``baton scale``, which asks a ``baton up``."""

@@ -1,4 +1,4 @@
-"""``baton abort``: end requests, by id or by what they are."""
+"""``baton abort``: end requests, by id or by what they have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIVE_STATES = ("queued", "prefilling", "held", "reading", "decoding")
 
 
 def parameters() -> list[click.Parameter]:
-    """What the command takes beside the settings."""
+    """The arguments and options of the command besides its settings."""
     return [
         click.Argument(["ids"], nargs=-1, metavar="[ID]..."),
         click.Option(["--all", "everything"], is_flag=True, help="Every live request, of all routers."),
@@ -29,8 +29,10 @@ def parameters() -> list[click.Parameter]:
 
 
 def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **given: Any) -> int:
-    """Abort and print the ids. Raises AdminError when one that was given is not aborted, or nothing is, and UsageError
-    when it is unclear what.
+    """Abort requests and print their ids.
+
+    Raises AdminError when a request that was named is not aborted, or none is, and UsageError when the arguments do not
+    say which requests are meant.
     """
     wanted = {name: value for name, value in given.items() if value is not None}
     _check_one_way(ids, everything, wanted)
@@ -43,7 +45,7 @@ def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **giv
 
 
 def _check_one_way(ids: tuple[str, ...], everything: bool, wanted: dict[str, Any]) -> None:
-    """Raises UsageError."""
+    """Raises UsageError unless the requests are given in just one way: ids, ``--all``, or filters."""
     filters = " ".join(f"--{name.replace('_', '-')}" for name in wanted)
     ways = [way for way in ("ids" * bool(ids), "--all" * everything, filters) if way]
     if not ways:
@@ -53,7 +55,7 @@ def _check_one_way(ids: tuple[str, ...], everything: bool, wanted: dict[str, Any
 
 
 def _by_id(client: AdminClient, ids: tuple[str, ...]) -> None:
-    """Each by itself. Which request is meant is for the router to say: it knows who has not told it of theirs."""
+    """Abort each on its own. The router resolves a shortened id: it knows which routers' requests it cannot see."""
     refusals = []
     for given in dict.fromkeys(ids):
         try:

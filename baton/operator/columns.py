@@ -1,4 +1,4 @@
-"""Tables that fit a width: their less important columns give way. Pure; needs rich."""
+"""Tables that fit into a width because they leave out less important columns. Pure; needs rich."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """Where there is no room for all, the highest ``rank`` goes first, and 0 never does."""
+    """A column. Where there is no room for all, the one of the highest ``rank`` is left out first; rank 0 never is."""
 
     title: str
     rank: int
-    #: Characters to which it may be cut; None: it is shown whole or not at all.
+    #: Characters to which its cells may be cut; None: they are shown whole or not at all.
     least: int | None = None
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[Text]:
-    """A head and a line per row, none longer than ``width``."""
+    """The head, and a line for each row, none longer than ``width``."""
     widths = fit(columns, rows, width)
     head = [Text(column.title, "bold") for column in columns]
     return [_line(cells, widths, width) for cells in (head, *rows)]
 
 
 def least_width(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
-    """Where the columns of rank 0 have room."""
+    """The least width at which the columns of rank 0 have room."""
     _, least = _sizes(columns, rows)
     return _width(size for column, size in zip(columns, least, strict=True) if column.rank == 0)
 
 
 def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> dict[int, int]:
-    """The columns that are shown, by their number, and how wide each is."""
+    """How wide each column is that is shown, by the column's number."""
     whole, least = _sizes(columns, rows)
     by_rank = sorted(range(len(columns)), key=lambda i: columns[i].rank)
     shown = list(by_rank)
@@ -56,7 +56,7 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -
 
 
 def _sizes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[int], list[int]]:
-    """Characters of each column when it is whole, and when it is cut."""
+    """Characters of each column when it is shown whole, and when it is cut."""
     whole = [max(map(_length, (column.title, *(row[i] for row in rows)))) for i, column in enumerate(columns)]
     least = [
         size if column.least is None else min(size, max(column.least, len(column.title)))

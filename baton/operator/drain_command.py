@@ -1,4 +1,4 @@
-"""``baton drain`` and ``baton resume``: whether a worker is given new requests."""
+"""``baton drain`` and ``baton resume``: decide whether a worker is given new requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def parameters() -> list[click.Parameter]:
-    """What the commands take beside the settings."""
+    """The arguments of both commands besides their settings."""
     return [click.Argument(["worker"], metavar="ID")]
 
 

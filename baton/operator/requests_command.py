@@ -26,7 +26,7 @@ _NONE = {
 
 
 def parameters() -> list[click.Parameter]:
-    """What the command takes beside the settings."""
+    """The options of the command besides its settings."""
     return [
         click.Option(
             ["--ended"],
@@ -57,6 +57,6 @@ def requests(settings: AdminSettings, as_json: bool, ended: str | None) -> int:
 
 
 def warn_of_silent(router_ids: Sequence[str]) -> None:
-    """Say on stderr whose share is missing, so that nobody takes half a list for the whole."""
+    """Say on stderr which routers' requests are missing, so that the list is not taken for the whole."""
     for router_id in router_ids:
         click.echo(f"baton: router {text(router_id)} did not answer: its requests are missing here", err=True)

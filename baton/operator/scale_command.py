@@ -17,7 +17,7 @@ ROLES = ("prefill", "decode")
 
 
 def scale(words: Sequence[str], port: int | None, path: Path | None) -> int:
-    """0: done; 1: not, or not all. Raises click.UsageError, ControlSocketError."""
+    """Tell the ``baton up`` and print its answers; returns 0. Raises click.UsageError, ControlSocketError."""
     command = parse(words)
     where = path if path is not None else choose(private_folder(os.environ), port)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -45,7 +45,7 @@ def parse(words: Sequence[str]) -> Scale:
 
 
 def choose(folder: Path, port: int | None) -> Path:
-    """The socket of the ``baton up`` that is meant. Raises ControlSocketError when that is none, or not clear."""
+    """The socket of the ``baton up`` on this port, or of the only one. Raises ControlSocketError."""
     if port is not None:
         return socket_path(folder, port)
     found = running(folder)

@@ -1,5 +1,5 @@
-"""Requests and workers as tables. On a terminal a row is a line: what has no room is left out, and ids and states never
-are. Elsewhere everything is printed whole.
+"""Requests and workers as tables. On a terminal a row is one line: columns that have no room are left out, except ids
+and states. Elsewhere everything is printed whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Item = Mapping[str, Any]
 
 NOTHING = "-"
-#: An IPv4 address with its port, which is the id of a worker that was added by URL, is still whole.
+#: So long is an IPv4 address with its port, which is the id of a worker that was added by URL.
 _ID_CHARS = 21
 
 REQUEST_COLUMNS = (
@@ -67,7 +67,7 @@ WORKER_COLUMNS = (
 
 
 class _Names:
-    """How the ids of a listing of requests, and of their routers and workers, are shown."""
+    """Shortens the ids in a listing: those of the requests, of their routers and of their workers."""
 
     def __init__(self, requests: Sequence[Item]) -> None:
         self._ids = shorten(str(request["id"]) for request in requests)
@@ -75,15 +75,15 @@ class _Names:
         self._places = shorten(str(request[key]) for request in requests for key in _PLACES if request.get(key))
 
     def id_of(self, request: Item) -> str:
-        """The request itself."""
+        """The id of the request."""
         return self._ids[str(request["id"])]
 
     def router_of(self, request: Item) -> str:
-        """The router that has it."""
+        """The id of the router that has the request."""
         return self._routers.get(str(request.get("router")), NOTHING)
 
     def places_of(self, request: Item) -> list[str]:
-        """P and D."""
+        """The ids of P and D."""
         return [self._places.get(str(request.get(key)), NOTHING) for key in _PLACES]
 
 
@@ -166,13 +166,13 @@ def duration(milliseconds: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """A value for a cell. What clients sent (models, users) must not steer the terminal that shows it."""
+    """A value as the text of a cell. Control characters are replaced: names of models and users come from clients."""
     shown = "" if value is None else str(value)
     return "".join(char if char.isprintable() else "?" for char in shown) or NOTHING
 
 
 def print_json(value: Any) -> None:
-    """For programs."""
+    """Print a value as JSON, for programs."""
     click.echo(json.dumps(value, indent=2))
 
 
@@ -184,5 +184,5 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _width(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    """The terminal's, or more where it has no room for ids and states: then it folds the lines, and nothing is lost."""
+    """The terminal's width. Where ids and states have no room in it, their width: then the terminal folds the lines."""
     return max(console.width, least_width(columns, rows)) if sys.stdout.isatty() else sys.maxsize

@@ -1,4 +1,4 @@
-"""One client's side of one request: asks, reads as its manner is, and notes what came."""
+"""The client's side of one request: send it, read the answer in the client's manner, and note what comes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ HUNG_AFTER_S = 120.0
 
 @dataclass(frozen=True)
 class Manner:
-    """How a client reads. ``None``: it does not do that."""
+    """How a client reads its answer."""
 
     stream: bool = True
-    #: It leaves after so many events of a stream, or so many seconds without one.
+    #: It leaves after so many events of a stream, or after so many seconds if the answer is not streamed. None: it
+    #: stays.
     leaves_after: float | None = None
     #: Seconds between two events.
     slow_s: float = 0.0
@@ -35,20 +36,23 @@ class Manner:
 
 
 class _LeftError(Exception):
-    """The client has seen enough."""
+    """The client leaves, as its manner is."""
 
 
 def make_client() -> httpx.AsyncClient:
-    """Any number of connections, one for each request: a kept one could have been left behind by a dead router.
+    """A client with any number of connections, one for each request: a kept one might lead to a router that is dead.
 
-    Reads from a connection only when the reader asks, so that the router soon notices a reader that stalls.
+    It takes bytes from a connection only when they are read here, so that a router soon notices a reader that stalls.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
 
 
 async def ask_once(http: httpx.AsyncClient, url: str, question: Question, manner: Manner, attempt: Attempt) -> None:
-    """Ask and read to the end, whatever it is; ``attempt`` is filled in. Raises nothing but cancellation."""
+    """Ask, read until the request has ended in whatever way, and fill in ``attempt``.
+
+    Raises nothing but CancelledError.
+    """
     leaves_s = None if manner.stream else manner.leaves_after
     try:
         async with asyncio.timeout(HUNG_AFTER_S), asyncio.timeout(leaves_s) as leaving:
@@ -83,7 +87,7 @@ async def _ask(http: httpx.AsyncClient, url: str, question: Question, manner: Ma
 
 
 async def _read_stream(response: httpx.Response, stream: OneStream, manner: Manner, attempt: Attempt) -> None:
-    """Splits at newlines only: httpx's ``aiter_lines`` also splits at what Unicode takes for the end of a line."""
+    """Splits at newlines only: httpx's ``aiter_lines`` splits at every line end of Unicode, which JSON may hold."""
     num_events, rest = 0, b""
     async for data in response.aiter_raw():
         *lines, rest = (rest + data).split(b"\n")
@@ -93,7 +97,7 @@ async def _read_stream(response: httpx.Response, stream: OneStream, manner: Mann
                 await _behave(manner, num_events)
     _take_line(rest, stream, attempt)
     if attempt.ending is Ending.HUNG:
-        attempt.ending = Ending.BROKEN  # closed in order, and yet without an end
+        attempt.ending = Ending.BROKEN  # the connection closed in order, but before the stream's end mark
 
 
 def _take_line(line: bytes, stream: OneStream, attempt: Attempt) -> bool:
@@ -127,7 +131,7 @@ async def _behave(manner: Manner, num_events: int) -> None:
 
 
 def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
-    """Add an event of a stream, or a whole answer. Raises AnswerError."""
+    """Add an event of a stream, or a whole body, to what the client has. Raises AnswerError."""
     try:
         for choice in body["choices"]:
             part = choice.get("delta", choice.get("message", choice))
@@ -141,8 +145,9 @@ def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
 
 
 def _num_tokens(usage: dict[str, Any]) -> tuple[int, int]:
-    """Prompt and completion. What was cached hangs on whom the prompt was sent to, and on what was kept there since it
-    started: any number that is possible is right.
+    """Tokens of the prompt and of the completion. Raises AnswerError.
+
+    How many were cached depends on which P had the prompt and on what it had cached: any possible number is right.
     """
     prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
     cached = usage["prompt_tokens_details"]["cached_tokens"]
@@ -161,7 +166,7 @@ def _logprobs(given: dict[str, Any]) -> list[TokenLogprob]:
 
 
 def _chat_top(one: dict[str, Any]) -> dict[str, float]:
-    """By their bytes: parts of characters have the same text."""
+    """Log probabilities by the tokens' bytes: tokens that are parts of characters have the same text."""
     return {bytes(other["bytes"]).hex(): other["logprob"] for other in one["top_logprobs"]}
 
 

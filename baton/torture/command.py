@@ -32,8 +32,10 @@ EXIT_SIGNAL = 128
 
 
 def torture(plan: RunPlan, report: Path | None) -> int:
-    """Run it and print what came of it. 0: nothing is wrong; 1: something is, or it could not be done; 2: the report
-    cannot be written; 130 and 143: SIGINT or SIGTERM has ended it.
+    """Carry out the plan and print the report; returns the exit status.
+
+    0: nothing is wrong; 1: something is wrong, or the run could not be carried out; 2: the report cannot be written;
+    130 and 143: SIGINT or SIGTERM has ended it.
     """
     try:
         check_worker_packages()
@@ -50,7 +52,7 @@ def torture(plan: RunPlan, report: Path | None) -> int:
 
 
 def _torture(outcome: RunOutcome, copy: TextIO | None) -> int:
-    """The logs stay where somebody may want to read them."""
+    """As ``torture``. The logs are removed unless something is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="baton-torture-"))
     try:
         asyncio.run(_until_interrupted(outcome, Cluster(folder, outcome.plan.shape.specs)))
@@ -67,7 +69,10 @@ def _torture(outcome: RunOutcome, copy: TextIO | None) -> int:
 
 
 async def _until_interrupted(outcome: RunOutcome, cluster: Cluster) -> None:
-    """The first signal ends it in order, and is noted; the second one at once. Raises what ``run`` raises."""
+    """Carry out the run. The first signal ends it in order, and is noted; the second one ends it at once.
+
+    Raises what ``run`` raises.
+    """
     running = asyncio.create_task(run(outcome, cluster, lambda line: say(line, sys.stdout)), name="torture")
 
     def interrupt(number: signal.Signals) -> None:

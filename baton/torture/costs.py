@@ -1,4 +1,4 @@
-"""How long blocks are held that nobody will ever read, by why nobody will."""
+"""How long P keeps blocks that no D will ever read, by the reason why none will."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ if TYPE_CHECKING:
     from baton.cluster.cluster import Cluster
     from baton.torture.nemesis import Nemesis
 
-    #: Milliseconds that one of these took.
+    #: Causes it once, and returns the milliseconds until all blocks were free.
     Way = Callable[[Cluster, Nemesis, "_Crowd"], Awaitable[float]]
 
-#: Streams of the client that leaves and of the router that dies; requests of which D reads some when it dies.
+#: Streams that run when their client leaves or their router dies; requests that are sent to a D before it dies.
 NUM_STREAMS, NUM_READS = 4, 9
-#: Pauses between two looks; it is what the numbers are exact to.
+#: Seconds between two looks at the workers: the numbers are exact to this.
 LOOK_S = 0.002
 
 
 class CostError(Exception):
-    """What was to be measured did not come about. One line for a person."""
+    """The situation that was to be measured did not come about. The message is one line for a person."""
 
 
 async def measure(
     cluster: Cluster, nemesis: Nemesis, rng: random.Random, tokens: Sequence[int], rounds: int
 ) -> dict[str, list[float]]:
-    """Milliseconds by cause, of so many rounds on a cluster where nothing else happens. Raises CostError."""
+    """Milliseconds until blocks were free, by cause, one value for each round. Raises CostError.
+
+    Nothing else may happen on the cluster meanwhile.
+    """
     found: dict[str, list[float]] = {}
     async with make_client() as http:
         for cause, way in _possible(cluster).items():
@@ -56,7 +59,7 @@ async def measure(
 
 
 def _possible(cluster: Cluster) -> dict[str, Way]:
-    """What can be measured: the last one of a kind does not die, since nobody would be left to go on."""
+    """What can be measured. The last process of a kind is not killed, since none would be left to go on."""
     ways: dict[str, Way] = {"a client left": _client_leaves}
     if len(cluster.up("router")) > 1:
         ways["a router died"] = _router_dies
@@ -74,7 +77,7 @@ class _Crowd:
         self._cluster, self._http, self._rng, self._tokens = cluster, http, rng, tokens
 
     def come(self, router: str, count: int, max_tokens: int) -> None:
-        """So many clients more, at this router, each with a prompt that nobody has cached."""
+        """Begin ``count`` more streams at this router, each with a prompt that no worker has cached."""
         url = self._cluster.processes[router].url
         for _ in range(count):
             prompt = self._rng.choices(self._tokens, k=300)
@@ -85,7 +88,7 @@ class _Crowd:
             self.tasks.append(asyncio.create_task(work))
 
     async def decoding(self) -> None:
-        """Wait until every stream has come from D for a while: two tokens may be P's and the first of D.
+        """Wait until a D decodes every stream: the first two tokens may come before that is certain.
 
         Raises CostError when one ends instead.
         """
@@ -126,13 +129,13 @@ async def _router_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> flo
 
 
 async def _decode_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> float:
-    """Its rank stands still, so that its reads do not end; then it dies, and another D reads what P still holds."""
+    """The ranks of a D stand still, so that its reads do not end; then it dies, and another D reads the same blocks."""
     name = cluster.up("decode")[-1]
     for pid in cluster.ranks(name):
         os.kill(pid, signal.SIGSTOP)
 
     async def only_it_is_left() -> bool:
-        if not crowd.num_running:  # the first ones, or those before all went to another D
+        if not crowd.num_running:  # none was sent yet, or all those before went to another D
             crowd.come(cluster.up("router")[0], NUM_READS, 2)
         return crowd.num_running == await num_leases(cluster) > 0
 
@@ -157,18 +160,18 @@ async def _ms_until_idle(cluster: Cluster, began_s: float) -> float:
 
 
 def workers(cluster: Cluster) -> list[str]:
-    """Those that serve now."""
+    """The workers that serve now."""
     return [*cluster.up("prefill"), *cluster.up("decode")]
 
 
 async def num_leases(cluster: Cluster) -> int:
-    """Of all P."""
+    """How many leases all P have together."""
     states = await asyncio.gather(*map(cluster.state, cluster.up("prefill")))
     return sum(state["blocks"]["leases"] for state in states)
 
 
 async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    """Look until it is so. Raises CostError when it never is."""
+    """Look again and again until ``check`` says yes. Raises CostError after ``SETTLE_S``."""
     try:
         async with asyncio.timeout(SETTLE_S):
             while True:

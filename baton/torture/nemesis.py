@@ -1,8 +1,9 @@
-"""What happens to whom, and when.
+"""What is done to which process, and when.
 
-Each purpose draws from a generator of its own, so that the same seed gives the same schedule, pauses and lengths
-of stops, and each start of a process the same failpoint. The rest depends on who lives: a card is put off while nobody
-of its kind can be hurt, a victim is one of those that can, and nobody is armed while another one of its kind is.
+Each purpose draws from a generator of its own, so that the same seed gives the same schedule, the same pauses and
+lengths of stops, and the same failpoint for each start of a process. The rest depends on which processes live: what is
+due is put off while no process of its kind can be hurt, the victim is one of those that can be, and no process is armed
+while another one of its kind is.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ if TYPE_CHECKING:
 
     from baton.cluster.cluster import Cluster
 
-#: Seconds that something stands still. A router of which nothing is heard for about 3.5 s is given up by the others.
+#: Seconds that a process stands still. Routers take one for dead that they have not heard of for about 3.5 s.
 STOP_S = (0.3, 5.0)
 #: The share of processes that are started again with a failpoint at which they die, and after how many hits at most.
 FAILPOINT_SHARE = 0.2
 MAX_HITS = 8
-#: For so many seconds one that is armed is not hurt otherwise, so that it comes by its failpoint.
+#: For so many seconds an armed process is not hurt otherwise, so that it reaches its failpoint.
 ARMED_S = 10.0
-#: Longest time, in seconds, until everything that was killed has ended and serves again; and in which nothing can be
-#: hurt because it has not. It is longer than starting may take.
+#: Longest time, in seconds, until everything that was killed serves again; and longest time in which nothing can be
+#: hurt. It is longer than a start may take.
 HEAL_S = START_TIMEOUT_S + 60.0
-#: Which failpoints a process of a kind comes by.
+#: Beginnings of the names of those failpoints that a process of a kind reaches.
 PREFIXES = {"prefill": ("worker.",), "decode": ("rank.",), "router": ("router.",)}
 
 
 class Nemesis:
     """``run`` hurts the cluster until it has killed often enough or long enough; ``heal`` ends it.
 
-    What dies is started again at once. A kind keeps one process that is not touched.
+    What dies is started again at once. Of each kind one process is always left alone.
     """
 
     def __init__(self, cluster: Cluster, seed: int, *, failpoint_share: float = FAILPOINT_SHARE) -> None:
         self.faults: list[Fault] = []
-        #: Processes that ended although nobody had told or armed them to, that did not end although they should have,
-        #: or that did not come back; with the reason.
+        #: Why something is wrong with a process, one line each: it ended although it was neither killed nor armed, it
+        #: did not end although it should have, or it did not come back.
         self.surprises: list[str] = []
         self._cluster = cluster
         self._seed = seed
@@ -58,9 +59,9 @@ class Nemesis:
         self._open: dict[str, Fault] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[str] = set()
-        #: Those that will not serve again.
+        #: Processes that will not serve again.
         self._lost: set[str] = set()
-        #: What is armed at the next starts, by name.
+        #: The failpoints of the next starts, by the process's name.
         self._planned: dict[str, list[str]] = {}
         #: Set whenever something has been noted.
         self.news = asyncio.Event()
@@ -68,7 +69,7 @@ class Nemesis:
         cluster.on_end = self._on_end
 
     def _rng(self, purpose: str) -> random.Random:
-        """The generator of one purpose: how often others draw from theirs does not change what comes of it."""
+        """The generator of one purpose. What it draws does not depend on how often other purposes draw."""
         return self._rngs.setdefault(purpose, random.Random(f"nemesis {self._seed} {purpose}"))
 
     @property
@@ -78,12 +79,12 @@ class Nemesis:
 
     @property
     def spared(self) -> list[str]:
-        """Those that are never hurt, because they are the only ones of their kind."""
+        """The processes that are never hurt, because each is the only one of its kind."""
         kinds = list(self._cluster.kinds.values())
         return [name for name, kind in self._cluster.kinds.items() if kinds.count(kind) == 1]
 
     async def run(self, until: Callable[[], bool], pause_s: float) -> None:
-        """Do something every ``pause_s`` seconds on average until the answer is yes, or until somebody is lost."""
+        """Hurt something every ``pause_s`` seconds on average, until ``until`` says yes or a process is lost."""
         kinds = {kind for name, kind in self._cluster.kinds.items() if name not in self.spared}
         schedule = Schedule(self._rng("cards"), {REDIS, *kinds})
         done_s = time.monotonic()
@@ -97,27 +98,30 @@ class Nemesis:
                 self._give_up()
 
     def _give_up(self) -> None:
-        """Who is still down stays down."""
+        """Take every process that is still down for lost."""
         self._lost |= self._open.keys()
         self.surprises += [f"{name}: did not end or come back after {fault}" for name, fault in self._open.items()]
         self._open.clear()
 
     def victims(self, kind: str) -> list[str]:
-        """Who of a kind may be hurt now."""
+        """The processes of a kind that may be hurt now."""
         if kind == REDIS:
             return [] if REDIS in self._open else [REDIS]
         able = [name for name in self._cluster.up(kind) if name not in self._open and not self._is_due(name)]
-        # One that is armed may die at any time: it is not the one that is left.
+        # One process has to be left that will not die meanwhile; an armed one may die at any time.
         sure = [name for name in able if not self._cluster.processes[name].failpoints]
         return [name for name in able if set(sure) - {name}]
 
     def _is_due(self, name: str) -> bool:
-        """Whether it may be expected to die at its failpoint."""
+        """Whether it is armed and has not yet had ``ARMED_S`` to reach its failpoint."""
         process = self._cluster.processes[name]
         return bool(process.failpoints) and time.monotonic() - process.served_s < ARMED_S
 
     def hurt(self, what: str, name: str) -> None:
-        """Do it now; it is undone by itself. Nothing when the process has just died of something else."""
+        """Do it now; it is undone without another call.
+
+        A process that has just died of something else is left alone.
+        """
         kind = REDIS if name == REDIS else self._cluster.kinds[name]
         fault = Fault(what, kind, name, time.monotonic(), worker_id=self._worker_id(name))
         if what == "stop":
@@ -125,7 +129,7 @@ class Nemesis:
         elif name == REDIS:
             self._hurt_redis(fault)
         elif self._kill(fault):
-            self._open[name] = fault  # until it is started again, see _on_end
+            self._open[name] = fault  # until _on_end has started it again
             self._cluster.processes[name].up = False
         else:
             return
@@ -142,7 +146,7 @@ class Nemesis:
         fault.ended_s = time.monotonic()
 
     def _kill(self, fault: Fault) -> bool:
-        """False when there was nothing to kill any more."""
+        """False when there is no such process any more."""
         if fault.what != "rank":
             return self._cluster.signal(fault.name, signal.SIGKILL)
         ranks = self._cluster.ranks(fault.name)
@@ -179,14 +183,14 @@ class Nemesis:
         self.news.set()
 
     def _on_end(self, name: str, why: str) -> None:
-        """A process has ended: by us, at a failpoint, or for a reason that is a bug."""
+        """A process has ended: killed, at a failpoint, or because of a bug."""
         if name in self._starting or name in self._lost:
-            return  # who starts it hears of it
+            return  # the call that starts it raises ChildDiedError
         process = self._cluster.processes[name]
         fault = self._open.get(name)
         if fault is None or not fault.is_kill:
             self._open[name] = fault = self._note_failpoint(name)
-        # One whose rank was killed says so in words of its own.
+        # A worker whose rank was killed ends by itself, for a reason that it words itself: any is right.
         if not (process.has_died_as_armed() or fault.what == "rank" or (fault.what == "kill" and "SIGKILL" in why)):
             self.surprises.append(why)
         self.news.set()
@@ -226,7 +230,10 @@ class Nemesis:
         return True
 
     def _draw_failpoints(self, name: str, kind: str) -> str:
-        """For one process of a kind at most: if two died by themselves, none might be left."""
+        """The failpoint of a start, or none.
+
+        At most one process of a kind is armed: if two died, none might be left.
+        """
         names = [failpoint for failpoint in FAILPOINTS if failpoint.startswith(PREFIXES[kind])]
         peers = [peer for peer, its in self._cluster.kinds.items() if its == kind and peer != name]
         taken = any(self._cluster.processes[peer].failpoints for peer in peers)
@@ -235,14 +242,16 @@ class Nemesis:
         return "" if self._healing or taken or drawn >= self._failpoint_share else f"{failpoint}=kill@{hits}"
 
     async def arm(self, name: str, failpoints: str, then: str = "") -> None:
-        """Kill a process, and start it again with these failpoints; returns when it serves. ``then``: at the start
-        that follows."""
+        """Kill a process and start it again with these failpoints; returns when it serves.
+
+        ``then`` are the failpoints of the start after that.
+        """
         self._planned[name] = [failpoints, then]
         self.hurt("kill", name)
         await self.calm()
 
     async def calm(self) -> None:
-        """Wait until nothing is broken any more."""
+        """Wait until everything that was hurt is as before."""
         await self._until(lambda: not self._open)
 
     async def died(self, name: str) -> None:
@@ -255,7 +264,7 @@ class Nemesis:
             await self.news.wait()
 
     async def heal(self) -> None:
-        """Nothing new happens; returns when everything runs again, but for those that are lost."""
+        """Hurt nothing more; returns when every process that is not lost runs again."""
         self._healing = True
         for name in [*self._cluster.processes, REDIS]:
             self._cluster.go_on(name)
@@ -268,14 +277,14 @@ class Nemesis:
             await asyncio.gather(*self._tasks)
 
     async def disarm(self) -> None:
-        """Start those again that might still die at a failpoint; call it after ``heal``."""
+        """Start every armed process again without failpoints; call it after ``heal``."""
         for name, process in list(self._cluster.processes.items()):
             if process.failpoints:
                 self.hurt("kill", name)
         await self.heal()
 
     async def aclose(self) -> None:
-        """End what is still going on, whatever state that leaves the cluster in."""
+        """Cancel what is still under way, whatever state that leaves the cluster in."""
         for task in list(self._tasks):
             task.cancel()
             with suppress(asyncio.CancelledError, ChildDiedError):

@@ -1,4 +1,4 @@
-"""That what a client reads is one stream, whoever went on with it in between. Pure."""
+"""Whether what a client reads is one stream of OpenAI's, whichever workers computed it. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from baton.torture.records import AnswerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What all events of a stream have in common.
+#: Fields that have the same value in all events of a stream.
 SAME = ("id", "object", "created", "model", "system_fingerprint")
 
 
 class OneStream:
-    """``take`` each event, then ``end``. Both raise AnswerError for what no single stream of OpenAI's does.
+    """``take`` each event, then ``end``. Both raise AnswerError when this is not one stream.
 
-    A chat begins with the role, and says it once; the reason why it ended comes once and nothing of the answer after
-    it; the usage comes once, in an event of its own, and nothing at all after it.
+    A chat's first event has the role, and no other has it. The finish reason comes once, and nothing of the answer
+    after it. The usage comes once, in an event of its own, and nothing after it.
     """
 
     def __init__(self, *, chat: bool) -> None:
@@ -28,7 +28,7 @@ class OneStream:
         self._has_usage = False
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """The next one."""
+        """Check the next event."""
         same = {key: event.get(key) for key in SAME}
         self._same = self._same or same
         _unless(same == self._same, f"an event of another stream: {same}, not {self._same}")
@@ -53,7 +53,7 @@ class OneStream:
         self._finished = choice.get("finish_reason") is not None
 
     def end(self) -> None:
-        """The end mark has come."""
+        """Check that the stream was complete when its end mark came."""
         _unless(self._finished, "the end mark without a finish reason")
         _unless(self._has_usage, "the end mark without a usage")
 

@@ -1,4 +1,4 @@
-"""The catalogue of questions: what clients may ask, drawn from a seed."""
+"""The questions that clients ask, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOPS = ((" the",), ("e",), (". ", "\n"), ("and", "zz"))
 
 
 def make_questions(seed: int, count: int, model: Path = MODEL_DIR) -> list[Question]:
-    """So many questions. The same for the same seed."""
+    """``count`` questions, the same for the same seed."""
     rng = random.Random(f"asks {seed}")
     tokens = ordinary_tokens(model)
     shared = [rng.choices(tokens, k=length) for length in SHARED_LENGTHS]
@@ -30,7 +30,10 @@ def make_questions(seed: int, count: int, model: Path = MODEL_DIR) -> list[Quest
 
 
 def ordinary_tokens(model: Path) -> list[int]:
-    """The ids of tokens that are text. Prompts of them are text nobody trained on: a wrong block shows at once."""
+    """The ids of all tokens that are text.
+
+    The model has never seen prompts of random ones, so that an answer from a wrong block is a wrong answer.
+    """
     tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
     special = {token["id"] for token in tokenizer["added_tokens"]}
     return sorted(set(tokenizer["model"]["vocab"].values()) - special)
@@ -47,7 +50,10 @@ def _draw(rng: random.Random, number: int, tokens: list[int], shared: list[list[
 
 
 def _sampling(rng: random.Random) -> dict[str, Any]:
-    """Greedy, or seeded: what is sampled is a function of seed and position, so it can be compared as well."""
+    """Greedy or seeded.
+
+    What is sampled with a seed depends on seed and position only, so it can be compared as well.
+    """
     if rng.random() < 0.5:
         return {"temperature": 0}
     name, value = rng.choice(FILTERS)

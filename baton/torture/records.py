@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Question:
-    """One question of the catalogue. ``body`` without ``model`` and what says how it is answered (streamed or not)."""
+    """One question. ``body`` lacks ``model``, ``stream`` and ``stream_options``, which each client adds."""
 
     number: int
     chat: bool
@@ -27,21 +27,21 @@ class TokenLogprob:
     token: str
     logprob: float
     offset: int | None = None
-    #: Those that were likeliest, by what tells them apart: their text, or their bytes.
+    #: Log probabilities of the likeliest tokens, by their text, or by their bytes in hex.
     top: dict[str, float] = field(default_factory=dict)
 
 
 class AnswerError(Exception):
-    """What came is no answer in OpenAI's shape."""
+    """What a client got is no answer in OpenAI's shape."""
 
 
 @dataclass
 class ClientAnswer:
-    """A whole answer, or what has come of it."""
+    """An answer as a client has it: the whole, or what has come so far."""
 
     text: str = ""
     finish_reason: str | None = None
-    #: Prompt and completion.
+    #: Tokens of the prompt and of the completion.
     num_tokens: tuple[int, int] | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class Ending(StrEnum):
     """How an attempt ended, as the client saw it."""
 
     DONE = "done"
-    #: The client was told an error, before the answer or inside it.
+    #: The client got an error, before the answer or inside it.
     ERROR = "error"
     #: The client left, as it had meant to.
     LEFT = "left"
@@ -73,7 +73,7 @@ class Attempt:
     status: int = 0
     ending: Ending = Ending.HUNG
     answer: ClientAnswer = field(default_factory=ClientAnswer)
-    #: OpenAI's error object, or whatever stood in its place.
+    #: OpenAI's error object, or what came in its place.
     error: Any = None
     #: Ids of the workers whose deaths its router has counted for it; known only after ``router_log.note_deaths``.
     deaths: frozenset[str] = frozenset()
@@ -81,13 +81,16 @@ class Attempt:
 
 @dataclass
 class Fault:
-    """Something that was done to a process. ``what``: kill, rank (one of its ranks killed), stop, empty, failpoint."""
+    """Something that was done to a process.
+
+    ``what`` is kill, rank (one of its ranks was killed), stop, empty (Redis forgot everything) or failpoint.
+    """
 
     what: str
     kind: str
     name: str
     began_s: float
-    #: Everything was as before; infinite until then.
+    #: When everything was as before; infinite until then.
     ended_s: float = float("inf")
     detail: str = ""
     #: A worker's id, by which routers tell this start of it from others.
@@ -95,7 +98,7 @@ class Fault:
 
     @property
     def is_kill(self) -> bool:
-        """Something got a SIGKILL."""
+        """Whether a process got a SIGKILL."""
         return self.what in {"kill", "rank", "failpoint"}
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What every question has to be answered: by one quiet worker that prefills and decodes, with nothing else going on."""
+"""The right answer to every question: what one worker that does both parts answers when nothing else goes on."""
 
 from __future__ import annotations
 
@@ -21,27 +21,30 @@ if TYPE_CHECKING:
 
 #: Questions asked at once in the second round.
 NUM_TOGETHER = 8
-#: Share of the questions that may hang on rounding. More is no rounding.
+#: Share of the questions whose answers may hang on rounding. If there are more, the cause is another one.
 MAX_UNCLEAR = 0.25
 
 
 class NoReferenceError(Exception):
-    """The quiet worker did not answer, or not the same each time. One line for a person."""
+    """The quiet worker did not answer, or not the same each time. The message is one line for a person."""
 
 
 async def answer_all(folder: Path, questions: Sequence[Question], tps: Iterable[int] = (1,)) -> dict[int, ClientAnswer]:
     """The answers by the number of the question, without those that hang on rounding.
 
-    All are asked twice, alone and then several at once, of a worker for each number of ranks: sums in another order
-    may turn a near tie between two tokens, and who has one says nothing about right and wrong. Raises NoReferenceError,
-    ChildDiedError.
+    Each number of ranks in ``tps`` has a worker that is asked all questions twice, one by one and then several at once:
+    sums in another order may turn a near tie between two tokens, and a question with such a tie says nothing about
+    right and wrong. Raises NoReferenceError, ChildDiedError.
     """
     rounds = [one for tp in sorted(set(tps)) for one in await _answer_twice(folder, questions, tp)]
     return agreed(questions, rounds)
 
 
 def agreed(questions: Sequence[Question], rounds: Sequence[Sequence[ClientAnswer]]) -> dict[int, ClientAnswer]:
-    """What all rounds have answered alike, by question. Raises NoReferenceError when they disagree too often."""
+    """The answers that are the same in all rounds, by the number of the question.
+
+    Raises NoReferenceError when too many differ.
+    """
     clear = {
         question.number: first
         for question, first, *others in zip(questions, *rounds, strict=True)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from baton.torture.records import Attempt, Fault
     from baton.torture.run import RunOutcome
 
-#: Wrong attempts that are told with everything known about them, and the lines of each log at most.
+#: At most so many wrong attempts are shown with all that is known of them, and so many lines of each log.
 MAX_TOLD, MAX_LINES = 5, 20
 
 
 def print_report(outcome: RunOutcome, console: Console, folder: Path) -> None:
-    """The tables, and the lines of the logs that are about what is wrong."""
+    """Print the command, the table, and what the logs say about what is wrong. The logs are in ``folder``."""
     console.print(command(outcome), markup=False, highlight=False, soft_wrap=True)
     console.print(tables(outcome))
     for attempt, why in outcome.wrong[:MAX_TOLD]:
@@ -40,7 +40,7 @@ def print_report(outcome: RunOutcome, console: Console, folder: Path) -> None:
 
 
 def ending(outcome: RunOutcome, folder: Path) -> str:
-    """The last line."""
+    """The last line of the report."""
     text = "Nothing is wrong." if outcome.good else f"Something is wrong. Logs: {folder}"
     if outcome.interrupted is None:
         return text
@@ -48,7 +48,7 @@ def ending(outcome: RunOutcome, folder: Path) -> str:
 
 
 def tables(outcome: RunOutcome) -> Table:
-    """All numbers, one row each."""
+    """One row for each number."""
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -58,8 +58,10 @@ def tables(outcome: RunOutcome) -> Table:
 
 
 def command(outcome: RunOutcome) -> str:
-    """What runs it again. The questions, the pauses, the shuffled cards and how long each stop lasts are then the same;
-    a card is put off while nobody of its kind can be hurt, and who is hit depends on who lives.
+    """The command that runs it again, with the same questions, pauses, schedule and lengths of stops.
+
+    What is due is put off while no process of its kind can be hurt, and the victim depends on which processes live: two
+    runs are alike and not equal.
     """
     plan = outcome.plan
     limits = {"--kills": plan.kills, "--minutes": plan.seconds / 60}
@@ -73,7 +75,7 @@ def command(outcome: RunOutcome) -> str:
 
 
 def rows(outcome: RunOutcome) -> Iterator[tuple[str, str]]:
-    """Name and value of everything that is counted. Pure."""
+    """The name and the value of each row. Pure."""
     kills = [fault for fault in outcome.faults if fault.is_kill]
     verdicts = outcome.verdicts
     if outcome.interrupted is not None:
@@ -99,7 +101,7 @@ def rows(outcome: RunOutcome) -> Iterator[tuple[str, str]]:
 
 
 def allowed(outcome: RunOutcome) -> dict[tuple[str, str], int]:
-    """How many errors each rule excused with each code."""
+    """How many errors each rule has allowed, by the rule's reason and the error's code."""
     counts = Counter(
         (judgement.why, attempt.error["code"])
         for attempt, judgement in outcome.judged
@@ -109,12 +111,12 @@ def allowed(outcome: RunOutcome) -> dict[tuple[str, str], int]:
 
 
 def told(lines: Iterable[str], none: str = "none") -> str:
-    """One line each, or that there are none."""
+    """The lines, or ``none`` where there are none."""
     return "\n".join(lines) or none
 
 
 def fault_list(outcome: RunOutcome) -> Iterator[str]:
-    """What was done to whom: seconds since the storm began, and how long until it was undone."""
+    """Each thing that was done: seconds since the storm began, the process, and how long until it was undone."""
     yield f"Faults ({len(outcome.faults)}):"
     yield from (f"  {_at(fault, outcome)}" for fault in outcome.faults)
 
@@ -126,7 +128,7 @@ def _at(fault: Fault, outcome: RunOutcome) -> str:
 
 
 def timeline(outcome: RunOutcome, attempt: Attempt, why: str, folder: Path) -> list[str]:
-    """What happened to one attempt: what was done meanwhile, and the first lines of each log that name it."""
+    """What happened to one attempt: the faults meanwhile, and the first lines of each log that name its id."""
     began_s = attempt.began_s
     lines = [
         f"{attempt.request_id or 'a request without an id'} of question {attempt.question} at {attempt.router}: {why}",
@@ -145,13 +147,13 @@ def timeline(outcome: RunOutcome, attempt: Attempt, why: str, folder: Path) -> l
 
 
 def suspects(outcome: RunOutcome) -> list[str]:
-    """The processes that ended by themselves, hold something or have grown; a rank's worker for the rank."""
+    """The processes that ended by themselves, hold something or have grown; the worker where it is a rank."""
     told = "\n".join([*outcome.surprises, *outcome.held, *outcome.grown])
     return [name for name in (*outcome.plan.shape.specs, REDIS) if re.search(rf"\b{name}\b", told)]
 
 
 def story(outcome: RunOutcome, name: str, folder: Path) -> list[str]:
-    """What was done to one process, and the end of its log."""
+    """The faults of one process, and the end of its log."""
     lines = [f"{name}: what was done to it since the storm began, and the last lines of its log"]
     lines += [f"  {_at(fault, outcome)}" for fault in outcome.faults if fault.name == name]
     path = folder / f"{name}.log"

@@ -1,4 +1,4 @@
-"""What routers wrote about a request at its end: which workers died with it."""
+"""Reads from the logs of routers which workers died while they had a request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
     from baton.torture.records import Attempt
 
-#: See ``router.exit``.
+#: The line that ``router/steps/exit.py`` writes at the end of a request.
 DEATHS = re.compile(r" request (\w+) \w+ after .*, deaths (\w+(?: and \w+)*)")
 
 
 def note_deaths(folder: Path, attempts: Iterable[Attempt]) -> None:
-    """Of each attempt, the workers whose deaths its router has counted; none for one that the logs do not tell of."""
+    """Set ``deaths`` of each attempt: the workers whose deaths its router has counted; none if no log names it."""
     deaths = {}
     for path in folder.glob("router-*.log"):
         for told in DEATHS.finditer(path.read_text(errors="replace")):

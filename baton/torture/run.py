@@ -1,4 +1,4 @@
-"""One run: the right answers, a quiet time, the storm, what is left after it, and what the blocks cost."""
+"""One run: the right answers, a quiet time, the storm, what is left after it, and how long blocks stay in use."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     from baton.torture.records import Attempt, Fault, Question
 
-#: Traffic before anything happens, seconds: pools and connections reach their sizes.
+#: Seconds of traffic before the first fault, in which pools and connections reach their sizes.
 WARM_UP_S = 5.0
-#: Time between two lines about how far it is.
+#: Seconds between two lines about how far the storm is.
 NEWS_S = 10.0
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to do. It ends after ``kills`` or ``seconds``, whichever comes first."""
+    """What a run does. Its storm ends after ``kills`` or after ``seconds``, whichever comes first."""
 
     seed: int
     seconds: float = float("inf")
@@ -44,37 +44,39 @@ class RunPlan:
     shape: Shape = field(default_factory=Shape)
     num_questions: int = 32
     num_clients: int = 12
-    #: Average time between two faults.
+    #: Average time between two faults, seconds.
     pause_s: float = 1.0
-    #: Rounds in which it is measured when blocks are free; 0: it is not.
+    #: Rounds in which ``costs`` measures when blocks are free; 0: it does not.
     cost_rounds: int = 5
 
 
 class RunError(Exception):
-    """It proves nothing. One line for a person."""
+    """The run proves nothing. The message is one line for a person."""
 
 
 @dataclass
 class RunOutcome:
-    """What came of it. It is ``good`` when nothing is wrong."""
+    """What came of a run. It is ``good`` when nothing is wrong."""
 
     plan: RunPlan
     judged: list[tuple[Attempt, Judgement]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    #: Processes that died by themselves or did not come back, those that still held something, those that had grown.
+    #: Lines about processes that ended by themselves or did not come back.
     surprises: list[str] = field(default_factory=list)
+    #: What processes still held when nothing ran any more, and what they had more of than before, by name.
     held: dict[str, str] = field(default_factory=dict)
     grown: dict[str, str] = field(default_factory=dict)
-    #: Milliseconds until blocks were free, by cause.
+    #: Milliseconds until blocks were free, by the reason why no D will read them.
     costs: dict[str, list[float]] = field(default_factory=dict)
     #: Questions that were left out because their answers hang on rounding.
     num_unclear: int = 0
+    #: Attempts that a client made because its connection had broken.
     num_again: int = 0
     #: Requests that have ended.
     attempts: list[Attempt] = field(default_factory=list)
     #: When the storm began, in seconds of ``time.monotonic``; 0: it has not.
     began_s: float = 0.0
-    #: It has been looked at what is left. Otherwise nothing is known of ``held`` and ``grown``.
+    #: Whether the run got as far as looking at what is left. Otherwise nothing is known of ``held`` and ``grown``.
     looked: bool = False
     #: The signal that ended it early.
     interrupted: signal.Signals | None = None
@@ -100,16 +102,16 @@ class RunOutcome:
 
     @property
     def tested(self) -> bool:
-        """Something was done, and somebody was answered exactly nevertheless."""
+        """Whether some request was answered exactly although it ended after the first fault."""
         first_s = min((fault.began_s for fault in self.faults), default=float("inf"))
         return any(one.verdict is Verdict.EXACT and attempt.ended_s > first_s for attempt, one in self.judged)
 
 
 async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
-    """Carry out the outcome's plan on a cluster that does not run yet; it is ended again.
+    """Start the cluster, carry out the outcome's plan on it, and end it again.
 
-    What comes of it is noted in ``outcome``, as far as it got also when this is cancelled. Raises ChildDiedError,
-    NoReferenceError, EmbeddedRedisError, RunError.
+    ``outcome`` has what came of it, also when this is cancelled on the way. ``tell`` gets lines about how far it is.
+    Raises ChildDiedError, NoReferenceError, EmbeddedRedisError, RunError.
     """
     plan = outcome.plan
     questions = make_questions(plan.seed, plan.num_questions)
@@ -138,7 +140,7 @@ async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]
 
 @asynccontextmanager
 async def _asking(outcome: RunOutcome, cluster: Cluster, questions: Sequence[Question]) -> AsyncIterator[Traffic]:
-    """What ends while the clients ask is noted, however this ends."""
+    """Clients ask while inside, and each gets its answer before it is left. Whatever ends is noted in ``outcome``."""
     traffic = Traffic(cluster, questions, outcome.plan.seed, outcome.plan.num_clients)
     try:
         async with traffic:
@@ -152,7 +154,7 @@ async def _asking(outcome: RunOutcome, cluster: Cluster, questions: Sequence[Que
 async def _warm_up(
     outcome: RunOutcome, cluster: Cluster, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> dict[str, Resources]:
-    """Traffic before anything happens; what each process has after it."""
+    """Traffic before the first fault; what each process has after it."""
     tell(f"letting {outcome.plan.num_clients} clients ask for {WARM_UP_S:g} s in quiet, and counting what that leaves")
     async with _asking(outcome, cluster, questions):
         await asyncio.sleep(WARM_UP_S)
@@ -163,7 +165,7 @@ async def _warm_up(
 async def _hurt(
     outcome: RunOutcome, cluster: Cluster, nemesis: Nemesis, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> None:
-    """The storm itself, until everything runs again and everybody has been answered."""
+    """The storm, until every process runs again and every client has been answered."""
     plan = outcome.plan
     tell("the storm begins")
     outcome.began_s = last_s = time.monotonic()
@@ -180,13 +182,13 @@ async def _hurt(
         await nemesis.run(over, plan.pause_s)
         tell("the storm is over; waiting until everything runs again and has answered")
         await nemesis.heal()
-    await nemesis.heal()  # the last requests may have killed one that was armed
+    await nemesis.heal()  # an armed process may have died at the last requests
 
 
 async def _look(
     outcome: RunOutcome, cluster: Cluster, before: Mapping[str, Resources], tell: Callable[[str], None]
 ) -> None:
-    """What is left of it all."""
+    """Look at what processes and Redis still hold, and at what has grown."""
     tell(f"waiting until nothing is held, then {QUIET_S:g} s more to compare what each process has")
     outcome.held |= await settle(cluster)
     if stays := await settle_redis(cluster):
@@ -196,7 +198,7 @@ async def _look(
 
 
 async def _measure(outcome: RunOutcome, cluster: Cluster, nemesis: Nemesis) -> None:
-    """What never became free is held."""
+    """Measure the costs. Blocks that do not become free are noted as held."""
     rng, tokens = random.Random(f"costs {outcome.plan.seed}"), ordinary_tokens(MODEL_DIR)
     await nemesis.disarm()
     try:

@@ -1,5 +1,5 @@
-"""Whether everything was given back: blocks, leases, requests, places, what is in Redis; file descriptors, threads and
-tasks.
+"""Whether everything was given back afterwards: blocks, leases, requests, places on workers and keys in Redis; file
+descriptors, threads and tasks.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
     from baton.cluster.cluster import Cluster
 
-#: Longest time until nothing is held any more: a lease of 6 s that nobody renews, and what a busy machine adds.
+#: Longest time until nothing is held any more: a lease ends 6 s after its last renewal; the rest is for a busy machine.
 SETTLE_S = 30.0
-#: Kept connections close after 5 s at the latest; then file descriptors can be compared.
+#: Idle connections close within 5 s; after this time file descriptors can be compared.
 QUIET_S = 6.0
-#: More than a process of the same kind had before anything was done to it. Connections come and go (Redis', those
-#: between routers, UCX' to each engine that was ever met), and thread pools grow to their size when first used.
+#: A process may have so many more than any process of its kind had before the first fault. Connections come and go (to
+#: Redis, between routers, UCX' to each engine that was ever met), and thread pools grow to their size when first used.
 MORE_FDS, MORE_THREADS = 32, 16
-#: Tasks more: a call to Redis or another process that happens to be under way.
+#: The same for tasks: calls to Redis or to another process may be under way.
 MORE_TASKS = 16
-#: What Redis says of the time to live of a key that has none.
+#: What Redis answers for the time to live of a key that never expires.
 NO_TTL = -1
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the system counts of a process, and its asyncio tasks; a rank has none."""
+    """How many file descriptors and threads a process has, and how many asyncio tasks; a rank has none of these."""
 
     num_fds: int
     num_threads: int
@@ -45,7 +45,7 @@ class Resources:
 
 
 async def settle(cluster: Cluster, timeout_s: float = SETTLE_S) -> dict[str, str]:
-    """Wait until nobody holds anything; who still does after that time, with what. Empty is good."""
+    """Wait until no process holds anything. What some still hold after that time, by name; empty when none does."""
     deadline = time.monotonic() + timeout_s
     while (held := await _held(cluster)) and time.monotonic() < deadline:  # noqa: ASYNC110 (others are asked)
         await asyncio.sleep(POLL_S)
@@ -67,7 +67,7 @@ async def _ask(cluster: Cluster, name: str) -> str:
 
 
 def what_is_held(state: Mapping[str, Any]) -> str:
-    """What a worker that nobody uses should not have; empty when all is free, or cached by content."""
+    """What a worker without requests still has; empty when all its blocks are free or cached."""
     blocks, load = state["blocks"], state["load"]
     if state["ledger"] != "ok":
         return f"ledger: {state['ledger']}"
@@ -78,13 +78,13 @@ def what_is_held(state: Mapping[str, Any]) -> str:
 
 
 def what_a_router_holds(state: Mapping[str, Any]) -> str:
-    """What one without requests should not have; empty when it has nothing."""
+    """What a router without requests still has; empty when it has nothing."""
     busy = {key: value for key, value in state.items() if value and key != "tasks"}
     return ", ".join(f"{key}: {value}" for key, value in busy.items())
 
 
 async def settle_redis(cluster: Cluster, timeout_s: float = SETTLE_S) -> str:
-    """Wait until Redis has nothing of requests any more; what it still has after that time. Empty is good."""
+    """Wait until Redis has nothing of any request. What it still has after that time; empty when that is nothing."""
     engines = [process.worker_id for process in cluster.processes.values() if process.worker_id]
     deadline = time.monotonic() + timeout_s
     while (stays := what_stays(cluster.redis.url, engines)) and time.monotonic() < deadline:  # noqa: ASYNC110 (it is asked)
@@ -93,8 +93,8 @@ async def settle_redis(cluster: Cluster, timeout_s: float = SETTLE_S) -> str:
 
 
 def what_stays(redis_url: str, engines: Iterable[str] = ()) -> str:
-    """Leases of engines that live, and keys that nothing would ever remove, so that the dead would leave them behind;
-    empty when there are none.
+    """The leases of these engines, or keys that never expire, which processes that die leave behind; empty when there
+    are neither.
     """
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         leases = {engine: client.zcard(leases_key(engine)) for engine in engines}
@@ -105,7 +105,7 @@ def what_stays(redis_url: str, engines: Iterable[str] = ()) -> str:
 
 
 async def resources(cluster: Cluster) -> dict[str, Resources]:
-    """Of every process and of every rank (``decode-0/0``) that lives."""
+    """What every process and every rank (``decode-0/0``) has that lives, by name."""
     found = {}
     for name, process in cluster.processes.items():
         num_tasks = await _num_tasks(cluster, name)
@@ -121,17 +121,17 @@ async def resources(cluster: Cluster) -> dict[str, Resources]:
 async def _num_tasks(cluster: Cluster, name: str) -> int:
     with suppress(httpx.HTTPError):
         return int((await cluster.state(name))["tasks"])
-    return 0  # one that does not answer is told elsewhere
+    return 0  # settle() has reported a process that does not answer
 
 
 def resources_of(pid: int, num_tasks: int = 0) -> Resources:
-    """Raises OSError when there is no such process."""
+    """What the system counts of one process. Raises OSError when there is no such process."""
     folder = Path(f"/proc/{pid}")
     return Resources(len(list((folder / "fd").iterdir())), len(list((folder / "task").iterdir())), num_tasks)
 
 
 def grown(before: Mapping[str, Resources], after: Mapping[str, Resources]) -> dict[str, str]:
-    """Who has more than is tolerated, compared with the most that its kind had before. Empty is good."""
+    """What has grown, by name: the processes that have much more than any process of their kind had before."""
     told = {}
     for name, now in after.items():
         peers = [one for other, one in before.items() if _kind(other) == _kind(name)]

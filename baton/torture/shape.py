@@ -10,7 +10,7 @@ from baton.cluster.process import ROUTER, Flags, ProcessSpec
 
 @dataclass(frozen=True)
 class Shape:
-    """How many of each kind, of how many ranks, and with which flags besides those that all have."""
+    """How many processes of each kind there are, how many ranks workers have, and flags besides the usual ones."""
 
     prefill: int = 2
     decode: int = 3
@@ -33,5 +33,5 @@ class Shape:
 
     @property
     def tps(self) -> set[int]:
-        """The different numbers of ranks."""
+        """The numbers of ranks that workers have."""
         return {self.prefill_tp, self.decode_tp}

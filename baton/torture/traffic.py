@@ -1,4 +1,4 @@
-"""The crowd: clients that ask one question after another, each in its own manner, through any router that is up."""
+"""Clients that ask one question after another, each in a manner of its own, through any router that is up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_ROUTER_S = 0.05
 
 
 def draw_manner(rng: random.Random) -> Manner:
-    """How a client reads."""
+    """How a client reads its next answer."""
     what = rng.random()
     stream = rng.random() < 0.8
     if what < 0.2:
@@ -35,7 +35,7 @@ def draw_manner(rng: random.Random) -> Manner:
 
 
 class Traffic:
-    """``async with Traffic(...) as traffic``: the clients ask until ``finish``; all they saw is in ``attempts``."""
+    """``async with Traffic(...) as traffic``: clients ask until ``finish``. ``attempts`` has all that they saw."""
 
     def __init__(self, cluster: Cluster, questions: Sequence[Question], seed: int, num_clients: int) -> None:
         self.attempts: list[Attempt] = []
@@ -60,12 +60,12 @@ class Traffic:
         await self._http.aclose()
 
     async def finish(self) -> None:
-        """Ask nothing new; wait until everything that was asked has ended."""
+        """Begin no more requests, and wait until those that were begun have ended."""
         self._finishing = True
         await asyncio.gather(*self._tasks)
 
     async def ended(self, count: int) -> None:
-        """Wait until so many attempts have ended from now on."""
+        """Wait until ``count`` more attempts have ended."""
         wanted = self.num_ended + count
         while self.num_ended < wanted:
             self._news.clear()
@@ -79,9 +79,9 @@ class Traffic:
                 self.num_again += 1
 
     async def ask(self, question: Question, manner: Manner, rng: random.Random) -> bool:
-        """Once; False when the connection broke, which is when a client asks again elsewhere.
+        """Ask once, any router that is up; False when the connection broke, so that the client asks again.
 
-        Not at all when there is no router any more at the end.
+        When clients finish and no router is up any more, nothing is asked.
         """
         while not (routers := self._cluster.up("router")):
             if self._finishing:

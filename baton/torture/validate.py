@@ -1,7 +1,7 @@
-"""What a client saw against what it should have seen. Pure.
+"""Compares what a client saw with what it should have seen. Pure.
 
-An attempt is right when all of it is, token for token; or when what the client has seen is the beginning of that and
-``ALLOWED`` has a rule for the rest. Everything else is wrong, and what makes it wrong is said in a line.
+An attempt is right when the client has the whole answer, token for token; or when it has the beginning of the answer
+and ``ALLOWED`` has a rule for the error that followed. Everything else is wrong, and one line says why.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
     from baton.torture.records import Attempt, ClientAnswer, Fault, TokenLogprob
 
-#: Log probabilities may differ by this: sums over another batch are rounded in another order (seen: below 1e-4).
+#: Log probabilities may differ by this: in another batch sums are rounded in another order (below 1e-4 as measured).
 MAX_LOGPROB_DIFFERENCE = 1e-2
-#: A client's clock and the nemesis' are one, but a client may notice a death a moment after it.
+#: Seconds: clients and nemesis have one clock, but a client may notice a death a moment after it.
 SLACK_S = 0.5
-#: Prefills tried for one request, and times that another worker goes on with a stream: the router's
-#: ``max_prefill_attempts`` and ``max_resumes``.
+#: How many prefills a router tries for one request, and how often it lets a stream migrate: ``max_prefill_attempts``
+#: and ``max_resumes``.
 MAX_PREFILLS, MAX_RESUMES = 3, 3
-#: Between two deaths that are further apart than this, a stream gets on by enough tokens to be cleared of the first.
-#: Redis and a worker may stand still for 5 s each; the rest is for a busy machine.
+#: When two deaths are further apart than this, the stream had time for so many tokens that the first one no longer
+#: counts against its request. Redis and a worker may stand still for 5 s each; the rest is for a busy machine.
 NO_PROGRESS_S = 15.0
 
 
 class Verdict(StrEnum):
-    """What came of an attempt. The last one is the only bad one."""
+    """What came of an attempt. Only ``WRONG`` is bad."""
 
     EXACT = "the exact answer"
     LEFT = "the client left"
@@ -41,17 +41,17 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """An error that may be, and why: at least ``count`` deaths of workers of these kinds during the request."""
+    """Allows errors with these codes if at least ``count`` workers of these kinds died during the request."""
 
     why: str
     kinds: frozenset[str]
     codes: frozenset[str]
     count: int
-    #: Only of streams.
+    #: Whether it allows errors of streams only.
     streamed: bool = False
-    #: The deaths of a stream are no further apart than this, from the first to the last.
+    #: In a stream the deaths may be no further apart than this, from the first to the last.
     within_s: float = float("inf")
-    #: They are those that its router has counted for this very request.
+    #: Whether only those deaths count that the router has counted for this very request.
     own: bool = False
 
 
@@ -83,14 +83,14 @@ ALLOWED = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and its reason: a rule's, or what is wrong."""
+    """A verdict, and its reason where it is ``ALLOWED`` or ``WRONG``."""
 
     verdict: Verdict
     why: str = ""
 
 
 def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault]) -> Judgement:
-    """What came of an attempt, given everything that was done to anybody."""
+    """What came of an attempt. ``faults`` is everything that was done to any process."""
     wrong = difference(attempt, expected)
     if wrong:
         return Judgement(Verdict.WRONG, wrong)
@@ -126,7 +126,7 @@ def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
     if rule.streamed and not attempt.streamed:
         return False
     deaths = [fault for fault in during(attempt, faults) if fault.is_kill and fault.kind in rule.kinds]
-    if rule.own:  # one may have lost a rank first, and then been killed
+    if rule.own:  # a worker may have lost a rank first and been killed then, which is one death
         deaths = list({death.worker_id: death for death in deaths if death.worker_id in attempt.deaths}.values())
     times_s = sorted(fault.began_s for fault in deaths)
     spans_s = [last_s - first_s for first_s, last_s in zip(times_s, times_s[rule.count - 1 :], strict=False)]
@@ -134,7 +134,7 @@ def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
 
 
 def during(attempt: Attempt, faults: Sequence[Fault]) -> list[Fault]:
-    """What was done while the attempt was under way: deaths at that moment, stops also if they lasted into it."""
+    """The faults while the attempt was under way: kills of that time, and stops that lasted into it."""
     first_s, last_s = attempt.began_s - SLACK_S, attempt.ended_s + SLACK_S
     return [
         fault
@@ -144,7 +144,7 @@ def during(attempt: Attempt, faults: Sequence[Fault]) -> list[Fault]:
 
 
 def error_shape(error: object) -> str:
-    """What is wrong with an error object as OpenAI's clients read it; empty when nothing is."""
+    """What is wrong with the shape of an error object, as OpenAI's clients read it; empty when nothing is."""
     if not isinstance(error, dict):
         return f"not an error object: {str(error)[:200]}"
     if not {"message", "type", "param", "code"} <= error.keys():
@@ -155,7 +155,7 @@ def error_shape(error: object) -> str:
 
 
 def difference(attempt: Attempt, expected: ClientAnswer) -> str:
-    """How what was seen differs from the answer, or from its beginning where it broke off; empty when it does not."""
+    """How what the client saw differs from the answer, or from its beginning if it broke off; empty if it does not."""
     seen, whole = attempt.answer, attempt.ending is Ending.DONE
     if seen.text != (expected.text if whole else expected.text[: len(seen.text)]):
         return f"wrong tokens: {_first_difference(seen.text, expected.text)}"
@@ -178,7 +178,9 @@ def _same(one: TokenLogprob, other: TokenLogprob) -> bool:
 
 
 def _alike(some: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    """Each of some is among the others, or was as likely as one of them, which may have come before it for that."""
+    """Whether each of ``some`` is among ``others`` too, or is as likely as one of these, which may have taken its
+    place.
+    """
     return bool(some) == bool(others) and all(
         any(abs(logprob - other) <= MAX_LOGPROB_DIFFERENCE for other in others.values())
         if token not in others

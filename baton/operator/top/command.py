@@ -1,4 +1,4 @@
-"""``baton top``: draws frames until q or Ctrl-C, or one with ``--once``."""
+"""``baton top``: draws frames until q or Ctrl-C; with ``--once`` it draws one."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     #: None: the person wants to leave.
     News = queue.SimpleQueue[Look | AdminError | None]
 
-#: The most between two frames, seconds: the window may have another size.
+#: Longest time between two frames, seconds: the window's size may have changed.
 PERIOD_S = 1.0
-#: Without a terminal: wide enough for every column, and as many lines as it takes.
+#: The size of a frame without a terminal: wide enough for every column, with as many lines as there are.
 _PIPE_COLUMNS, _ENDLESS = 200, 10_000
 
 
 def parameters() -> list[click.Parameter]:
-    """What the command takes beside the settings."""
+    """The options of the command besides its settings."""
     return [click.Option(["--once"], is_flag=True, help="Print one frame and end.")]
 
 
 def top(settings: AdminSettings, once: bool) -> int:
-    """Show one router. Raises AdminError when the first look fails."""
+    """Show what a router knows. Raises AdminError when the first look fails, and UsageError without a terminal."""
     client = AdminClient(settings)
     if once:
         return _once(client)
@@ -65,7 +65,7 @@ def _live(client: AdminClient) -> None:
 
     news: News = queue.SimpleQueue()
     stop = threading.Event()
-    # Ends with the process: what it waits for may not come before the person has left.
+    # A daemon: it may still wait for a snapshot when the person has left.
     threading.Thread(target=watch, args=(client, news.put, stop), daemon=True).start()
     look, problem = _first(news), ""
     console = Console()
@@ -85,7 +85,7 @@ def _live(client: AdminClient) -> None:
 
 
 def _first(news: News) -> Look:
-    """What there is to draw at all. Raises AdminError."""
+    """The first look. Raises AdminError when there is none."""
     first = news.get()
     if isinstance(first, Look):
         return first
@@ -94,7 +94,7 @@ def _first(news: News) -> Look:
 
 @contextlib.contextmanager
 def _keys(news: News) -> Iterator[None]:
-    """Keys without Enter while the block runs; q is None. The terminal is afterwards as it was."""
+    """Read keys without Enter while inside; q puts None into ``news``. Afterwards the terminal is as it was before."""
     if not sys.stdin.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""Looks at a router, one after the other, in a thread of its own."""
+"""Gets one look at a router after the other, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
 
     from baton.operator.admin_client import AdminClient
 
-#: Seconds between two questions to a router that does not tell by itself, and before one that failed is asked again.
+#: Seconds between two questions to a router without a live view, and before a router is asked again after an error.
 PERIOD_S = 1.0
 
-#: Told each look, or why there is none.
+#: Called with each look, or with the reason why there is none.
 Tell = Callable[[Look | AdminError], None]
 
-
-#: A look waits for the other routers' share in so many snapshots.
+#: A look waits through so many snapshots for the numbers of the other routers.
 _MAX_SNAPSHOTS = 5
 
 
 def look_once(client: AdminClient) -> Look:
-    """One look, with the share of every router that answers. Raises AdminError."""
+    """One look, with the numbers of every router that answers. Raises AdminError."""
     look = None
     try:
         with contextlib.closing(client.live()) as snapshots:
@@ -48,12 +47,15 @@ def _has_told(router: Mapping[str, object]) -> bool:
 
 
 def _ask(client: AdminClient) -> Look:
-    """One look without the stream, which tells no rates. Raises AdminError."""
+    """One look without the live view, and therefore without rates. Raises AdminError."""
     return look_at({"requests": client.requests(), "workers": client.workers()})
 
 
 def watch(client: AdminClient, tell: Tell, stop: threading.Event) -> None:
-    """Tell every look until ``stop``; from the router's own stream where it has one, else asked for every second."""
+    """Call ``tell`` with every look until ``stop`` is set.
+
+    Looks come from the router's live view. A router that has none is asked every second.
+    """
     streams = True
     while not stop.is_set():
         try:
@@ -70,7 +72,10 @@ def watch(client: AdminClient, tell: Tell, stop: threading.Event) -> None:
 
 
 def _pass_on(snapshots: Iterator[dict[str, object]], tell: Tell, stop: threading.Event) -> None:
-    """Until the stream ends. One that fell silent ended too: the next connection says whether the router is there."""
+    """Tell every snapshot until the stream ends. Raises AdminError when not even one comes.
+
+    A stream that fell silent has ended as well: the next connection shows whether the router is there.
+    """
     num_seen = 0
     try:
         for snapshot in snapshots:

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from baton.operator.top.rates import Rates
 
 LIVE_STATES = ("queued", "prefilling", "held", "reading", "decoding")
-#: States in which a request waits for somebody to have room.
+#: States in which a request waits until a worker has room.
 WAITING_STATES = ("queued", "held")
-#: Screens from which on there is room for the history, columns and lines.
+#: Columns and lines that a screen must have to show the history.
 _WIDE, _HIGH = 120, 30
-#: At least so many columns: characters of the bars of requests and of blocks.
+#: By the least number of columns: characters of the bars of requests and of blocks.
 _BARS = ((160, (16, 40)), (100, (10, 20)), (0, (8, 12)))
 
 _STATE_STYLES = {"up": "green", "draining": "yellow", "down": "red"}
-#: In the order they are drawn.
+#: In the order in which they are drawn.
 _BLOCK_STYLES = {"pinned": "blue", "leased": "magenta", "cached": "cyan", "free": "bright_black"}
 _WORKER_COLUMNS = (
     Column("WORKER", 0, least=12),
@@ -78,7 +78,7 @@ def frame(look: Look, url: str, problem: str = "", width: int = 80, height: int 
 
 
 def share(room: int, above: int, below: int) -> tuple[int, int]:
-    """How many lines each of two tables gets that want so many: all, or half of the room and what the other leaves."""
+    """How many lines each of two tables gets: all that it has, or half of the room and what the other one leaves."""
     half = room // 2
     if above + below <= room:
         return above, below
@@ -90,7 +90,7 @@ def share(room: int, above: int, below: int) -> tuple[int, int]:
 
 
 def cut(lines: Sequence[Text], room: int, num_hidden: int = 0) -> list[Text]:
-    """The table's head and as many rows as there is room for; the last line says how many are left out."""
+    """The table's head and as many rows as fit; the last line says how many are left out."""
     num_more = num_hidden
     if len(lines) + bool(num_hidden) > room:
         num_more += len(lines) - max(room - 1, 1)
@@ -122,7 +122,10 @@ def _counts(look: Look, width: int) -> list[Text]:
 
 
 def _routers(routers: Sequence[Item], width: int) -> list[Text]:
-    """Where there are several: how many requests each has; in red who does not answer, and why."""
+    """How many requests each router has, where there are several.
+
+    A router that does not answer is red, with the reason.
+    """
     if len(routers) < 2:
         return []
     parts = [Text("routers")]
@@ -134,7 +137,7 @@ def _routers(routers: Sequence[Item], width: int) -> list[Text]:
 
 
 def _history(rates: Rates, width: int) -> list[Text]:
-    """What happened until now, side by side, as far back as there is room for."""
+    """The last minutes of each rate, side by side, as far back as there is room for."""
     each = width // max(len(rates.series), 1)
     line = Text(no_wrap=True)
     for name, values in rates.series.items():
@@ -176,7 +179,7 @@ def _request(item: Item, ids: Mapping[str, str], names: Mapping[str, str]) -> li
 
 
 def _name(worker_id: object, names: Mapping[str, str]) -> str:
-    """What is shown of a worker, one that has left too."""
+    """The short id of a worker, also of one that has left."""
     return NOTHING if worker_id is None else text(names.get(str(worker_id), short(str(worker_id))))
 
 

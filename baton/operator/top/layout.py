@@ -1,4 +1,4 @@
-"""What fits a screen: rows of words, bars and lines over time. Pure; needs rich."""
+"""Rows of words, bars and sparklines that fit into a width. Pure; needs rich."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def pack(parts: Iterable[Cell], width: int) -> list[Text]:
-    """The parts one after the other, in as many lines as they need; what is longer than a line is cut."""
+    """The parts one after the other, in as many lines as they need. A part that is longer than a line is cut."""
     lines: list[Text] = []
     for part in parts:
         piece = Text(part) if isinstance(part, str) else part
@@ -29,9 +29,9 @@ def pack(parts: Iterable[Cell], width: int) -> list[Text]:
 
 
 def bar(parts: Mapping[str, float], total: float, width: int) -> Text:
-    """``width`` characters, divided as ``parts`` (style to amount) are of ``total``; the rest is a thin line.
+    """A bar of ``width`` characters for ``total``: a piece for each of ``parts`` (style to amount), then a thin line.
 
-    What is more than nothing gets a character as long as there are any; too much is cut at the end.
+    An amount above 0 gets at least one character while there are any left. Pieces beyond the width are cut.
     """
     made = Text()
     left = width
@@ -44,7 +44,7 @@ def bar(parts: Mapping[str, float], total: float, width: int) -> Text:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The newest ``width`` values, one character each, from 0 to the highest; a gap where nothing was measured."""
+    """The newest ``width`` values, one character each, from 0 to the highest value; None is a gap."""
     newest = values[-width:] if width > 0 else ()
     top = max((value for value in newest if value is not None), default=0)
     drawn = "".join(" " if value is None else _spark(value, top) for value in newest)

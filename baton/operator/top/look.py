@@ -1,6 +1,6 @@
-"""The router at one moment, whichever way it was asked: ``/admin/live``, or ``/admin/requests`` and ``/admin/workers``.
+"""What routers and workers had at one moment: from ``/admin/live``, or from ``/admin/requests`` and ``/admin/workers``.
 
-Pure. What an answer lacks is None or 0: a router of a neighbouring version still gives a picture.
+Pure. What an answer lacks is None or 0, so that a router of a neighbouring version can be shown as well.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ class WorkerRow:
     """One worker's row: how full it is and what its blocks are for."""
 
     item: Item
-    #: Blocks by state; empty when the worker has told of none.
+    #: Number of blocks by state; empty when the worker has not said.
     blocks: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is drawn. ``requests`` are as the router gave them, oldest first, each with ``in_state_ms``."""
+    """What is drawn. ``requests`` are those of the answer, oldest first, each with ``in_state_ms``."""
 
     requests: Sequence[Item]
     workers: Sequence[WorkerRow]
     counts: Mapping[str, int]
     #: Live requests that are not in ``requests``.
     num_hidden: int = 0
-    #: All routers on the same Redis, the one that was asked first; empty when it does not tell.
+    #: All routers on the same Redis, first the one that was asked; empty when it does not say.
     routers: Sequence[Item] = ()
-    #: How fast all of them go.
+    #: The rates of all routers together.
     rates: Rates = field(default_factory=Rates)
 
     def oldest_ms(self, state: str) -> float | None:
-        """How long the one that is longest in a state has been there; None: nobody is."""
+        """The longest time that a request has been in a state; None when none is in it."""
         return max((float(item["in_state_ms"]) for item in self.requests if item.get("state") == state), default=None)
 
 
 def look_at(answer: Item) -> Look:
-    """Of a snapshot of ``/admin/live``, or of ``requests`` and ``workers`` put together."""
+    """The look that an answer gives: a snapshot of ``/admin/live``, or an object with ``requests`` and ``workers``."""
     requests = [{**item, "in_state_ms": _in_state_ms(item)} for item in answer.get("requests", ())]
     requests.sort(key=lambda item: -float(item.get("age_ms") or 0))
     counts = answer.get("counts") or Counter(str(item.get("state")) for item in requests)

@@ -1,4 +1,4 @@
-"""How fast all routers go: the newest steps of the history in ``GET /admin/live``. Pure."""
+"""The newest rates of all routers together, from the history in ``GET /admin/live``. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: A time that was measured so many steps ago says something of now. Few requests begin in two seconds.
+#: A latency is shown until it is so many steps old: in one step of two seconds it may be that no request begins.
 FRESH_STEPS = 5
 
 
 @dataclass(frozen=True)
 class Rates:
-    """None: nothing was measured, or the router does not tell."""
+    """The rates. None where nothing was measured, or where the router does not say."""
 
     ended_per_s: float | None = None
     failed_per_s: float | None = None
     refused_per_s: float | None = None
-    #: Events of streams, which are tokens or a few of them.
+    #: Events of streams; an event has one token or a few.
     tokens_per_s: float | None = None
     ttft_p50_ms: float | None = None
     ttft_p95_ms: float | None = None
@@ -29,7 +29,7 @@ class Rates:
 
 
 def rates_of(history: Mapping[str, Any]) -> Rates:
-    """Of the history in a snapshot; what it lacks is None."""
+    """The rates of a snapshot's history; what it lacks is None."""
     ttft, itl = history.get("ttft") or {}, history.get("itl") or {}
     return Rates(
         ended_per_s=_newest(history.get("requests_per_s")),
@@ -48,5 +48,5 @@ def rates_of(history: Mapping[str, Any]) -> Rates:
 
 
 def _newest(values: Sequence[float | None] | None, num_steps: int = 1) -> float | None:
-    """The newest value of the last ``num_steps`` steps."""
+    """The newest value that is not None among the last ``num_steps``."""
     return next((value for value in reversed((values or ())[-num_steps:]) if value is not None), None)
