@@ -49,7 +49,7 @@ class ModelList(BaseModel):
 
 
 class Health(BaseModel):
-    """``GET /health``: the router itself lives; what it could serve now."""
+    """``GET /health``: the router process lives; what it can serve now."""
 
     status: str = "ok"
     version: str
@@ -78,9 +78,9 @@ class ErrorAnswer(BaseModel):
     request_id: str | None = Field(None, description="As in the header x-request-id; of completions only.")
 
 
-#: For the schema: all statuses that an operation does not name, instead of the framework's own 422.
+#: In the schema, what all statuses answer that an operation does not name, instead of the framework's own 422.
 _ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorAnswer, "description": "An error."}}
-#: A stream is no JSON.
+#: In the schema, an answer that is a stream of events.
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
@@ -88,12 +88,12 @@ _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecorder | None = None) -> Front:
     """Build the application. One per process: it keeps the requests of ``services``.
 
-    ``recorder``: of the history, where others want it too. Needs a running loop.
+    ``recorder`` keeps the history that the dashboard shows; None: the application makes its own. Needs a running loop.
     """
     settings = services.settings
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
-    # No pages of the framework's: they would load their scripts from elsewhere. ``pages`` has ours.
+    # The framework's own pages are off, because they load scripts from other sites. ``pages`` has ours.
     app = FastAPI(
         title="Baton",
         version=version(),
@@ -132,7 +132,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     @app.get("/v1/models", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def models() -> ModelList:
-        """What can be asked for."""
+        """All models that are served."""
         return ModelList(data=[card(model) for model in services.pool.models()])
 
     @app.get("/v1/models/{model:path}", tags=["openai"], dependencies=[Depends(keys.guard)])
@@ -151,8 +151,8 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     @app.get("/ready", tags=["process"], responses={503: {"model": Health}})
     async def ready(response: Response) -> Health:
-        """200 while at least one model can be served, else 503: for load balancers. At first also 503 while no P has
-        come yet.
+        """For load balancers: 200 while at least one model can be served, else 503. A router that has just started also
+        answers 503 until a prefill worker has come.
         """
         state = _health(services, missing)
         state.status = services.readiness.state()
@@ -162,7 +162,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     @app.get("/metrics", tags=["process"], response_class=Response, responses=_TEXT)
     async def metrics() -> Response:
-        """Prometheus text; of all processes that share this port."""
+        """Prometheus text, summed over all processes that share this port."""
         return Response(generate_latest(await group_families(services)), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -179,7 +179,7 @@ def _health(services: Services, missing: MissingWorkers) -> Health:
 
 
 def _document_hot_routes(app: FastAPI) -> None:
-    """For the schema, and for 405: ``front.py`` answers POST before these are reached."""
+    """Have the hot routes in the schema, and other methods answered 405. ``front.py`` answers POST before these."""
 
     @app.post("/v1/chat/completions", tags=["openai"], responses=_STREAM)
     async def chat_completions(body: ChatRequest) -> dict[str, Any]:

@@ -38,7 +38,7 @@ CONNECT_TIMEOUT_S = 3.0
 def build_services(
     settings: RouterSettings, leases: LeaseRenewer, peers: PeerRouters | None = None, tls: InternalTls | None = None
 ) -> Services:
-    """The parts of a router that requests share. Needs a running loop. Without ``peers`` it knows no other router."""
+    """Build what the requests of one router share. Needs a running loop. ``peers`` None: it knows no other router."""
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
@@ -84,7 +84,7 @@ def build_services(
     services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
     if not settings.trust_static_workers:
         pool.on_static.append(lambda worker: upstream.foreign.add(worker.url))
-        pool.on_gone.append(upstream.foreign.discard)  # the id of a static worker is its URL
+        pool.on_gone.append(upstream.foreign.discard)  # a static worker goes under its URL
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)
     return services

@@ -82,7 +82,7 @@ class Front:
         self._tracing = tracing
 
     def close(self) -> None:
-        """Take no new request; those whose body is still coming are new."""
+        """Take no new request, and none whose body is still coming."""
         self.closing = True
         self._bodies.close()
 
@@ -110,7 +110,7 @@ class Front:
         return ClientReply(send, new_request_id(self._services.router_id), scope["state"][DROP], client_id(headers))
 
     async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
-        """To the framework. Who it is comes first, here; then the route; and a body only if that takes one."""
+        """Hand a call to the framework, once its key is checked. Its body is read only if the route takes one."""
         try:
             if scope["path"].startswith("/admin"):
                 self._admin_keys.check(headers.get(b"authorization"))
@@ -151,21 +151,21 @@ class Front:
                 self._admit(priority)
                 body_timeout_s = min(timeout_s, self._services.settings.body_timeout_s)
                 raw = await held.read(headers, receive, body_timeout_s)
-                # Again: that took time. From here to the list of active requests nothing is awaited.
+                # Checked again, since reading took time. From here to the list of active requests nothing is awaited.
                 self._admit(priority)
                 body = parse_body(raw, self._limits)
-                ask = _ask(kind, body)
-                if priority is not None and priority != ask.priority:
+                asked = _validated(kind, body)
+                if priority is not None and priority != asked.priority:
                     body["priority"] = priority  # engines order by it too
-                    ask = msgspec.structs.replace(ask, priority=priority)
-                self._services.pool.route(ask.model)
-                make_room(self._services, ask.model, ask.priority, len(raw))
+                    asked = msgspec.structs.replace(asked, priority=priority)
+                self._services.pool.route(asked.model)
+                make_room(self._services, asked.model, asked.priority, len(raw))
             except ClientGoneError:
                 return
             except ApiError as error:
                 await self._refuse(reply, error)
                 return
-            exchange = new_request(self._services, request_id, ask, LegBodies(body), reply, len(raw))
+            exchange = new_request(self._services, request_id, asked, LegBodies(body), reply, len(raw))
             if self._tracing is not None:
                 facts = facts_of(exchange, exchange.progress.started_s)
                 exchange.trace = self._tracing.begin(facts, headers, came_s, self._scheme)
@@ -173,7 +173,7 @@ class Front:
             await self._run(exchange, receive, came_s + timeout_s)
 
     async def _refuse(self, reply: ClientReply, error: ApiError) -> None:
-        """Answer a request that never began. What is left of a body that was not wanted ends with the connection."""
+        """Answer a request that never began. The rest of a body that was not read goes with the connection."""
         self._services.metrics.refused[error.status] += 1
         await reply.error(error)
 
@@ -205,7 +205,7 @@ class Front:
             await request.reply.error(error)
 
     def _priority(self, headers: dict[bytes, bytes]) -> int | None:
-        """What the header says; None: there is none, the body's counts."""
+        """The priority that the header names; None: there is no header, and the body's priority counts."""
         given = headers.get(_PRIORITY)
         return None if given is None else self._services.priorities.number_of(given)
 
@@ -233,9 +233,9 @@ class Front:
         return min(seconds, limit_s)
 
 
-def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> ClientRequest:
-    """What is asked; ``body`` is then what workers are sent. Raises BadRequestError."""
-    # Clients' own are stripped, not refused: some pass on what another router answered.
+def _validated(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> ClientRequest:
+    """Validate a body and change it to what workers are sent. Raises BadRequestError."""
+    # Parameters of a client are dropped and not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)
     request = validate(ChatRequest, body) if kind is ChatRequest else validate(CompletionRequest, body)
     simplify(request, body)
@@ -243,7 +243,7 @@ def _ask(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]
 
 
 async def _watch(request: Exchange, receive: Receive) -> None:
-    """Wait for the client to go, as an event; ends the request then."""
+    """Wait until the client closes its connection, and end the request then."""
     while (await receive())["type"] != "http.disconnect":
         pass
     request.stop(ClientGone("The client closed the connection."))

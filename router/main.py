@@ -54,10 +54,10 @@ logger = logging.getLogger(__name__)
 
 #: What this process is called where it says why it cannot go on.
 WHO = "router"
-#: Libraries that have a line for every request or connection.
+#: Loggers of libraries that write a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")
 
-#: Longest wait for the registry before requests are taken: it may be away.
+#: Longest wait for the registry before requests are taken, seconds: Redis may be away.
 FIRST_NEWS_S = 2.0
 
 
@@ -83,7 +83,7 @@ def run(settings: RouterSettings) -> int:
             if stores.routers is not None:
                 internal = listen(settings.bound_internal_host, settings.internal_port)
                 bound.enter_context(contextlib.closing(internal))
-        except ValueError:  # an option in the URL; the message may repeat it
+        except ValueError:  # an option in the URL is wrong; the message could repeat a password
             return pipe.give_up(WHO, "redis_url is not understood by the Redis client")
         except OSError as error:
             return pipe.give_up(WHO, f"internal port: {error.strerror}")
@@ -99,9 +99,9 @@ async def serve(
     internal: socket.socket | None = None,
     tls: RouterTls = RouterTls(),  # noqa: B008 (frozen)
 ) -> None:
-    """Serve on bound sockets until told to stop; then close everything in the order that nothing is needed after.
+    """Serve on bound sockets until told to stop; then close all parts, each before those that it needs.
 
-    ``internal`` is for other routers; without Redis there are none.
+    ``internal`` is the socket for other routers; None: without Redis there are none.
     """
     pipe.tell(Progress(text="router: connecting"))
     leases = LeaseClient(stores.leases, settings)
@@ -137,7 +137,7 @@ async def serve(
             await _first_news(workers.met, membership.peers.met)
         await server.serve(sockets=[sock])
     finally:
-        services.peers.on_dead.clear()  # what acts on it is about to close
+        services.peers.on_dead.clear()  # the clean-up that it starts is about to be closed
         await end_task(watch)
         await workers.close()
         if learning is not None:
@@ -154,8 +154,8 @@ async def serve(
 
 
 def _tune_collector() -> None:
-    """For this whole process. Requests leave hardly any cycles behind; by default looking for them costs a tenth of
-    the CPU at 512 streams.
+    """Have the garbage collector look for cycles rarely. Requests leave hardly any behind, and by default looking for
+    them costs a tenth of the CPU at 512 streams.
     """
     gc.collect()
     gc.freeze()
@@ -163,9 +163,10 @@ def _tune_collector() -> None:
 
 
 async def _first_news(*heard: asyncio.Event) -> None:
-    """Until it is known who there is. Connections have waited in the backlog of the port since it was bound.
+    """Wait for the registry's first list of workers and of routers, at most ``FIRST_NEWS_S``.
 
-    The first requests would find no worker, and lists and sums would leave out the other routers without a word.
+    Without it the first requests would find no worker, and lists and sums would lack the other routers without a word.
+    Connections wait meanwhile in the backlog of the port.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FIRST_NEWS_S):
@@ -185,7 +186,7 @@ class RouterStores:
         self.routers = routers
 
     def ignored(self) -> Counter[tuple[str, str]]:
-        """Announcements that nobody of ours has written, by whose they would be and why not."""
+        """Announcements that no process of ours has written, counted by kind ("worker" or "router") and reason."""
         registries = {WORKERS.name: self.registry.ignored}
         if self.routers is not None:
             registries[ROUTERS.name] = self.routers.ignored
@@ -199,6 +200,6 @@ def connect(settings: RouterSettings) -> RouterStores:
 
 
 def _url(settings: RouterSettings, sock: socket.socket) -> str:
-    """For somebody on this machine."""
+    """URL of the API for people on this machine."""
     shown = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     return base_url(shown, port_of(sock), tls=settings.speaks_tls)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from router.front import Front
     from router.services import Services
 
-#: After the last request was told to end, connections get this long to close.
+#: Seconds that connections get to close after the last request was told to end.
 _CLOSE_S = 2.0
 
 

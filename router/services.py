@@ -45,22 +45,22 @@ class Services:
     internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
     lease_limit: LeaseLimit
-    #: What takes back what requests hold.
+    #: Gives back what requests hold: places on workers, leases, answers that will not be read.
     releaser: Releaser
     liveness: Liveness
     skip_prefill: SkipPrefillRule
     priorities: PriorityClasses
-    #: How often one request may be tried again, and all together.
+    #: How often the legs of one request may be tried again; ``retry_budget`` bounds the retries of all together.
     limits: Limits
     retry_budget: RetryBudget
     readiness: Readiness
-    #: Of all bodies that this process holds, on both ports.
+    #: Bounds the bytes of all bodies that this process holds, on both ports.
     body_budget: BodyBudget
     #: The other routers.
     peers: PeerRouters
-    #: What routers that died have left on workers.
+    #: Ends what routers that died have left on workers.
     cleanup: Cleanup
-    #: The internal token, where there is one.
+    #: The header with the internal token; empty where there is none.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)
     ended: EndedRequests = field(default_factory=EndedRequests)
@@ -68,12 +68,13 @@ class Services:
 
     @property
     def router_id(self) -> str:
-        """Who this router is; the ids of its requests end with it."""
+        """Id of this router; the ids of its requests end with it."""
         return self.peers.router_id
 
     def headers_for(self, worker: Worker) -> tuple[tuple[str, str], ...]:
-        """What shows the worker that a request comes from a router of its own.
+        """The headers that prove to a worker that a router of its own asks.
 
-        Only for those that the registry knows: an address on the command line may be anybody's engine.
+        A worker that the registry does not know gets none: behind an address of the command line may be a foreign
+        engine, which must not learn the internal token.
         """
         return self.worker_headers if worker.engine_id or self.settings.trust_static_workers else ()

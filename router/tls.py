@@ -22,19 +22,19 @@ log = logging.getLogger("baton.router")
 
 @dataclass(frozen=True)
 class RouterTls:
-    """None: not set up."""
+    """TLS with clients (``public``) and between routers and workers (``internal``); None: not set up."""
 
     public: ssl.SSLContext | None = None
     internal: InternalTls | None = None
 
 
 def load_tls(settings: RouterSettings) -> RouterTls:
-    """From the files of the settings. Raises TlsError."""
+    """Read the files that the settings name. Raises TlsError."""
     return RouterTls(public_context(settings), internal_tls(settings))
 
 
 def public_context(settings: RouterSettings) -> ssl.SSLContext | None:
-    """For the public port. Raises TlsError."""
+    """The context of the public port; None: it does not speak TLS. Raises TlsError."""
     certificate, key = settings.tls_certificate_file, settings.tls_key_file
     return None if certificate is None or key is None else server_context(Files(certificate, key))
 

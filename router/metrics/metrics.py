@@ -88,7 +88,6 @@ class Metrics:
         #: Whether workers of the registry proved that they know the internal token; "none": no answer.
         self.worker_proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})
         self.num_chunks = 0
-        self.relayed_errors = 0
 
     def ended(self, facts: RequestFacts) -> None:
         """Count a request that is over."""

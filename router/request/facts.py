@@ -77,19 +77,19 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def facts_of(request: Exchange, now_s: float) -> RequestFacts:
     """The facts of a live request, at ``now_s`` of the loop's clock."""
-    ask, reply, attempts, progress = request.asked, request.reply, request.attempts, request.progress
-    first_s = reply.first_content_s if ask.stream else None
+    asked, reply, attempts, progress = request.asked, request.reply, request.attempts, request.progress
+    first_s = reply.first_content_s if asked.stream else None
     return RequestFacts(
         id=request.request_id,
         client_id=reply.client_id or None,
         state=progress.state,
-        endpoint=ask.path,
-        chat=ask.chat,
-        model=ask.model,
-        user=ask.user,
-        stream=ask.stream,
-        priority=ask.priority,
-        max_new_tokens=ask.max_new_tokens,
+        endpoint=asked.path,
+        chat=asked.chat,
+        model=asked.model,
+        user=asked.user,
+        stream=asked.stream,
+        priority=asked.priority,
+        max_new_tokens=asked.max_new_tokens,
         prefill_worker=_id(request.prefill_worker),
         decode_worker=_id(request.decode_worker),
         engine_id=request.engine_id,

@@ -1,8 +1,8 @@
-"""Who is let in, who is refused, and who makes room for somebody more urgent.
+"""Which requests are let in, which are refused, and which are displaced by more urgent ones.
 
-What waits is bounded in number (``max_queue_length``) and in bytes of bodies (``max_queued_bytes``). At a bound a
-request takes the place of the least urgent one, of these the youngest, that is less urgent than itself and has not been
-answered in part; of several, if it needs that. If they are too few it is refused.
+Waiting requests are bounded in number (``max_queue_length``) and in bytes of bodies (``max_queued_bytes``). At a bound
+a new request displaces waiting ones that are less urgent and whose clients have been sent nothing yet: the least urgent
+first, among equals the youngest, as many as it needs. If they are too few, it is refused and none is displaced.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ if TYPE_CHECKING:
 
 
 def check_requests(services: Services, num_bodies: int) -> None:
-    """Raise RateLimitError when no more requests are taken in any state. ``num_bodies``: requests still coming."""
+    """Raise RateLimitError if too many requests are live. ``num_bodies``: requests whose bodies are still coming."""
     if len(services.active) + num_bodies >= services.settings.max_requests:
         raise RateLimitError("Too many requests are running.", retry_after_s=retry_after_s(services))
 
 
 def check_queue(services: Services, priority: int | None) -> None:
-    """Raise RateLimitError if nothing that a body may say will help. ``priority`` None: the body says it."""
+    """Raise RateLimitError if the request would be refused whatever its body is. ``priority`` None: the body has it."""
     most_urgent = -MAX_PRIORITY if priority is None else priority
     if is_full(services, 0) and next(less_urgent(services, most_urgent), None) is None:
         raise RateLimitError("Too many requests are waiting.", retry_after_s=retry_after_s(services))
 
 
 def make_room(services: Services, model: str, priority: int, num_bytes: int) -> None:
-    """Let a request in, at the cost of others if need be. Raises RateLimitError, or UnavailableError if none serves."""
+    """Make room for a request, and displace others if it must be.
+
+    Raises RateLimitError, or UnavailableError if no worker could serve it.
+    """
     displaced: list[Waiter] = []
     waiters, freed_bytes = less_urgent(services, priority), 0
     while is_full(services, num_bytes, len(displaced), freed_bytes):
         waiter = next(waiters, None)
-        if waiter is None:  # nobody has been refused yet: it would have been for nothing
+        if waiter is None:  # so far none is displaced: it would have been for nothing
             raise _refusal(services, model)
         displaced.append(waiter)
         freed_bytes += waiter.num_bytes
@@ -53,9 +56,9 @@ def make_room(services: Services, model: str, priority: int, num_bytes: int) -> 
 
 
 def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes: int = 0) -> bool:
-    """One more with a body of so many bytes would be more than may wait. The first may be of any size.
+    """Whether one more waiting request, with a body of ``num_bytes``, is too many. A single one may be of any size.
 
-    ``num_freed``, ``freed_bytes``: of those that would be refused for it.
+    ``num_freed`` and ``freed_bytes`` are what the requests take that would be displaced.
     """
     prefill, held, settings = services.prefill_queue, services.held_queue, services.settings
     if len(prefill) + len(held) - num_freed >= settings.max_queue_length:
@@ -65,14 +68,14 @@ def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes:
 
 
 def less_urgent(services: Services, priority: int) -> Iterator[Waiter]:
-    """Who makes room for a request of this priority, the least urgent first."""
+    """The waiting requests that one of this priority may displace, in the order in which it does."""
     return heapq.merge(
         services.prefill_queue.less_urgent(priority), services.held_queue.less_urgent(priority), reverse=True
     )
 
 
 def retry_after_s(services: Services) -> float:
-    """When to ask again: what waits now should have found room then. From 1 to 60 s."""
+    """Seconds, from 1 to 60, after which all that waits now should have found room: when a client may ask again."""
     now_s = asyncio.get_running_loop().time()
 
     def wait_s(queue: WorkerQueue) -> float:

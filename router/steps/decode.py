@@ -1,4 +1,4 @@
-"""The second leg: find a D with room, have it read P's blocks, wait for its first byte."""
+"""The second leg: find a D with room, have it read P's blocks, wait for its first bytes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 
 class NoReader(Exception):
-    """Nobody is there who could read the blocks of a request that waits for a D, but others can take all of it."""
+    """No D is left that could read the blocks of a waiting request, but other workers can take all of the request."""
 
 
 async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
-    """Until D's first bytes are here (all of them, unstreamed); the request is then DECODING, ``request.answer`` open.
+    """Have a D decode, and return how its answer begins: the first events of a stream, or a whole unstreamed body.
 
-    ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Returns None when the request has
-    to start again from prefill, for which it is QUEUED. Raises ApiError.
+    The request is then DECODING, and ``request.answer`` is open. Returns None when the request has to start again from
+    prefill, for which it is QUEUED. ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Raises
+    ApiError.
     """
     while True:
         try:
@@ -74,7 +75,7 @@ def _start_again(services: Services, request: Exchange) -> None:
 
 
 def _confirmed(services: Services, request: Exchange) -> None:
-    """D has answered, so it has read: P's blocks are its own business again."""
+    """D has answered, so it has read P's blocks: their lease is no longer renewed."""
     if request.progress.state is State.READING:
         request.on(Event.FIRST_BYTE)
     if request.lease_id:
@@ -86,8 +87,8 @@ def _confirmed(services: Services, request: Exchange) -> None:
 
 
 async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> Worker:
-    """The next D, place reserved. Raises LeaseLost, NoReader and ApiError."""
-    if request.reservation is not None:  # it skips P because there was room
+    """Wait for a D, and reserve a place on it. Raises LeaseLost, NoReader and ApiError."""
+    if request.reservation is not None:  # the request skipped P, because this worker had room
         return request.reservation.worker
     source = request.prefill_worker if prefilled else None
     about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
@@ -121,9 +122,10 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
 
 
 def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:
-    """A P and a D are there that are not of ``source``'s layout, and the budget has allowed to start again with them.
+    """Have a request start again with a P and a D of another layout than ``source``'s, if there are such workers.
 
-    ``source``'s own is then left out: its P are there, but nobody who reads from them.
+    All P of ``source``'s layout are then left out for this request: they live, but no D can read from them. Returns
+    False if there is no other layout, or the retry budget is spent.
     """
     route = services.pool.candidates(request.asked.model, request.weights)
     if route is None:  # all of them left; new ones may come
@@ -133,7 +135,7 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
     if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
         return False
     if not services.retry_budget.take(asyncio.get_running_loop().time()):
-        return False  # it waits on, as long as it may
+        return False  # it goes on waiting for a D
     request.attempts.failed_prefill.update(worker for worker in route.prefill if worker.compatibility_hash == ours)
     return True
 
@@ -146,7 +148,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
         if _may_have_read(services, request):
             await services.liveness.until_silent(worker, settings.token_timeout_s)
 
-    # What a client has of an engine that is not ours cannot be told to another one.
+    # Only our own engines name their tokens; a stream of another engine cannot be continued elsewhere.
     names = (ASK_NAMES,) if request.asked.stream and worker.compatibility_hash else ()
     answer = request.answer = await services.upstream.request(
         "POST",
@@ -171,9 +173,10 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
 
 
 def _may_have_read(services: Services, request: Exchange) -> bool:
-    """D may be at work: there was nothing to read, or the lease is not held any more, or nobody knows of it.
+    """Whether D may be computing: there was nothing to read, or the lease has ended, or its state is not known.
 
-    An expired lease says nothing: what a D reads late is good until it is overwritten, and then D prefills by itself.
+    An expired lease does not mean that the read failed: late reads are good until the blocks are overwritten, and then
+    D prefills by itself.
     """
     if not request.lease_id or request.lease_end is not None:
         return True
@@ -181,14 +184,17 @@ def _may_have_read(services: Services, request: Exchange) -> bool:
 
 
 def _params(request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
-    """``kv_transfer_params``: P's, or what the client has seen of an answer that D goes on with alone."""
+    """``kv_transfer_params`` for D: those of P, or the tokens after which D continues a stream without P."""
     if prefilled is not None:
         return prefilled.kv_transfer_params
     return b'{"resume":%b}' % request.sent_tokens.resume() if request.sent_tokens.begun else None
 
 
 async def _open_stream(services: Services, answer: Answer, num_events: int) -> bytes:
-    """The first events, once they cannot be an error: an engine may open with a role and only then say it failed."""
+    """Read the first events, until ``num_events`` have come and none is an error.
+
+    An engine may send a role first, and only then that it has failed.
+    """
     timeout_s = services.settings.first_byte_timeout_s
     cutter = EventCutter(services.settings.max_event_bytes)
     first = b""

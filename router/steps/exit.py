@@ -1,8 +1,8 @@
 """The one place where every request ends, however it does.
 
 ``settle`` gives back whatever the request still holds: its place in a queue, its place on a worker (closing the
-connection, which is how P or D learns to stop), and P's blocks, also those in an answer that it has not read yet. It
-awaits nothing, so no cancellation can come between; what takes time goes on in tasks that others own.
+connection, by which P or D learns to stop), and P's blocks, also those in an answer that it has not read yet. It
+awaits nothing, so it cannot be cancelled half-way; what takes time runs on in tasks of other parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ClientGone(ApiError):
-    """The client closed its connection. Nobody reads this error."""
+    """The client closed its connection, so this error is sent to no one."""
 
     status = 499
     type = "client_gone"
@@ -46,7 +46,7 @@ def settle(services: Services, request: Exchange, error: ApiError | None) -> Non
     now_s = asyncio.get_running_loop().time()
     facts = facts_at_end(request, before, error, now_s)
     services.metrics.ended(facts)
-    request.vacate()  # last: it wakes others
+    request.vacate()  # last, because it wakes requests that wait for room
     services.ended.add(now_s, ended_request(facts, time.time()))
     if services.settings.log_requests or facts.state is State.FAILED:
         log_end(facts)

@@ -7,7 +7,7 @@ from core.protocol.errors import ApiError, DeadlineError, UnavailableError, Upst
 from router.request.failure_table import Failure
 from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
-#: A worker's codes, with what they mean for what is next.
+#: The kinds of failure that a worker's error codes name; any other code is an ordinary error.
 _BY_CODE = {
     ENGINE_GONE: Failure.NOT_TAKEN,
     ENGINE_DEAD: Failure.DIED,
@@ -17,7 +17,7 @@ _BY_CODE = {
 
 
 class TryAnother(Exception):
-    """A worker failed in a way that another one may not. ``error`` is for the client if nobody is left."""
+    """A worker failed in a way that another one may not. The client is told ``error`` if no other one is tried."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -25,7 +25,7 @@ class TryAnother(Exception):
 
 
 class StreamBroken(Exception):
-    """D's stream ended before its end. ``error`` is for the client if it cannot go on."""
+    """D's stream broke before its last event. The client is told ``error`` if no other worker continues it."""
 
     def __init__(self, error: ApiError, cause: CallError | None = None) -> None:
         super().__init__(error.message)
@@ -39,7 +39,7 @@ def cause_of(error: CallError | TryAnother) -> CallError | ApiError:
 
 
 def failure_of(cause: CallError | ApiError) -> Failure:
-    """Its kind."""
+    """The kind of failure: the column of the table in ``request.failure_table``."""
     match cause:
         case ConnectError():
             return Failure.DIED if cause.was_sent else Failure.NOT_TAKEN

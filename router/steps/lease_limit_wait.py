@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LeaseLimitWait:
-    """Of one prompt. ``begin`` as often as it is so, ``end`` once it waits no longer."""
+    """The wait of one prompt. ``begin`` may be called again and again; ``end`` once the prompt waits no longer."""
 
     __slots__ = ("_metrics", "_since_s")
 
@@ -19,13 +19,13 @@ class LeaseLimitWait:
         self._since_s: float | None = None
 
     def begin(self) -> None:
-        """It is next, and a worker that has room may not be sent it."""
+        """The head of the queue waits although a worker has room, because that worker's leases exceed the limit."""
         if self._since_s is None:
             self._metrics.num_lease_limit_waits += 1
             self._since_s = asyncio.get_running_loop().time()
 
     def end(self) -> None:
-        """It waits no longer."""
+        """The prompt waits no longer, for whatever reason."""
         if self._since_s is not None:
             self._metrics.lease_limit_wait_s += asyncio.get_running_loop().time() - self._since_s
             self._since_s = None

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class NoPrefill(Exception):
-    """No P can be reached; whoever decodes can prefill as well."""
+    """No P can be reached. A decode worker can prefill as well."""
 
 
 async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None:
-    """Until some P has answered; the request is then HELD, its lease renewed, unless P's answer is all of it.
+    """Have a P prefill, and return its answer. The request is then HELD, its lease renewed, unless the answer is whole.
 
-    None: no P can be reached; the request is QUEUED. Raises ApiError.
+    Returns None if no P can be reached; the request is then QUEUED, for a worker that does both. Raises ApiError.
     """
     while True:
         try:
@@ -102,7 +102,7 @@ async def _find(services: Services, request: Exchange) -> Worker:
 
 async def _ask(services: Services, request: Exchange, worker: Worker) -> PrefillAnswer:
     timeout_s = services.settings.prefill_timeout_s
-    # One token in all needs no D. Our own workers then keep no blocks; what others do is not known.
+    # An answer of one token needs no D. Our own workers then need not keep the blocks; other engines are asked to.
     ours = bool(worker.compatibility_hash)
     hand_off = not (ours and request.asked.max_new_tokens == 1)
     body = request.bodies.prefill(
@@ -134,7 +134,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
 
 
 def _check_lease(services: Services, engine_id: str, lease_id: str) -> None:
-    """Raises ValueError for one that cannot be ours to keep, or is another request's, which would lose it with us."""
+    """Raises ValueError for ids that are not ours, and for a lease of another request, which would lose it with us."""
     check_id(lease_id)
     check_id(engine_id)
     if services.leases.tracks(engine_id, lease_id) or services.lease_limit.holds(lease_id):
@@ -142,7 +142,7 @@ def _check_lease(services: Services, engine_id: str, lease_id: str) -> None:
 
 
 def _take_over(services: Services, request: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
-    """P has done its part: its place is free, its blocks are ours to look after."""
+    """P has answered: give back the place on it, and look after its lease from now on."""
     hit("router.prefill.answered")
     services.pool.worked(worker)
     request.vacate()
@@ -150,7 +150,7 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     request.sent_tokens.come_from(worker.weights_fingerprint)
     request.engine_id = answer.summary.remote_engine_id
     request.lease_id = answer.summary.lease_id
-    if answer.is_whole(request.asked):  # nothing is held; a lease that came all the same goes at the exit
+    if answer.is_whole(request.asked):  # no D is needed; a lease that was granted all the same is released at the exit
         return
     request.on(Event.PREFILLED)
     if request.lease_id:

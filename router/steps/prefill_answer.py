@@ -44,12 +44,15 @@ _summary_decoder = msgspec.json.Decoder(HandOffSummary)
 
 
 class PrefillAnswer:
-    """A decoded answer of P. Raises ValueError (msgspec.DecodeError is one) when it is not one."""
+    """A decoded answer of P. Raises ValueError (msgspec.DecodeError is one) for a body that is no such answer."""
 
     __slots__ = ("_answer", "_body", "_choice", "_hand_off", "_ours", "kv_transfer_params", "summary")
 
     def __init__(self, body: bytes, *, hand_off: bool, ours: bool) -> None:
-        """``hand_off``: P was asked to keep its blocks. ``ours``: P says "length" without them when it is full."""
+        """``hand_off``: P was asked to keep its blocks.
+
+        ``ours``: P is a worker of Baton, which says "length" without blocks when the context is full.
+        """
         self._body = body
         self._ours = ours
         self._hand_off = hand_off
@@ -71,79 +74,79 @@ class PrefillAnswer:
 
     @property
     def has_first_token(self) -> bool:
-        """P's token counts: D continues after it instead of sampling it again."""
+        """P has named its token: D continues after it instead of sampling it again."""
         return self.summary.first_token >= 0
 
-    def is_whole(self, ask: ClientRequest) -> bool:
-        """Nothing is left for a D: the first token ended the sequence, or no second one is allowed or has room.
+    def is_whole(self, asked: ClientRequest) -> bool:
+        """No D is needed: the first token ended the sequence, or no second one is allowed, or there is no room for one.
 
-        In an answer of another engine "length" only says that one token was asked for.
+        From another engine, "length" only says that one token was asked for.
         """
         if not self._hand_off or self._choice.finish_reason == "stop":
             return True
         if self.kv_transfer_params is None:
             return self._ours and self._choice.finish_reason == "length"
-        return self.has_first_token and ask.max_new_tokens == 1
+        return self.has_first_token and asked.max_new_tokens == 1
 
     @property
     def _text(self) -> str:
         message = self._choice.message
         return self._choice.text if message is None else message.content or ""
 
-    def _chunk(self, ask: ClientRequest, choices: list[dict[str, Any]], usage: msgspec.Raw | None = None) -> bytes:
+    def _chunk(self, asked: ClientRequest, choices: list[dict[str, Any]], usage: msgspec.Raw | None = None) -> bytes:
         chunk: dict[str, Any] = {
             "id": self._answer.id,
-            "object": ask.chunk_object,
+            "object": asked.chunk_object,
             "created": self._answer.created,
             "model": self._answer.model,
             "choices": choices,
         }
         if self._answer.system_fingerprint is not None:
             chunk["system_fingerprint"] = self._answer.system_fingerprint
-        if ask.include_usage:
+        if asked.include_usage:
             chunk["usage"] = None if usage is None else orjson.Fragment(bytes(usage))
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
-    def first_events(self, ask: ClientRequest, *, begun: bool = False) -> bytes:
-        """The events of the first token. Without a visible text and logprobs only the role, or nothing.
+    def first_events(self, asked: ClientRequest, *, begun: bool = False) -> bytes:
+        """The events of the first token. If it has no visible text and no logprobs, only the role, or nothing.
 
-        ``begun``: the client has had the role.
+        ``begun``: the client has been sent the role before.
         """
         events = b""
-        if ask.chat and not begun:
-            events = self._chunk(ask, [_choice({"delta": {"role": "assistant", "content": ""}})])
-        return events + (self._text_event(ask) if self.shows_text else b"")
+        if asked.chat and not begun:
+            events = self._chunk(asked, [_choice({"delta": {"role": "assistant", "content": ""}})])
+        return events + (self._text_event(asked) if self.shows_text else b"")
 
     @property
     def shows_text(self) -> bool:
-        """There is something for the client in the first token (part of a character is nothing yet)."""
+        """The first token has something for the client; part of a character is nothing yet."""
         return bool(self._text) or bytes(self._choice.logprobs) not in _NULL
 
-    def _text_event(self, ask: ClientRequest) -> bytes:
-        text: dict[str, Any] = {"delta": {"content": self._text}} if ask.chat else {"text": self._text}
-        return self._chunk(ask, [_choice(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))])
+    def _text_event(self, asked: ClientRequest) -> bytes:
+        text: dict[str, Any] = {"delta": {"content": self._text}} if asked.chat else {"text": self._text}
+        return self._chunk(asked, [_choice(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))])
 
-    def last_events(self, ask: ClientRequest) -> bytes:
+    def last_events(self, asked: ClientRequest) -> bytes:
         """The end of a stream that the first token ended."""
-        text: dict[str, Any] = {"delta": {}} if ask.chat else {"text": ""}
-        events = self._chunk(ask, [_choice(text, finish=self._choice.finish_reason)])
-        if ask.include_usage:
-            events += self._chunk(ask, [], self._answer.usage)
+        text: dict[str, Any] = {"delta": {}} if asked.chat else {"text": ""}
+        events = self._chunk(asked, [_choice(text, finish=self._choice.finish_reason)])
+        if asked.include_usage:
+            events += self._chunk(asked, [], self._answer.usage)
         return events + DONE_EVENT
 
     def whole_body(self) -> bytes:
-        """The unstreamed answer, without what is between workers only. Raises UpstreamError when it cannot be shown."""
+        """The unstreamed answer without the parameters for D. Raises UpstreamError if it cannot be passed on."""
         try:
             body = orjson.loads(self._body)
             body.pop("kv_transfer_params", None)
             return orjson.dumps(body)
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-            # In what nobody here reads: nested too deeply, or half of a surrogate pair.
+            # A part that the router does not read is nested too deeply, or has half of a surrogate pair.
             raise UpstreamError("A prefill worker's answer was not understood.") from None
 
 
 def _decode(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
-    """Raises ValueError. What the decoder skips or keeps as it is goes to others, who refuse it if it is not UTF-8."""
+    """Raises ValueError, also for parts that the decoder skips: workers and clients would refuse what is not UTF-8."""
     if not data.isascii():
         data.decode()  # UnicodeDecodeError is a ValueError
     try:

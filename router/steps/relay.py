@@ -1,4 +1,8 @@
-"""D's bytes to the client, as they come, but only whole events: an error, or another worker's, may follow any time."""
+"""D's stream to the client, and what happens when D dies in the middle of it: another worker continues it (migration).
+
+Bytes are passed on as they come, but as whole events only, since after any of them an error or the events of another
+worker may follow.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,9 @@ if TYPE_CHECKING:
 
 
 async def relay(services: Services, request: Exchange, first: bytes) -> bool:
-    """Send ``first`` and all that follows. False: D failed, and another worker shall go on; the request is QUEUED.
+    """Send ``first`` and all that follows. False: D failed, and another worker continues; the request is QUEUED.
 
-    Raises ApiError when D fails or its stream ends without its end, and nobody can go on.
+    Raises ApiError if D fails, or its stream ends too early, and no other worker can continue it.
     """
     if not request.asked.stream:
         _judge(services, request, None)
@@ -44,7 +48,6 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
     _judge(services, request, request.relayed_error)
     await request.reply.end()
     if request.relayed_error is not None:
-        services.metrics.relayed_errors += 1
         request.on(Event.FAILED)
         return True
     request.on(Event.FINISHED)
@@ -52,7 +55,7 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
 
 
 def _judge(services: Services, request: Exchange, error: ApiError | None) -> None:
-    """D's part is over: what that says of D. A client that left says nothing."""
+    """D's leg is over: note that D worked, or hold its error against it. Not called when the client left."""
     if request.decode_worker is None:
         return
     if error is None:
@@ -62,15 +65,15 @@ def _judge(services: Services, request: Exchange, error: ApiError | None) -> Non
 
 
 async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError | None:
-    """Until the stream ends; the error that was in it, which the client has been sent.
+    """Pass on the stream until it ends. Returns the error that was in it, which the client has been sent.
 
-    Raises StreamBroken, and EventTooLarge, which says nothing of D.
+    Raises StreamBroken, and EventTooLarge, which is no failure of D.
     """
     answer, reply, itl = request.answer, request.reply, services.metrics.itl
     assert answer is not None
     sent = request.sent_tokens if request.sent_tokens.named else None
     clock = asyncio.get_running_loop().time
-    # From the first token on: the wait for the second one is the hand-off, as a client feels it.
+    # The gaps count from the first token on: the gap before the second one is the hand-off, as a client feels it.
     last_s = reply.first_content_s
     last = b""
     cutter = EventCutter(services.settings.max_event_bytes)
@@ -79,7 +82,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
         while data:
             data = cutter.feed(data)
             if data:
-                # One event a token. The few others (role, usage, end) do not matter to a person who watches.
+                # One event is one token, nearly always: the others (role, usage, end) are too few to matter.
                 num_events = data.count(END)
                 last = data
                 if failed is None and LOOKS_FAILED in data:
@@ -91,7 +94,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                     data = sent.take(data, num_events)
                 num_events = num_shown(data) if num_events > 1 or data[:1] == b":" else 1
             if data and not num_events:
-                await reply.write(data, content=False)  # no event: a worker says that it computes
+                await reply.write(data, content=False)  # no event, only a sign that the worker computes
             elif data:
                 request.num_tokens += num_events
                 request.num_chunks += 1
@@ -103,15 +106,15 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                 hit("router.relay.event")
             data = await answer.chunk()
     except (CallError, EventTooLarge) as error:
-        if failed is None and not last.endswith(DONE_EVENT):  # after it nothing is missing but the end of the body
-            raise _breaks_off(error) from None
+        if failed is None and not last.endswith(DONE_EVENT):  # only the end of the HTTP body is missing
+            raise _broken(error) from None
     if failed is not None or last.endswith(DONE_EVENT):
         return failed
     raise StreamBroken(UpstreamError("The decode worker's stream ended early."))
 
 
-def _breaks_off(error: CallError | EventTooLarge) -> StreamBroken | EventTooLarge:
-    """Another worker's event would be as large; anything else it may do better."""
+def _broken(error: CallError | EventTooLarge) -> StreamBroken | EventTooLarge:
+    """An event that is too large would be so on any worker; another one may not have any other failure."""
     if isinstance(error, EventTooLarge):
         return error
     return StreamBroken(UpstreamError(f"The decode worker failed: {error}."), error)

@@ -1,9 +1,9 @@
-"""A leg failed: the place on its worker is given back, the worker judged, and ``attempts`` asked what is next.
+"""After a failed leg: give back the place on its worker, judge the worker, and ask ``attempts`` what is next.
 
-Who ends a request here, a client, an administrator or a deadline, cancels its task and so closes the connection: what
-the worker says then is never read. An ``aborted`` that is read was for another reason. The other routers had given this
-one up, since it stood still; then workers end what it has there, and take nothing of it for two more seconds. Or an
-abort of an earlier attempt came late. Either way nobody failed, so no attempt counts.
+A client, an administrator or a deadline that ends a request cancels its task and so closes the connection: what the
+worker says then is never read. So an ``aborted`` that is read has another reason. Either the other routers took this
+one for dead, because it stood still; workers then end its requests, and take nothing from it for two more seconds. Or
+the abort of an earlier attempt came late. No worker has failed in either case, so no attempt counts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from router.services import Services
     from router.steps.failures import StreamBroken
 
-#: The first D tells of P's blocks; the second somebody wanted; the third a worker says when it takes nothing new.
+#: D says the first of P's blocks; the second was asked for; a worker says the third when it takes nothing new.
 _NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
 _WITHOUT_ENGINE = frozenset({ENGINE_DEAD, ENGINE_GONE})
 
 
 def after_prefill(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> Decision:
-    """P failed. Raises what the client is told if that was enough."""
+    """P failed. Raises what the client is told if the request is given up."""
     _leave(services, request, worker, error)
     services.metrics.retries["prefill"] += 1
     return _decide(services, request, _situation(request, Leg.PREFILL, worker, error), Next.PREFILL)
@@ -42,8 +42,9 @@ def after_prefill(services: Services, request: Exchange, worker: Worker, error: 
 def after_decode(
     services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother, *, has_blocks: bool
 ) -> Decision:
-    """D failed before its first byte. ``has_blocks``: it was to read P's. Raises what the client is told if that was
-    enough.
+    """D failed before its first byte. ``has_blocks``: it was to read P's blocks.
+
+    Raises what the client is told if the request is given up.
     """
     _leave(services, request, worker, error)
     services.metrics.retries["decode"] += 1
@@ -52,19 +53,19 @@ def after_decode(
 
 
 def after_lease_lost(services: Services, request: Exchange) -> None:
-    """P's blocks are gone while the request was held: it is prefilled again. Raises what the client is told if not."""
+    """P's blocks are gone while the request was held: it is prefilled again, or what the client is told is raised."""
     error = request.attempts.last_error or UpstreamError("The prefill worker lost the blocks.")
     _decide(services, request, Situation(Leg.HELD, Failure.LEASE_LOST, error), Next.PREFILL)
 
 
 def after_no_reader(services: Services, request: Exchange) -> None:
-    """No worker is left that could read P's blocks: it is prefilled again. Raises what the client is told if not."""
+    """No D is left that could read P's blocks: the request is prefilled again, or what the client is told is raised."""
     error = request.attempts.last_error or UpstreamError("The request failed on every worker that was tried.")
     _decide(services, request, Situation(Leg.HELD, Failure.NO_READER, error), Next.PREFILL)
 
 
 def after_stream(services: Services, request: Exchange, broken: StreamBroken) -> None:
-    """D's stream broke off. Raises what the client is told if no other worker shall go on."""
+    """D's stream broke. Raises what the client is told if no other worker is to continue it."""
     can_continue = request.sent_tokens.can_continue()
     situation = Situation(
         Leg.STREAM,
@@ -79,7 +80,7 @@ def after_stream(services: Services, request: Exchange, broken: StreamBroken) ->
 
 
 def continued(services: Services, request: Exchange) -> None:
-    """There are new tokens: if the stream had broken off, another worker goes on with it now."""
+    """There are new tokens: a stream that had broken is continued now."""
     if request.attempts.continued():
         services.metrics.resumed["resumed"] += 1
 
@@ -98,9 +99,9 @@ def _situation(request: Exchange, leg: Leg, worker: Worker, error: CallError | T
 
 
 def _has_lease(request: Exchange, error: CallError | TryAnother) -> bool:
-    """Another D can read what P holds: under a lease of ours, or because the failed one never asked.
+    """Whether another D can read P's blocks: they are under a lease of ours, or the failed D never asked for them.
 
-    An engine without our leases gives the blocks up as soon as a D has failed with them.
+    A foreign engine frees its blocks as soon as a D has failed with them.
     """
     if request.lease_end is not None:
         return False
@@ -108,7 +109,7 @@ def _has_lease(request: Exchange, error: CallError | TryAnother) -> bool:
 
 
 def _decide(services: Services, request: Exchange, situation: Situation, *possible: Next) -> Decision:
-    """Raises the error of GIVE_UP. ``possible``: what else the caller does."""
+    """Ask what is next. Raises the error of GIVE_UP. ``possible``: the other outcomes that the caller handles."""
     decision = request.attempts.after(situation, asyncio.get_running_loop().time())
     if decision.is_over_budget:
         services.metrics.num_over_budget += 1
@@ -122,7 +123,7 @@ def _decide(services: Services, request: Exchange, situation: Situation, *possib
 
 
 def _leave(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> None:
-    """Give back the place on a worker that failed. One that is gone is left out before its place is free."""
+    """Give back the place on a failed worker. One that cannot be reached is left out before its place is free."""
     cause = cause_of(error)
     if isinstance(cause, ConnectError):
         services.pool.unreachable(worker)
@@ -132,7 +133,7 @@ def _leave(services: Services, request: Exchange, worker: Worker, error: CallErr
 
 
 def hold_against(services: Services, worker: Worker, error: ApiError) -> None:
-    """Note what a worker said, or did. One whose engine is dead is as gone as one that cannot be reached."""
+    """Hold an error against its worker. A worker whose engine is dead counts as one that cannot be reached."""
     if error.code in _WITHOUT_ENGINE:
         services.pool.unreachable(worker, "has no engine any more")
     elif is_the_workers_fault(error):
@@ -140,5 +141,5 @@ def hold_against(services: Services, worker: Worker, error: ApiError) -> None:
 
 
 def is_the_workers_fault(error: ApiError) -> bool:
-    """It counts against the worker that told it. Being busy or about to leave does not, nor what another one broke."""
+    """The error counts against the worker. That it is busy or drains does not, nor does what another worker broke."""
     return error.status >= 500 and error.code not in _NOT_ITS_FAULT

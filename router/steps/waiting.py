@@ -1,8 +1,8 @@
-"""What a request waits for: a worker with room, or any worker at all once all of them are gone.
+"""Waiting for a worker with room, or for any worker at all once all of them are gone.
 
-A new request is refused at once where nobody may serve it: its client, or a load balancer, asks elsewhere or again. A
-request that workers have had already waits, as for room, so that the death of the last worker of a kind costs it the
-time until there is another one.
+A new request that no worker can serve is refused at once: its client, or a load balancer, asks elsewhere or again. A
+request that workers have had already waits, so that the death of the last worker of a kind costs it only the time until
+there is another one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def candidates(services: Services, request: Exchange) -> Route:
-    """Who may serve the request, reachable or not. Raises ApiError."""
+    """The workers that may serve the request, reachable or not. Raises ApiError."""
     route = services.pool.candidates(request.asked.model, request.weights)
     if route is not None:
         return route
@@ -40,7 +40,7 @@ def was_served(request: Exchange) -> bool:
 
 
 async def wait_for_workers(services: Services, request: Exchange) -> Route:
-    """Until one takes work. Raises UnavailableError after ``held_timeout_s``, or the last worker's error."""
+    """Wait until a worker takes work. Raises UnavailableError after ``held_timeout_s``, or the last worker's error."""
     changed = asyncio.Event()
     listeners = services.pool.on_room
     listeners.append(changed.set)
@@ -63,7 +63,7 @@ async def wait_for_workers(services: Services, request: Exchange) -> Route:
 async def wait_for_room(
     services: Services, request: Exchange, queue: WorkerQueue, pick: Pick, group: Hashable, need: Need
 ) -> Worker:
-    """A worker with a place reserved for this request, which now holds the place.
+    """Wait for a worker with room, and have the request hold a place on it.
 
     Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
     """
@@ -86,7 +86,7 @@ async def wait_for_room(
     request.occupy(reservation)
     worker = reservation.worker
     abort = services.prefill_aborts.under_way(worker.internal_url, request.request_id)
-    if abort is not None:  # of our last attempt there; it must not end this one
+    if abort is not None:  # of the last attempt there; it must not end this one
         await asyncio.wait({abort})
     return worker
 
