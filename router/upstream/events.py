@@ -35,17 +35,20 @@ class EventCutter:
     def feed(self, data: bytes) -> bytes:
         """The events that are whole now. Raises EventTooLarge, for the same streams however they are cut."""
         partial = self._partial
-        if not partial and data.endswith(END):  # nearly always
+        if not partial and data.endswith(END) and data[-3:-2] != b"\n":  # nearly always
             if len(data) > self._max_bytes:
                 self._check_each(data)
             return data
         unseen = max(0, len(partial) - 1)
         partial += data
-        end = partial.rfind(END, unseen)
+        found = partial.rfind(END, unseen)
         whole = b""
-        if end >= 0:
-            whole = bytes(partial[: end + len(END)])
-            del partial[: end + len(END)]
+        if found >= 0:
+            end = found + len(END)
+            num_newlines = end - len(partial[:end].rstrip(b"\n"))
+            end -= num_newlines % len(END)  # of an odd number the last one begins the next event
+            whole = bytes(partial[:end])
+            del partial[:end]
         if len(whole) > self._max_bytes:
             self._check_each(whole)
         if len(partial) > self._max_bytes:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.pool.breaker import BreakerState
@@ -100,6 +100,7 @@ async def test_behind_the_end_it_is_nothing(cluster: Cluster, then: str) -> None
     cluster.check_idle()
 
 
+@example([30, 2, 30], {31})  # it begins anew with half of an empty event
 @given(st.lists(st.integers(2, 40), max_size=8), st.sets(st.integers(1, 300), max_size=12))
 def test_an_event_is_too_large_however_it_is_cut(sizes: list[int], cuts: set[int]) -> None:
     stream = b"".join(b"x" * (size - len(END)) + END for size in sizes)
