@@ -18,10 +18,10 @@ from core.net.tls import TlsError
 from core.process import failpoints
 from core.process.log import set_up_logging
 from core.process.status_pipe import StatusPipe
+from core.process.task_end import end_task
 from core.protocol.status import Progress, Ready
 from core.protocol.token_keys import hello_key
 from core.registry.announcement import ROUTERS, WORKERS
-from core.registry.task_end import end_task
 from core.stores import lease_store, registry
 from router.admin.lease_view import LeaseListing
 from router.admin.shared_workers import learn_from_others

@@ -14,7 +14,7 @@ import httpx
 from baton.torture.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Question
 from baton.torture.settle import SETTLE_S, what_is_held
-from core.registry.task_end import end_task
+from core.process.task_end import end_task
 
 if TYPE_CHECKING:
     import random

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from baton.torture.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Ending
-from core.registry.task_end import end_task
+from core.process.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -55,11 +55,6 @@ class MemoryLeaseStore:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def forget_everything(self) -> None:
-        """Lose all leases, as Redis does when it restarts without persistence; for tests of programs with a store."""
-        with self._changed:
-            self._tables.clear()
-
     def _table(self, engine_id: str, lease_ids: Sequence[str]) -> LeaseTable:
         for lease_id in lease_ids:
             check_id(lease_id)

@@ -9,5 +9,6 @@
 ``signals``     signals as calls on the event loop
 ``status_pipe`` how a process tells its parent how far it is
 ``parent_death`` how a process ends with the one that started it
+``task_end``    cancels a task until it has ended
 ``version``     which Baton this is
 """

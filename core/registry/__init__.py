@@ -9,5 +9,4 @@ expire unless their process announces itself again. Begin with ``store``.
 ``signature``        signs announcements with the internal token, and checks them
 ``redis_registry``   the port in Redis; ``complaints`` limits its warnings; ``memory_registry`` is the port for tests
 ``view``             which processes a watcher believes to be alive, without I/O
-``task_end``         cancels a task until it has ended
 """

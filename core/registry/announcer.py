@@ -7,9 +7,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Generic
 
+from core.process.task_end import end_task
 from core.registry.announcement import EntryT
 from core.registry.store import RegistryError
-from core.registry.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

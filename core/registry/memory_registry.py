@@ -36,9 +36,6 @@ class MemoryRegistry(Generic[EntryT]):
         if self._entries.pop(self._kind.withdraw(process_id).id, None) is not None:
             await self.tick()
 
-    async def snapshot(self) -> list[EntryT]:
-        return self._alive()
-
     async def watch(self) -> AsyncIterator[list[EntryT]]:
         last: list[EntryT] | None = None
         while True:

@@ -93,11 +93,6 @@ class RedisRegistry(Generic[EntryT]):
                 pipe.publish(self._kind.channel, self._encode(announcement))
                 await pipe.execute()
 
-    async def snapshot(self) -> list[EntryT]:
-        view: RegistryView[EntryT] = RegistryView()
-        view.merge(await self._read(), monotonic_ms())
-        return view.alive()
-
     async def watch(self) -> AsyncIterator[list[EntryT]]:
         """See the port. Before a process whose announcements stop counts as gone, its key is read once more.
 

@@ -30,9 +30,6 @@ class Registry(Protocol[EntryT]):
     async def withdraw(self, process_id: str) -> None:
         """Forget the process now. Raises as ``announce`` does."""
 
-    async def snapshot(self) -> list[EntryT]:
-        """All that are alive now."""
-
     def watch(self) -> AsyncIterator[list[EntryT]]:
         """Yield the whole list at once, and again after every change, also when the ttl of a process is over.
 

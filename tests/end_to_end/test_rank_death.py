@@ -15,6 +15,7 @@ import pytest
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
+from tests.kits.registry import snapshot
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, stopped
 
@@ -28,7 +29,7 @@ async def registered(stack: Stack) -> set[str]:
     """URLs of the workers in the registry, whatever the router has heard of them."""
     registry = RedisRegistry(stack.redis.url, WORKERS)
     try:
-        return {status.record.url for status in await registry.snapshot()}
+        return {status.record.url for status in await snapshot(registry)}
     finally:
         await registry.close()
 

@@ -58,3 +58,9 @@ class Watch:
     async def until(self, expected: list[Any]) -> None:
         while await self.next() != expected:
             pass
+
+
+async def snapshot(registry: Registry[Any]) -> list[Any]:
+    """What a new watcher gets first."""
+    async with Watch(registry) as watch:
+        return await watch.next()

@@ -23,6 +23,7 @@ from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
 from tests.kits import tiny_models
 from tests.kits.patience import PATIENCE_S
+from tests.kits.registry import snapshot
 from workers.settings import WorkerSettings
 
 RUN = "import sys, json; from workers.main import run; from workers.settings import WorkerSettings; "
@@ -112,7 +113,7 @@ async def test_one_worker_alone_and_two_together_say_the_same(model: str, redis_
     registry = RedisRegistry(redis_url, WORKERS)
     async with worker(role="prefill", **shared) as p, worker(role="decode", **shared) as d:
         ready_p, ready_d = await p.said(Ready), await d.said(Ready)
-        assert {status.record.url for status in await registry.snapshot()} == {ready_p.url, ready_d.url}
+        assert {status.record.url for status in await snapshot(registry)} == {ready_p.url, ready_d.url}
         async with client(ready_p.url) as prefill, client(ready_d.url) as decode:
             for http in (prefill, decode):
                 assert (await http.post("/v1/completions", json=ask())).status_code == 401
@@ -123,7 +124,7 @@ async def test_one_worker_alone_and_two_together_say_the_same(model: str, redis_
         for one in (p, d):
             one.process.send_signal(signal.SIGTERM)
         assert [await p.end(), await d.end()] == [0, 0]
-        assert await registry.snapshot() == []
+        assert await snapshot(registry) == []
     await registry.close()
 
 

@@ -1,4 +1,6 @@
-"""The engine: sequences, block pool and scheduler; what runs when, and who owns which block.
+"""The engine: sequences, block pool and scheduler; what runs when, and who owns which block. Main process, no torch.
+
+Begin with ``scheduler`` for the decisions, or with ``engine`` for how they reach the ranks.
 
 ``engine``           the asyncio shell; ``api`` is what the HTTP server calls, ``ports`` what the engine calls
 ``scheduler``        what runs when, without I/O; ``scheduler_state`` is what its parts share

@@ -220,10 +220,6 @@ class BlockPool:
             leases=len(self._leases),
         )
 
-    def is_writable(self, block: int) -> bool:
-        """Whether it has exactly one user, no lease, and no hash by which others could share it."""
-        return self._users[block] == 1 and self._holds[block] == 0 and self._block_hashes[block] is None
-
     def check(self, users: Mapping[int, int] | None = None) -> None:
         """Count everything again, O(total). ``users``: how many users each block should have; 0 where it is missing.
 

@@ -16,6 +16,7 @@ from baton.up.plan import ServedModel, child_environ, make_plan
 from core.leases.store import LeaseStoreError
 from router.main import connect as connect_router
 from router.settings import RouterSettings
+from tests.kits.registry import snapshot
 from workers.settings import WorkerSettings
 from workers.stores import connect as connect_worker
 
@@ -42,7 +43,7 @@ async def test_router_and_worker_log_in_with_the_password_of_a_file(
         stores = connect_router(load(RouterSettings, {}, given, Document()))
         worker_stores = connect_worker(load(WorkerSettings, {"model": "m"}, given, Document()))
         assert stores.leases.held("e") == worker_stores.leases.held("e") == []
-        assert await stores.registry.snapshot() == await worker_stores.registry.snapshot() == []
+        assert await snapshot(stores.registry) == await snapshot(worker_stores.registry) == []
         without = connect_worker(WorkerSettings(model="m", redis_url=environ["BATON_REDIS_URL"]))
         with pytest.raises(LeaseStoreError, match="Authentication required"):
             without.leases.held("e")

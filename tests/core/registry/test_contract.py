@@ -13,7 +13,7 @@ from core.registry.announcement import ROUTERS, WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
-from tests.kits.registry import LONG_MS, Watch, router, worker
+from tests.kits.registry import LONG_MS, Watch, router, snapshot, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -46,7 +46,7 @@ async def made(request: pytest.FixtureRequest, kind: Kind[Any]) -> AsyncIterator
 
 
 async def test_an_empty_registry(made: Made) -> None:
-    assert await made.registry.snapshot() == []
+    assert await snapshot(made.registry) == []
     async with Watch(made.registry) as watch:
         assert await watch.next() == []
 
@@ -55,7 +55,7 @@ async def test_those_announced_are_listed_in_order_with_what_they_said_last(made
     await made.registry.announce(made.entry("b"), LONG_MS)
     await made.registry.announce(made.entry("a"), LONG_MS)
     await made.registry.announce(made.entry("b", 3), LONG_MS)
-    assert await made.registry.snapshot() == [made.entry("a"), made.entry("b", 3)]
+    assert await snapshot(made.registry) == [made.entry("a"), made.entry("b", 3)]
 
 
 async def test_a_watcher_sees_everything_at_once_and_then_every_change(made: Made) -> None:
@@ -87,7 +87,7 @@ async def test_one_that_fell_silent_is_forgotten(made: Made) -> None:
         await made.registry.announce(made.entry("a"), 300)
         assert await watch.next() == [made.entry("a")]
         assert await watch.next() == []
-    assert await made.registry.snapshot() == []
+    assert await snapshot(made.registry) == []
 
 
 async def test_one_that_goes_on_announcing_stays(made: Made) -> None:
@@ -103,7 +103,7 @@ async def test_one_that_goes_on_announcing_stays(made: Made) -> None:
 
 async def test_withdrawing_an_unknown_id_changes_nothing(made: Made) -> None:
     await made.registry.withdraw("never")
-    assert await made.registry.snapshot() == []
+    assert await snapshot(made.registry) == []
 
 
 async def test_two_watchers_see_the_same(made: Made) -> None:
@@ -127,7 +127,7 @@ async def test_a_cancelled_watcher_harms_nobody(made: Made) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await made.registry.announce(made.entry("a"), LONG_MS)
-    assert await made.registry.snapshot() == [made.entry("a")]
+    assert await snapshot(made.registry) == [made.entry("a")]
 
 
 @pytest.mark.parametrize("bad", ["", "a:b", "*", "a b", "a\n", "-"])
@@ -145,6 +145,6 @@ async def test_workers_and_routers_of_one_redis_do_not_meet(redis_url: str) -> N
         await routers.announce(router("a"), LONG_MS)
         await workers.announce(worker("a"), LONG_MS)
         assert await watch.next() == [worker("a")]
-    assert await routers.snapshot() == [router("a")]
+    assert await snapshot(routers) == [router("a")]
     await workers.close()
     await routers.close()

@@ -15,7 +15,7 @@ from core.registry import redis_registry, view
 from core.registry.announcement import MAX_BYTES, ROUTERS, WORKERS, NotAnAnnouncementError, WorkerAnnouncement, encode
 from core.registry.redis_registry import RedisRegistry
 from core.registry.view import RegistryView
-from tests.kits.registry import LONG_MS, Watch, router, worker
+from tests.kits.registry import LONG_MS, Watch, router, snapshot, worker
 
 if TYPE_CHECKING:
     from core.registry.announcement import Kind
@@ -92,7 +92,7 @@ async def test_a_huge_value_is_not_even_fetched(redis_url: str, caplog: pytest.L
     with redis.Redis.from_url(redis_url) as foreign:
         foreign.setrange(WORKERS.key_prefix + "huge", 64 << 20, b"x")
         before = foreign.info("stats")["total_net_output_bytes"]
-        assert await registry.snapshot() == [worker("a")]
+        assert await snapshot(registry) == [worker("a")]
         assert foreign.info("stats")["total_net_output_bytes"] - before < 2 * MAX_BYTES
     assert len(caplog.records) == 1
     await registry.close()
@@ -108,7 +108,7 @@ async def test_a_key_that_runs_out_while_it_is_read_is_no_foreign_value(
     monkeypatch.setattr(Pipeline, "pttl", run_out)
     registry = RedisRegistry(redis_url, WORKERS)
     await registry.announce(worker("a"), LONG_MS)
-    assert await registry.snapshot() == []
+    assert await snapshot(registry) == []
     assert not caplog.records
     await registry.close()
 
@@ -121,7 +121,7 @@ async def test_a_key_that_never_runs_out_is_complained_about_by_its_name(
     with redis.Redis.from_url(redis_url) as foreign:
         foreign.persist(WORKERS.key_prefix + "a")
         foreign.set(WORKERS.key_prefix + "\n\x1b[2J", "x")
-    assert await registry.snapshot() == []
+    assert await snapshot(registry) == []
     messages = sorted(record.getMessage() for record in caplog.records)
     assert len(messages) == 2 and all(message.isprintable() for message in messages)
     assert messages[1].startswith(f"ignored a foreign value in the registry at {WORKERS.key_prefix}a: ")
@@ -148,7 +148,7 @@ async def test_of_too_many_keys_some_are_left_out_with_one_line(
     registry = RedisRegistry(redis_url, WORKERS)
     await asyncio.gather(*(registry.announce(worker(f"w{i:02}"), LONG_MS) for i in range(40)))
     for _ in range(2):
-        assert len(await registry.snapshot()) == 20
+        assert len(await snapshot(registry)) == 20
     assert len(caplog.records) == 1
     await registry.close()
 

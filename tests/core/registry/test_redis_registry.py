@@ -16,7 +16,7 @@ from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
 from core.registry.store import RegistryError
 from tests.kits.patience import PATIENCE_S
-from tests.kits.registry import LONG_MS, Watch, worker
+from tests.kits.registry import LONG_MS, Watch, snapshot, worker
 
 if TYPE_CHECKING:
     from baton.processes.embedded_redis import EmbeddedRedis
@@ -48,7 +48,7 @@ async def test_foreign_values_are_skipped_and_complained_about_once(
         foreign.persist(WORKERS.key_prefix + "without-expiry")
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
-                assert await registry.snapshot() == [worker("a")]
+                assert await snapshot(registry) == [worker("a")]
         assert len(caplog.records) == 5
         async with Watch(registry) as watch:
             assert await watch.next() == [worker("a")]
@@ -69,7 +69,7 @@ async def test_every_record_expires(redis_url: str) -> None:
 
 async def test_without_redis_every_call_is_a_registry_error(free_port: int) -> None:
     registry = RedisRegistry(f"redis://127.0.0.1:{free_port}", WORKERS)
-    for call in (registry.announce(worker("a"), LONG_MS), registry.withdraw("a"), registry.snapshot()):
+    for call in (registry.announce(worker("a"), LONG_MS), registry.withdraw("a")):
         with pytest.raises(RegistryError):
             await call
     await registry.close()
@@ -111,7 +111,7 @@ async def test_a_hung_redis_keeps_the_known_workers(own_redis: EmbeddedRedis) ->
         assert await watch.next() == [worker("a")]
         os.kill(own_redis.pid, signal.SIGSTOP)
         with pytest.raises(RegistryError):
-            await registry.snapshot()
+            await registry.withdraw("other")
         change = asyncio.create_task(watch.next())
         await asyncio.wait([change], timeout=1)
         assert not change.done(), "nobody can say who is alive"

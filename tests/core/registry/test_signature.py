@@ -14,7 +14,7 @@ from core.registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, enc
 from core.registry.redis_registry import RedisRegistry
 from core.registry.signature import UnsignedError, UntrustedError, sign, verify
 from core.registry.view import RegistryView
-from tests.kits.registry import LONG_MS, Watch, router, worker
+from tests.kits.registry import LONG_MS, Watch, router, snapshot, worker
 
 if TYPE_CHECKING:
     from core.registry.announcement import Kind
@@ -50,7 +50,7 @@ async def test_whoever_can_write_into_redis_cannot_make_anybody_a_worker_or_rout
     watching, announcing = (RedisRegistry(redis_url, kind, key=KEY) for _ in range(2))
     with caplog.at_level(logging.WARNING), redis.Redis.from_url(redis_url) as foreign:
         foreign.set(kind.key_prefix + "forged", forged(kind, "forged", how), px=LONG_MS)
-        assert await watching.snapshot() == []
+        assert await snapshot(watching) == []
         async with Watch(watching) as watch:
             assert await watch.next() == []
             foreign.publish(kind.channel, forged(kind, "forged", how))
@@ -76,7 +76,7 @@ async def test_there_is_one_line_a_minute_with_the_number_of_strangers(
         for number in range(5):
             foreign.set(f"{WORKERS.key_prefix}w{number}", forged(WORKERS, f"w{number}", "unsigned"), px=LONG_MS)
         for now_s[0] in (0.0, 59.0, 60.0, 61.0):
-            assert await registry.snapshot() == []
+            assert await snapshot(registry) == []
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition("(")[2] for line in lines] == ["", "10 such announcements since the last line)"]
     assert registry.ignored["unsigned"] == 20
@@ -89,7 +89,7 @@ async def test_what_is_no_announcement_at_all_is_named_by_its_key(
     registry = RedisRegistry(redis_url, WORKERS, key=KEY)
     with redis.Redis.from_url(redis_url) as foreign:
         foreign.set(WORKERS.key_prefix + "x\n\x1b[2J", "garbage", px=LONG_MS)
-        assert await registry.snapshot() == []
+        assert await snapshot(registry) == []
     (record,) = caplog.records
     assert "at 'baton:worker:x\\n\\x1b[2J'" in record.getMessage()
     await registry.close()
@@ -98,7 +98,7 @@ async def test_what_is_no_announcement_at_all_is_named_by_its_key(
 async def test_a_reader_without_a_token_understands_signed_announcements(redis_url: str) -> None:
     signing, reading = RedisRegistry(redis_url, WORKERS, key=KEY), RedisRegistry(redis_url, WORKERS)
     await signing.announce(worker("a"), LONG_MS)
-    assert await reading.snapshot() == [worker("a")]
+    assert await snapshot(reading) == [worker("a")]
     for each in (signing, reading):
         await each.close()
 

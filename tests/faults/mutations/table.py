@@ -331,12 +331,12 @@ ROUTER = (
         "cancellation-swallowed-once",
         "a task that talks to Redis is cancelled once, which redis-py may swallow",
         (
-            Change("core/registry/task_end.py", "    while not task.done():\n", "    if not task.done():\n"),
+            Change("core/process/task_end.py", "    while not task.done():\n", "    if not task.done():\n"),
             Change(
-                "core/registry/task_end.py", "await asyncio.wait({task}, timeout=AGAIN_S)", "await asyncio.wait({task})"
+                "core/process/task_end.py", "await asyncio.wait({task}, timeout=AGAIN_S)", "await asyncio.wait({task})"
             ),
         ),
-        ("tests/core/registry/test_task_end.py::test_a_task_that_swallows_cancellations_ends",),
+        ("tests/core/process/test_task_end.py::test_a_task_that_swallows_cancellations_ends",),
     ),
 )
 

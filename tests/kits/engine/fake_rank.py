@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.protocol.steps import CancelRead, NewSequence, Read, ReadResult, Sampled, Step, StepResult, ToRank
+from tests.kits.engine.blocks import is_writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +96,7 @@ class FakeRank:
 
     def _store(self, fresh: list[tuple[int, int]]) -> None:
         for block, version in fresh:
-            assert self.pool.is_writable(block)
+            assert is_writable(self.pool, block)
             self.versions[block] = version
 
     def _start(self, new: NewSequence) -> None:
@@ -111,7 +112,7 @@ class FakeRank:
         mine = {record.blocks[position // size] for position in range(start, start + num_tokens)}
         assert not mine & written, "two rows of one step write one block"
         for block in mine:
-            assert self.pool.is_writable(block), f"block {block} is written, but is shared, leased or nobody's"
+            assert is_writable(self.pool, block), f"block {block} is written, but is shared, leased or nobody's"
         for position in range(start, start + num_tokens):
             self.slots[record.blocks[position // size]][position % size] = POISON
         return mine
@@ -163,7 +164,7 @@ class FakeRank:
 
     def _poison_read(self, read: Read) -> None:
         for block in read.local_block_ids:
-            assert self.pool.is_writable(block), f"block {block} went to somebody else while a read may write it"
+            assert is_writable(self.pool, block), f"block {block} went to somebody else while a read may write it"
             self.slots[block] = [POISON] * self.pool.block_size
 
     def finish_read(

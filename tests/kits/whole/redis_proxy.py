@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Self
 
 from baton.processes.embedded_redis import EmbeddedRedis
-from core.registry.task_end import end_task
+from core.process.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

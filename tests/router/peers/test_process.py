@@ -16,6 +16,7 @@ from core.registry.redis_registry import RedisRegistry
 from router.peers.calls import PeerCalls
 from router.peers.links import LinkedPeers
 from tests.kits.patience import PATIENCE_S
+from tests.kits.registry import snapshot
 from tests.kits.router.process import RouterProcess
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ async def test_a_killed_router_is_dead_at_once_and_one_that_leaves_withdraws(
     assert observer.dead == [ids[killed.url]]
     code, stderr = await leaving.stop()
     assert (code, "Traceback" in stderr) == (0, False)
-    assert ids[leaving.url] not in {record.router_id for record in await observer.registry.snapshot()}
+    assert ids[leaving.url] not in {record.router_id for record in await snapshot(observer.registry)}
     await observer.settled(lambda: observer.dead == [ids[killed.url], ids[leaving.url]])
 
 

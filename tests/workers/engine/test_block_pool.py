@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.kits.engine.blocks import is_writable
 from workers.engine.block_hash import NO_PARENT, hash_block
 from workers.engine.block_pool import BlockPool
 from workers.engine.errors import LedgerError, OutOfBlocksError
@@ -51,7 +52,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert not set(blocks) & self.held()
         for block in blocks:
             assert self.pool.version_of(block) not in self.seen_versions
-            assert self.pool.is_writable(block)
+            assert is_writable(self.pool, block)
             self.seen_versions.add(self.pool.version_of(block))
             self.data.pop(block, None)
         if blocks:
@@ -61,7 +62,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data(), content=st.integers(0, 3))
     def fill(self, data: st.DataObject, content: int) -> None:
         block = data.draw(st.sampled_from(data.draw(st.sampled_from(self.owners))))
-        if self.pool.is_writable(block):
+        if is_writable(self.pool, block):
             self.data[block] = content
             self.pool.register(block, name(content))
 
@@ -72,7 +73,7 @@ class PoolMachine(RuleBasedStateMachine):
         available, idle = self.pool.num_available, self.pool.num_idle(found)
         self.pool.share(found)
         assert self.pool.num_available == available - idle
-        assert not any(self.pool.is_writable(block) for block in found)
+        assert not any(is_writable(self.pool, block) for block in found)
         if found:
             self.owners.append(found)
 

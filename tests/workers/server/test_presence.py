@@ -12,6 +12,7 @@ from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.store import RegistryError
+from tests.kits.registry import snapshot
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from workers.engine.api import FinishReason, HandOff, TokenOutput
 from workers.engine.token_stream import QueuedTokens
@@ -57,9 +58,9 @@ async def test_an_entry_is_there_once_started_and_gone_once_stopped() -> None:
     registry = Watched()
     announcer = presence(registry, RECORD, WorkerLoad, interval_ms=60_000, ttl_ms=60_000)
     await announcer.start()
-    assert [status.record for status in await registry.snapshot()] == [RECORD]
+    assert [status.record for status in await snapshot(registry)] == [RECORD]
     await announcer.stop()
-    assert await registry.snapshot() == []
+    assert await snapshot(registry) == []
 
 
 async def test_a_change_is_announced_without_waiting_for_the_interval() -> None:
@@ -82,7 +83,7 @@ async def test_a_silent_registry_is_tried_again() -> None:
     await registry.loads.get()
     await registry.loads.get()
     registry.silent = False
-    while not await registry.snapshot():
+    while not await snapshot(registry):
         await registry.loads.get()
     await announcer.stop()
 

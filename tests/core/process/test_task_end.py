@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from core.registry.task_end import end_task
+from core.process.task_end import end_task
 from tests.kits.patience import PATIENCE_S
 
 
