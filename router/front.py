@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.net.served.body import WITHOUT_BODY, Body, BodyReader, ClientGoneError, no_body
+from core.net.served.body import Body, BodyReader, ClientGoneError
 from core.net.served.connection import DROP, HAS_DEADLINE
 from core.protocol.errors import (
     ApiError,
@@ -120,11 +120,8 @@ class Front:
             await self._refuse(self._reply(scope, headers, send), error)
             return
         with Body(self._bodies) as body:
-            if scope["method"] in WITHOUT_BODY:
-                receive = no_body(receive)
-            else:
-                timeout_s = self._services.settings.body_timeout_s
-                receive = body.when_asked(headers, receive, timeout_s, SMALL.check_bytes)
+            timeout_s = self._services.settings.body_timeout_s
+            receive = body.when_asked(scope["method"], headers, receive, timeout_s, SMALL.check_bytes)
             try:
                 await self._app(scope, receive, send)
             except Exception:

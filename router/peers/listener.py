@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from core.net.access.hosts import hosts_of
 from core.net.access.unguarded import check_local
-from core.net.served.body import WITHOUT_BODY, Body, BodyReader, no_body
+from core.net.answers import send_whole
+from core.net.served.body import Body, BodyReader
 from core.net.served.config import internal_port
 from core.net.served.port import HttpPort
 from core.protocol.errors import ApiError
@@ -71,7 +72,7 @@ class PeerFront:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if (proof := self._proof(scope["path"])) is not None:
-            await _answer(send, 200, proof, b"text/plain")
+            await send_whole(send, 200, proof, b"text/plain")
             return
         try:
             if self._local_names is not None:
@@ -79,7 +80,7 @@ class PeerFront:
             if scope["path"] != "/health":
                 self._keys.check(headers.get(b"authorization"))
         except ApiError as error:
-            await _answer(send, error.status, error.to_json())
+            await send_whole(send, error.status, error.to_json())
             return
         if scope["path"] == self._alive_path:
             await self._hold(receive, send)
@@ -88,10 +89,7 @@ class PeerFront:
 
     async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         with Body(self._bodies) as body:
-            if scope["method"] in WITHOUT_BODY:
-                receive = no_body(receive)
-            else:
-                receive = body.when_asked(headers, receive, self._body_timeout_s, SMALL.check_bytes)
+            receive = body.when_asked(scope["method"], headers, receive, self._body_timeout_s, SMALL.check_bytes)
             try:
                 await self._app(scope, receive, send)
             except Exception:
@@ -130,9 +128,3 @@ class PeerListener(HttpPort):
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _answer(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:
-    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

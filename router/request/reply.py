@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from core.net.answers import EVENT_STREAM, JSON, retry_after
 from router.request.client_id import HEADER as CLIENT_ID
 
 if TYPE_CHECKING:
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
     from starlette.types import Send
 
     from core.protocol.errors import ApiError
-
-_EVENT_STREAM = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-)
 
 #: How long the last words may wait for a client that does not read, seconds.
 LAST_WRITE_S = 1.0
@@ -72,7 +67,7 @@ class ClientReply:
                 return
             self.first_content_s = asyncio.get_running_loop().time()
             await self._send(
-                {"type": "http.response.start", "status": 200, "headers": [*_EVENT_STREAM, *self._id_headers]}
+                {"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM, *self._id_headers]}
             )
             self.started = True
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
@@ -125,7 +120,4 @@ class ClientReply:
             await self.write(error.to_sse(self._request_id))
             await self.end()
             return
-        headers: tuple[tuple[bytes, bytes], ...] = ()
-        if error.retry_after_s is not None:
-            headers = ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
-        await self.whole(error.status, b"application/json", error.to_json(self._request_id), headers)
+        await self.whole(error.status, JSON, error.to_json(self._request_id), retry_after(error))

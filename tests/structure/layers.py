@@ -51,9 +51,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("protocol",),
     ),
     "core.net": (
-        ("access",),
+        ("access", "error_pages"),
         ("client", "served"),
-        ("sockets", "tls"),
+        ("answers", "sockets", "tls"),
     ),
 }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+
+from core.net.answers import EVENT_STREAM, JSON, retry_after
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -13,13 +14,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from core.protocol.errors import ApiError
-
-_JSON = (b"content-type", b"application/json")
-_SSE = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 def raw_header(scope: Scope, name: bytes) -> bytes | None:
@@ -70,7 +64,7 @@ class ConnectedClient:
     async def start_stream(self) -> None:
         """Send the headers of an event stream."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": [*_SSE, self._id_header]})
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM, self._id_header]})
 
     async def send_part(self, data: bytes) -> None:
         """Send a part of a stream; waits if the client reads too slowly."""
@@ -83,7 +77,7 @@ class ConnectedClient:
 
     async def send_json(self, status: int, data: bytes, *extra: tuple[bytes, bytes]) -> None:
         """Send a whole answer."""
-        headers = [_JSON, (b"content-length", b"%d" % len(data)), self._id_header, *extra]
+        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(data)), self._id_header, *extra]
         self.started = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send_last(data)
@@ -106,16 +100,3 @@ class ConnectedClient:
         self.gone = True
         if not self._answering and self._task is not None:
             self._task.cancel("the client left")
-
-
-def retry_after(error: ApiError) -> list[tuple[bytes, bytes]]:
-    """The ``Retry-After`` header of ``error``, if it has one."""
-    return [] if error.retry_after_s is None else [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
-
-
-def reason(status: int) -> str:
-    """The standard words for a status, for errors that have no better ones."""
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return f"Status {status}"

@@ -8,8 +8,8 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Response
 
+from core.net.error_pages import error_response
 from core.protocol.errors import UnavailableError, no_such_model
-from workers.server.error_pages import respond
 from workers.server.metrics import CONTENT_TYPE, WorkerMetrics
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class WorkerHealth:
     def response(self) -> Response:
         """200 while requests are accepted, otherwise 503 with ``draining`` or ``engine_dead``."""
         if self._failure is not None:
-            return respond(UnavailableError(self._failure, code="engine_dead"))
+            return error_response(UnavailableError(self._failure, code="engine_dead"))
         if self._load().draining:
-            return respond(UnavailableError("The worker is draining.", code="draining"))
+            return error_response(UnavailableError("The worker is draining.", code="draining"))
         return Response(b'{"status":"ok"}', media_type=_JSON)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.net.access.sites import is_from_other_site
+from core.net.answers import send_whole
 from core.protocol.errors import ApiError, PermissionDeniedError
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Unguarded:
             try:
                 check_local(self._hosts, dict(scope["headers"]))
             except ApiError as error:
-                await _refuse(send, error)
+                # What is left of a body that was not wanted ends with the connection.
+                await send_whole(send, error.status, error.to_json(), headers=((b"connection", b"close"),))
                 return
         await self._app(scope, receive, send)
 
@@ -37,12 +39,3 @@ def check_local(hosts: Hosts, headers: Mapping[bytes, bytes]) -> None:
     hosts.check(headers.get(b"host"))
     if is_from_other_site(headers):
         raise PermissionDeniedError("This port does not answer pages of other sites.", code="other_site")
-
-
-async def _refuse(send: Send, error: ApiError) -> None:
-    """What is left of a body that was not wanted ends with the connection."""
-    body = error.to_json()
-    length = b"%d" % len(body)
-    headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Not ``isdigit``, which takes a superscript for a digit. 2**64 has twenty; ``int`` refuses thousands.
 _LENGTH = re.compile(rb"[0-9]{1,20}")
 #: Methods whose requests have no body that means anything.
-WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 #: When to come again, seconds: a body is through in far less, or is given up.
 _RETRY_AFTER_S = 1.0
 
@@ -130,12 +130,19 @@ class Body:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def when_asked(
-        self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float, check: Callable[[bytes], None]
+        self,
+        method: str,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        timeout_s: float,
+        check: Callable[[bytes], None],
     ) -> Receive:
         """``receive`` for a framework: nothing is read before its route asks, then all is, and has to pass ``check``.
 
-        What is wrong with it is raised there, and is the ``error`` from then on.
+        An error is raised there, and is the ``error`` from then on. A request whose ``method`` has no body gets none.
         """
+        if method in _WITHOUT_BODY:
+            return _no_body(receive)
 
         async def asked() -> Message:
             if self._asked:
@@ -171,7 +178,7 @@ async def _parts(receive: Receive, on_part: Callable[[bytes], None]) -> None:
             return
 
 
-def no_body(receive: Receive) -> Receive:
+def _no_body(receive: Receive) -> Receive:
     """``receive`` of a request whose body nobody reads; what comes of it all the same is the connection's matter."""
     first: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 

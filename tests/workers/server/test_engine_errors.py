@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from core.net.answers import retry_after
 from workers.engine.api import EngineError, QueueFullError
 from workers.server.engine_errors import KINDS, to_api_error
-from workers.server.http import retry_after
 
 
 def kinds_of(kind: type[EngineError]) -> list[type[EngineError]]:
@@ -22,4 +22,4 @@ def test_every_error_of_the_engine_is_in_the_table(kind: type[EngineError]) -> N
 def test_a_full_queue_says_when_to_come_again() -> None:
     error = to_api_error(QueueFullError("1024 sequences wait"))
     assert (error.status, error.type) == (429, "rate_limit_error")
-    assert retry_after(error) == [(b"retry-after", b"1")]
+    assert retry_after(error) == ((b"retry-after", b"1"),)

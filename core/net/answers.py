@@ -1,0 +1,36 @@
+"""Answers over ASGI: what every port writes in the same way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import Send
+
+    from core.protocol.errors import ApiError
+
+Header = tuple[bytes, bytes]
+
+JSON = b"application/json"
+#: Headers of a stream of events. nginx would collect events, so that clients saw them late.
+EVENT_STREAM: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+def retry_after(error: ApiError) -> tuple[Header, ...]:
+    """The header ``Retry-After`` of an error, in whole seconds, if it says when to come again."""
+    return () if error.retry_after_s is None else ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
+
+
+async def send_whole(
+    send: Send, status: int, body: bytes, content_type: bytes = JSON, headers: Iterable[Header] = ()
+) -> None:
+    """Send an answer in one piece."""
+    start = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": body})
