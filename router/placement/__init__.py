@@ -1,11 +1,12 @@
-"""Which worker is next: one policy per file, by name in ``policies``; ``ports`` says what a policy is.
-CONTRIBUTING.md says how to add one.
+"""Which worker a request is sent to: one policy per file; ``ports`` says what a policy is.
 
-``available``     who may be picked at all
+A new policy is a class in a file of its own and a name in ``policies``; CONTRIBUTING.md has the steps.
+
+``available``     which workers may be picked at all
 ``need``          the room a request takes
 ``skip_prefill``  which requests skip P
 ``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
-``prefix_index``  which beginnings of prompts each worker was sent
+``prefix_index``  which beginnings of prompts each worker was sent before
 """
 
 from router.placement.available import Ahead, available, in_question, placeable

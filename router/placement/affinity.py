@@ -1,4 +1,4 @@
-"""The worker that decoded the conversation's earlier turn: it need not read what it still has."""
+"""Picks the D that decoded the conversation's earlier turn, since it need not read blocks that it still has."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Affinity:
         return self._prefix.pick(workers, prefilled.prompt)
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
-        """Those not too busy that have some of the prompt and are thought to lack fewer than so many of its tokens."""
+        """See ``KnowsCaches``."""
         return self._prefix.holding(workers, prompt, num_missing)

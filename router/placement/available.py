@@ -1,4 +1,4 @@
-"""Who may be picked."""
+"""Which workers may be picked."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """What requests further ahead in a queue wait for. Nobody behind them is given it, or a large one would starve."""
+    """The workers that requests ahead in a queue wait for. Those behind do not get them, or large ones would starve."""
 
     __slots__ = ("groups", "workers")
 
     def __init__(self) -> None:
         self.workers: set[Worker] = set()
-        #: Requests of these have nothing left to be asked about.
+        #: Requests of these groups need not be asked: a request ahead waits for all of their workers.
         self.groups: set[Hashable] = set()
 
 
 def available(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:
-    """Those that have a sequence free now."""
+    """The workers that have a sequence free now."""
     return [worker for worker in in_question(workers, excluded) if worker.room > 0]
 
 
 def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:
-    """Those that may be picked as soon as they have room.
+    """The workers that may be picked as soon as they have room.
 
-    Who failed this request before is left out as long as somebody else is reachable, and so is who fails many.
+    A worker that failed this request, or fails many, is left out as long as another one can be reached.
     """
     reachable = [worker for worker in workers if worker.takes_work]
     if excluded:
@@ -38,10 +38,10 @@ def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker
 
 
 def placeable(workers: Sequence[Worker], fits: Callable[[Worker], bool], ahead: Ahead, group: Hashable) -> list[Worker]:
-    """Those of ``workers`` with a free sequence that fit, and that nobody ahead waits for.
+    """The ``workers`` with room that fits, and that no request ahead waits for.
 
-    If there are none, the request waits for all of them, which is noted in ``ahead``. Not for one where nothing runs:
-    it is small, or its blocks are stuck, and nothing that ends by itself will change that.
+    If there are none, the request waits for all of them, which is noted in ``ahead``, except for workers on which
+    nothing runs: these are too small, or their blocks are stuck, and waiting would not change that.
     """
     found = [worker for worker in workers if worker.room > 0 and worker not in ahead.workers and fits(worker)]
     if not found:

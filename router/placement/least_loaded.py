@@ -1,4 +1,4 @@
-"""The worker with the smallest share of its room in use."""
+"""Picks the worker with the smallest share of its room in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LeastLoaded:
-    """Equal ones take turns. For prefill and for decode."""
+    """For prefill and for decode. Workers with equal shares take turns."""
 
     def __init__(self) -> None:
         self._turn = 0

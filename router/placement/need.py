@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 class Need(msgspec.Struct, frozen=True):
-    """Room for a prompt and one token. Workers that do not report blocks always have it."""
+    """Room for a prompt and one token. A worker that does not report its blocks counts as having it."""
 
     num_tokens: int
-    #: Counted by P or sent as token ids; an estimate may be off, so it counts for half of a cache at most.
+    #: P counted the tokens, or they came as ids. An estimate may be wrong, so it counts for half of a cache at most.
     exact: bool
-    #: Holds the blocks already.
+    #: The worker that holds the blocks already.
     source: Worker | None = None
 
     def blocks_on(self, worker: Worker) -> int:
-        """Blocks it takes there; 0 if their size is not known."""
+        """Blocks that it takes on a worker; 0 if their size is not known."""
         if not worker.block_size:
             return 0
         num_blocks = -(-(self.num_tokens + 1) // worker.block_size)
         return num_blocks if self.exact else min(num_blocks, worker.num_blocks // 2)
 
     def fits(self, worker: Worker, num_taken: int = 0) -> bool:
-        """It has room now. ``num_taken``: blocks that went since its report, besides those of places on it."""
-        spare = None if worker is self.source else worker.spare_blocks  # it takes its own blocks over
+        """The worker has room now. ``num_taken``: blocks leased since its report, besides those of reserved places."""
+        spare = None if worker is self.source else worker.spare_blocks  # it uses the blocks that it holds
         return spare is None or self.blocks_on(worker) <= spare - num_taken
 
     def check(self, workers: Sequence[Worker], param: str) -> None:

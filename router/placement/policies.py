@@ -1,4 +1,4 @@
-"""The policies by the names they have in the settings."""
+"""All policies, by their names in the settings ``pick_prefill`` and ``pick_decode``."""
 
 from __future__ import annotations
 

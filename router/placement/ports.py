@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from router.placement.prompt import Prefilled, Prompt
     from router.pool import Worker
 
-#: Listeners that are called with the engine id of a worker that went: where a policy with state says it wants to know.
+#: Listeners that are called with the engine id of a worker that left. A policy with state adds one, to forget it.
 OnGone = list[Callable[[str], None]]
 
 
 class PickPrefill(Protocol):
-    """Chooses the worker that prefills. The one it returns is sent the request, so it may take note."""
+    """Chooses the worker that prefills. The request is sent to the one it returns, so it may take note of that."""
 
     def pick(self, workers: Sequence[Worker], prompt: Prompt) -> Worker:
         """One of ``workers``: at least one, all reachable and with room."""
@@ -30,5 +30,5 @@ class PickDecode(Protocol):
 
 
 def key_of(worker: Worker) -> str:
-    """What a policy files its knowledge of a worker under: what it knew is void when the engine is another."""
+    """The key of what a policy knows of a worker: a new engine is another one, of which nothing is known."""
     return worker.engine_id or worker.worker_id

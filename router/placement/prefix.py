@@ -1,4 +1,4 @@
-"""The worker that most likely has the prompt's beginning in its cache, unless it is much busier than another one."""
+"""Picks the worker that most likely has the prompt's beginning in its cache, unless it is much busier than another."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 # SGLang's router has the same rule; these are the defaults of its ``RouterArgs`` (sglang_router/router_args.py):
 # cache_threshold 0.3, balance_rel_threshold 1.5, balance_abs_threshold 64 requests. Its 64 are for engines of any
 # size; ours know their limit, so it is a share here: 64 of the 256 sequences that vLLM runs by default (max_num_seqs).
-#: Share of a prompt that must have been sent to a worker before; a shorter beginning soon is everywhere anyway.
+#: The least share of a prompt that counts as a match; a shorter beginning is soon on all workers anyway.
 LEAST_MATCH = 0.3
-#: A worker is too busy whose share of room in use is more than this above the lowest, or by more than so many of its
-#: requests where its room is large (or only assumed, as of a worker that does not report it),
+#: A worker is too busy if its share of room in use is above the lowest by more than this, or by more than so many
+#: requests where its room is large (or assumed, because the worker does not report it),
 MAX_GAP = 0.25
 MAX_GAP_REQUESTS = 64
 #: and more than this many times the lowest.
 MAX_RATIO = 1.5
-#: Chunks remembered of one worker: 8 MiB of text, about two million tokens.
+#: Chunks remembered per worker: 8 MiB of text, about two million tokens.
 MAX_ENTRIES = 16384
 
 
 class Prefix:
-    """Goes by what this router sent, not by what workers say: it costs them nothing, and is right if caches are LRU."""
+    """Goes by what this router sent, not by what workers report: it costs them nothing, and is right for LRU caches."""
 
     def __init__(self, on_gone: OnGone, max_entries: int = MAX_ENTRIES) -> None:
         self.index = PrefixIndex(max_entries)
@@ -48,7 +48,7 @@ class Prefix:
         return worker
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
-        """Those not too busy that have some of the prompt and are thought to lack fewer than so many of its tokens."""
+        """See ``KnowsCaches``."""
         chunks = prompt.chunks
         if not chunks or not workers:
             return []
@@ -61,7 +61,7 @@ class Prefix:
         return found
 
     def _best(self, workers: Sequence[Worker], chunks: Sequence[int]) -> Sequence[Worker]:
-        """Those with most of the prompt among those not too busy; all, if nobody has enough of it."""
+        """The workers that have most of the prompt and are not too busy; all workers if none has enough of it."""
         if not chunks or len(workers) == 1:
             return workers
         lowest = min(share_in_use(worker) for worker in workers)
@@ -78,5 +78,5 @@ def _too_busy(worker: Worker, lowest: float) -> bool:
 
 
 def _capacity(worker: Worker) -> int | None:
-    """Chunks that fit into its cache; what came before them it has surely thrown away. None: not known."""
+    """Chunks that fit into the worker's cache: it has surely evicted earlier ones. None: not known."""
     return worker.num_blocks * worker.block_size * BYTES_PER_TOKEN // CHUNK_BYTES or None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class PrefixIndex:
     """Per worker at most ``max_entries`` hashes (about 150 bytes each). Workers go by ``key_of``.
 
-    Invariant: who has a hash has those of all shorter beginnings. The longer one is always touched before the
-    shorter, so it is the older and goes first. That is what makes ``longest`` a binary search.
+    Invariant: a worker that has a hash has those of all shorter beginnings. A longer beginning is always touched before
+    the shorter ones, so it is older and evicted first. This makes ``longest`` a binary search.
     """
 
     def __init__(self, max_entries: int) -> None:
@@ -27,7 +27,7 @@ class PrefixIndex:
         return sum(len(hashes) for hashes in self._sent.values())
 
     def note(self, key: str, chunks: Sequence[int], max_entries: int | None = None) -> None:
-        """The worker is sent a prompt of these chunks. ``max_entries``: of this worker, if it has a smaller cache."""
+        """The worker is sent a prompt of these chunks. ``max_entries``: the bound for a worker with a smaller cache."""
         if not chunks:
             return
         hashes = self._sent.setdefault(key, OrderedDict())
@@ -46,5 +46,5 @@ class PrefixIndex:
         return bisect_left(chunks, True, key=lambda chunk: chunk not in hashes)
 
     def forget(self, key: str) -> None:
-        """The worker went; nothing happens if it was never sent anything."""
+        """Forget a worker that left."""
         self._sent.pop(key, None)

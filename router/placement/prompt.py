@@ -24,13 +24,13 @@ def _nothing() -> bytes:
 
 
 class Prompt(msgspec.Struct):
-    """What a policy may know about a request before prefill. ``num_bytes``: of the prompt's text."""
+    """What a policy may know about a request before prefill. ``num_bytes``: size of the prompt's text."""
 
     model: str
     num_bytes: int
     #: Makes the canonical bytes of the prompt: two prompts that begin the same have bytes that do.
     text: Callable[[], bytes] = _nothing
-    #: How many tokens it is, if it came as token ids.
+    #: Number of tokens, if the prompt came as token ids.
     num_ids: int | None = None
     _chunks: tuple[int, ...] | None = None
     _text_bytes: int = 0
@@ -45,14 +45,14 @@ class Prompt(msgspec.Struct):
         return self._chunks
 
     def num_tokens_behind(self, num_chunks: int) -> int:
-        """An estimate of what the prompt is longer than its first so many chunks (at most all it has)."""
+        """An estimate of the prompt's tokens behind its first ``num_chunks`` chunks."""
         if not self.chunks:
             return self.num_tokens
         return math.ceil(self.num_tokens * max(0.0, 1 - num_chunks * CHUNK_BYTES / self._text_bytes))
 
     @property
     def num_tokens(self) -> int:
-        """An estimate, unless it came as token ids."""
+        """Tokens of the prompt: an estimate, unless it came as token ids."""
         return self.num_bytes // BYTES_PER_TOKEN if self.num_ids is None else self.num_ids
 
     @property
@@ -62,11 +62,11 @@ class Prompt(msgspec.Struct):
 
 
 class Prefilled(msgspec.Struct, frozen=True):
-    """What a policy may know about a request after prefill: ``source`` holds its blocks, None if nobody does."""
+    """What a policy may know about a request after prefill. ``source`` holds its blocks; None: no worker does."""
 
     prompt: Prompt
     source: Worker | None
-    #: Of the prompt; 0: P did not say, or there was none.
+    #: Tokens of the prompt as P counted them; 0: P did not say, or there was no P.
     num_tokens: int
 
     @property

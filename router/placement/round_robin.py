@@ -1,4 +1,4 @@
-"""Each in turn, however busy it is."""
+"""Picks each worker in turn, however busy it is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class RoundRobin:
-    """The next one after the one before, in the order of their ids. For prefill and for decode.
+    """For prefill and for decode: the worker with the next id.
 
-    The turn is an id and not a number: a worker that is full for a moment, or leaves, shifts nobody else's turn.
+    The turn is an id and not a number, so a worker that is full for a moment, or leaves, does not shift the turns.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which requests skip P: the decode worker prefills them, because moving the blocks is not worth it."""
+"""Which requests skip P: a D prefills them itself, because moving the blocks is not worth it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class KnowsCaches(Protocol):
     """A policy that knows what decode workers have."""
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
-        """Those not too busy that have some of the prompt and are thought to lack fewer than so many of its tokens."""
+        """The workers, not too busy, that have part of the prompt and lack fewer than ``num_missing`` of its tokens."""
 
 
 class SkipPrefillRule:
     """Prompts of fewer than ``min_prefill_tokens``, or of which a worker lacks fewer than ``min_uncached_tokens``.
 
-    0 switches the one or the other off.
+    0 switches a rule off.
     """
 
     def __init__(self, min_prefill_tokens: int, min_uncached_tokens: int, caches: KnowsCaches | None) -> None:
@@ -45,9 +45,9 @@ class SkipPrefillRule:
         self.is_off = not (self._min_prefill_tokens or self._min_uncached_tokens)
 
     def workers_for(self, prompt: Prompt, workers: Sequence[Worker]) -> tuple[SkipPrefill, list[Worker]] | None:
-        """Why the request skips P and who may have it, all with room now. None: P first, also while nobody has room.
+        """Why the request skips P, and the D with room that may have it. None: P is next, also if no D has room now.
 
-        Waiting for P is no loss then: the prompt is computed meanwhile, and a D chosen once it has room.
+        P loses no time in that case: it computes the prompt while the request would wait for a D.
         """
         is_short = prompt.num_tokens < self._min_prefill_tokens
         if not is_short and not self._min_uncached_tokens:

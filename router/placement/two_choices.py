@@ -1,4 +1,4 @@
-"""Two at random, and of these the less loaded: nearly as even as asking all, and routers do not flock."""
+"""Picks the less loaded of two random workers: nearly as even as the least loaded of all, and routers do not flock."""
 
 from __future__ import annotations
 

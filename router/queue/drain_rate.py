@@ -1,4 +1,4 @@
-"""How fast a queue moves, and when to ask again therefore. Pure: time is passed in."""
+"""How fast a queue empties, and so after how long a refused client may ask again. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ MAX_WAIT_S = 60.0
 
 
 class DrainRate:
-    """Departures of a queue. Before the first, and when it stands, the longest wait is what is estimated."""
+    """Departures from a queue.
+
+    Before the first one, and while the queue stands still, the estimate is the longest wait.
+    """
 
     def __init__(self) -> None:
         self._departures_s: deque[float] = deque(maxlen=MAX_DEPARTURES)
 
     def left(self, now_s: float) -> None:
-        """Somebody has got what it waited for."""
+        """A request has left the queue for a worker."""
         self._departures_s.append(now_s)
 
     def wait_s(self, num_waiting: int, now_s: float) -> float:
-        """Until so many have left at the pace of late; within the bounds."""
+        """Seconds until ``num_waiting`` requests have left at the present rate, from MIN_WAIT_S to MAX_WAIT_S."""
         if not num_waiting:
             return MIN_WAIT_S
         while self._departures_s and now_s - self._departures_s[0] > MEMORY_S:

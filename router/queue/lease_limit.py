@@ -1,7 +1,7 @@
-"""How much of each prefill worker's cache is under leases, and who therefore gets no new prompt.
+"""How much of each prefill worker's cache is under leases, and which ones therefore get no new prompt.
 
 Blocks that wait for a decode worker cannot be used for prompts. Without a limit a burst that decode workers cannot take
-fills P's cache with prompts nobody has read, and P, out of memory, then holds up also those that could go on.
+fills P's cache with prompts that no D has read yet, and P, out of blocks, then delays those that could be decoded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class _Ours(msgspec.Struct):
 
 
 class LeaseLimit:
-    """What workers report, corrected by this router's hand-offs since. Wakes who waits when there is room again."""
+    """What workers report, corrected by this router's hand-offs since.
+
+    Wakes waiting requests when there is room again.
+    """
 
     def __init__(self, max_fraction: float, pool: WorkerPool) -> None:
         self._max_fraction = max_fraction
@@ -50,7 +53,7 @@ class LeaseLimit:
         return lease_id in self._by_lease
 
     def end(self, lease_id: str) -> None:
-        """They are read, released or lost; nothing happens when that was said before."""
+        """The blocks are read, released or lost. Nothing happens if the lease had ended before."""
         worker, ours, num_blocks = self._by_lease.pop(lease_id, (None, None, 0))
         if worker is None or ours is None:
             return
@@ -60,7 +63,10 @@ class LeaseLimit:
             self._pool.room_changed()
 
     def count(self, worker: Worker) -> int:
-        """Blocks under leases, of all routers. Those that several leases share are counted once only if reported."""
+        """Blocks under leases of all routers.
+
+        Blocks that leases share are counted once only in what the worker reports.
+        """
         if not self._pool.knows(worker):
             return 0
         ours = self._ours(worker)
@@ -76,12 +82,12 @@ class LeaseLimit:
         return ours.num_held - ours.num_held_at_load
 
     def allows(self, worker: Worker) -> bool:
-        """The worker may be sent a prompt. One that does not say how large its cache is always may."""
+        """The worker may be sent a prompt. A worker that does not tell the size of its cache always may."""
         return not worker.num_blocks or self.count(worker) <= self._max_fraction * worker.num_blocks
 
     def _ours(self, worker: Worker) -> _Ours:
         ours = self._by_engine.setdefault(worker.engine_id, _Ours(worker.load))
-        if ours.load is not worker.load:  # nothing was changed since without coming here first
+        if ours.load is not worker.load:  # every change since the report came through here
             ours.load = worker.load
             ours.num_held_at_load = ours.num_held
         return ours

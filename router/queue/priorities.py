@@ -10,14 +10,14 @@ from core.protocol.openai import MAX_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Where a client, or a gateway before it, names the class.
+#: The header in which a client, or a gateway before the router, names the class.
 HEADER = "x-baton-priority"
-#: Classes at most: each is a time series.
+#: Bound on the number of classes, since each is a time series.
 MAX_CLASSES = 32
 
 
 class PriorityClasses:
-    """From ``name=number`` each, lower case. Raises ValueError with one sentence."""
+    """Made from texts ``name=number``, with names in lower case. Raises ValueError with one sentence."""
 
     def __init__(self, pairs: Iterable[str]) -> None:
         self._numbers: dict[str, int] = {}
@@ -49,5 +49,5 @@ class PriorityClasses:
         return number
 
     def name_of(self, priority: int) -> str:
-        """The most urgent class that the priority reaches; the least urgent one for what reaches none."""
+        """The most urgent class that the priority reaches; the least urgent class if it reaches none."""
         return next((name for number, name in self._by_urgency if priority <= number), self._by_urgency[-1][1])

@@ -1,13 +1,13 @@
-"""How much a router may try again, all requests together. Pure: time is passed in.
+"""How many retries a router may make for all requests together. Pure: time is passed in.
 
-When many workers fail at once, retries would double and treble the load of those that are left. So there are at most
-``fraction`` as many as requests came of late, and ``floor_per_s`` besides, without which a quiet router could not move
-the streams of one dead worker.
+When many workers fail at once, retries would double and treble the load of those that are left. So retries are at most
+``fraction`` of the requests that came in the last seconds, plus ``floor_per_s``, without which a quiet router could not
+migrate the streams of one dead worker.
 """
 
 from __future__ import annotations
 
-#: What "of late" means, seconds; it is forgotten in steps of one.
+#: Seconds that are counted, in steps of one.
 WINDOW_S = 10
 
 
@@ -31,7 +31,7 @@ class RetryBudget:
         self._requests[self._slot(now_s)] += 1
 
     def take(self, now_s: float) -> bool:
-        """Something is to be tried again; False: not any more."""
+        """Spend one retry; False: the budget is spent."""
         slot = self._slot(now_s)
         if sum(self._retries) + 1 > self._floor + self._fraction * sum(self._requests):
             return False

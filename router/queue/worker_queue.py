@@ -1,8 +1,8 @@
 """Requests that wait for a worker with room: lowest ``priority`` first, then oldest. Woken by events, never polling.
 
-The same queue serves those waiting for P and those held for D. A request is only ever handed a place that was reserved
-for it, so nothing is promised twice. One that found no room is not passed by those behind it on a worker it waits for,
-however small they are: room grows there until it is enough.
+There is one such queue for requests that wait for P, and one for those held for D. A request gets a place that was
+reserved for it, so no place is promised twice. If the head of a queue finds no room, those behind it do not get the
+workers that it waits for, however small they are: so room grows there until it is enough.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from router.placement import Need
     from router.pool import Reservation
 
-    #: Reserves a place, or returns None when there is none now; notes then in ``Ahead`` what it waits for.
+    #: Reserves a place. Returns None if there is none now, and notes in ``Ahead`` which workers the request waits for.
     Pick = Callable[[Ahead], Reservation | None]
 
 
@@ -42,14 +42,14 @@ class Waiter:
         self._queue = queue
         self._pick = pick
         self._order = order
-        #: Waiters of one group may be given the same workers: when one waits for all of them, so do those behind it.
+        #: Waiters of one group may use the same workers: if one waits for all of these, so do all behind it.
         self.group = group
-        #: Of two of one kind, the one that needs more tokens finds no room where the other finds none. None: not known.
+        #: Where a waiter finds no room, none of the same kind that needs more tokens does. None: not known.
         self.kind: Hashable = None if need is None else (group, need.exact, need.source)
         self.num_tokens = 0 if need is None else need.num_tokens
-        #: Of its body.
+        #: Size of its body.
         self.num_bytes = num_bytes
-        #: It can still be answered 429.
+        #: Whether it can still be answered 429.
         self.may_be_refused: Callable[[], bool] = lambda: True
         self.future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
@@ -64,7 +64,7 @@ class Waiter:
     def offer(self, ahead: Ahead) -> bool:
         """Try to get a place; True when the waiter need not be asked again.
 
-        An exception is the waiter's own: whoever made room must not be hit by it.
+        An exception is passed to the waiter: the caller, who made room, must not be hit by it.
         """
         if self.future.done():
             return True
@@ -79,7 +79,7 @@ class Waiter:
         return True
 
     def fail(self, error: Exception) -> bool:
-        """Wait no longer; False if a place was already found."""
+        """End the wait with an error; False if a place had been found."""
         if self.future.done():
             return False
         self.future.set_exception(error)
@@ -87,7 +87,7 @@ class Waiter:
         return True
 
     async def reservation(self) -> Reservation:
-        """The place, reserved. When cancelled, it is given back."""
+        """Wait for a reserved place. If the wait is cancelled, the place is given back."""
         try:
             return await self.future
         except asyncio.CancelledError:
@@ -98,12 +98,12 @@ class Waiter:
 
 
 class WorkerQueue:
-    """Waiters in order. ``give_back`` returns a reserved place that nobody will use."""
+    """Waiters in order. ``give_back`` takes back a reserved place that will not be used."""
 
     def __init__(self, give_back: Callable[[Reservation], None]) -> None:
         self.give_back = give_back
         self._waiters: list[Waiter] = []
-        #: Bodies of those who wait.
+        #: Size of the bodies of all waiters.
         self.num_bytes = 0
         self.drain_rate = DrainRate()
 
@@ -119,7 +119,10 @@ class WorkerQueue:
         num_bytes: int = 0,
         need: Need | None = None,
     ) -> Waiter:
-        """Wait for a place. ``number`` is the request's own, growing: its age. ``need``: what ``pick`` looks for."""
+        """Begin to wait for a place.
+
+        ``number`` grows with every request. ``need``: the room that ``pick`` looks for.
+        """
         waiter = Waiter(self, pick, (priority, number), group, num_bytes, need)
         insort(self._waiters, waiter)
         self.num_bytes += num_bytes
@@ -129,13 +132,14 @@ class WorkerQueue:
     def wake(self) -> None:
         """There may be room: offer it in order.
 
-        As long as nobody finds a place, nothing changes for those behind; so of one kind only who needs less than
-        all before is asked. Else a worker with little room would have every waiter asked, at every end of a request.
+        As long as no waiter finds a place, nothing changes for those behind. So of one kind only a waiter that needs
+        less than all before it is asked. Otherwise every end of a request would have every waiter asked, as long as a
+        worker has a little room.
         """
         if not self._waiters:
             return
         ahead, now_s, left = Ahead(), asyncio.get_running_loop().time(), []
-        smallest: dict[Hashable, int] = {}  # that found nothing, by kind
+        smallest: dict[Hashable, int] = {}  # the least need that found no place, by kind
         for waiter in self._waiters:
             if waiter.group in ahead.groups or waiter.num_tokens >= smallest.get(waiter.kind, math.inf):
                 left.append(waiter)
@@ -150,13 +154,13 @@ class WorkerQueue:
         self._waiters = left
 
     def forget(self, waiter: Waiter) -> None:
-        """Take a waiter out; nothing happens if it is not in."""
+        """Take a waiter out; nothing happens if it is not in the queue."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
             self.num_bytes -= waiter.num_bytes
 
     def less_urgent(self, priority: int) -> Iterator[Waiter]:
-        """Those that are less urgent and may be refused, the last in order first."""
+        """The waiters that are less urgent than ``priority`` and may be refused, the last in order first."""
         for waiter in reversed(self._waiters):
             if waiter.priority <= priority:
                 break

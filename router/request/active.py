@@ -35,11 +35,11 @@ class ActiveRequests:
         return self._number
 
     def add(self, exchange: Exchange) -> None:
-        """A request came."""
+        """Add a request that was let in."""
         self._by_id[exchange.request_id] = exchange
 
     def remove(self, exchange: Exchange) -> None:
-        """It is over."""
+        """Remove a request that is over."""
         self._by_id.pop(exchange.request_id, None)
 
     def get(self, request_id: str) -> Exchange | None:
@@ -74,7 +74,7 @@ class ActiveRequests:
         return counts
 
     def engine_gone(self, engine_id: str) -> None:
-        """An engine left the registry: who waits with blocks on it has lost them."""
+        """An engine left the registry: requests whose blocks it held have lost them."""
         if engine_id:
             for exchange in self:
                 if exchange.engine_id == engine_id:
@@ -86,5 +86,5 @@ class ActiveRequests:
         return request is not None and request.stop(error)
 
     def stop_all(self, error: ApiError) -> int:
-        """Abort everything; how many were told."""
+        """Abort all requests; returns how many were running."""
         return sum(exchange.stop(error) for exchange in self)

@@ -1,7 +1,7 @@
 """What was tried for one request, and what is next after a failure. Pure: no I/O, time is passed in.
 
-``failure_table`` says what may be next. How often is bounded: by the request's own attempts, by the deaths that it may
-have caused, and by the retry budget of all requests together. Past a bound, the next thing is GIVE_UP.
+``failure_table`` says what is next. How often is bounded: by the request's own attempts, by the deaths of workers that
+it may have caused, and by the retry budget of all requests together. Past a bound, GIVE_UP is next.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 #: After this many workers could not read P's blocks, P is what is broken.
 MAX_FAILED_READS = 2
-#: A stream that has got so many tokens further than it was when a worker died with it had no part in that: what kills
-#: workers at one place would have killed the next one there. At most two tokens were computed and not sent when one was
-#: killed (94 streams, 8 deaths), and a worker may hold back a few whose text is not whole.
+#: A stream did not cause the death of a worker if it has since got so many tokens further: had it, the next worker
+#: would have died at the same token. At most two tokens were computed and not sent when a worker was killed (94
+#: streams, 8 deaths), and a worker may hold back a few tokens whose text is not complete.
 CLEARED_AFTER_TOKENS = 8
-#: Seconds before each further try of what a worker aborted: at once where the abort is all there was; together longer
-#: than workers refuse a router that was given up (``REFUSE_GONE_S``), from the last moment on at which the others tell
-#: them (``TELL_GONE_S``, both in ``core.protocol.router``).
+#: Seconds to wait before each further attempt of a leg that a worker aborted. The first is short, for a late abort of
+#: an earlier attempt. All together are longer than workers refuse a router that was taken for dead: ``REFUSE_GONE_S``
+#: after the last call about it, which comes within ``TELL_GONE_S`` (both in ``core.protocol.router``).
 ABORT_WAITS_S = (0.1, 0.3, 0.6, 1.0, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How often one request may."""
+    """How often one request may be prefilled, decoded and migrated, and with how many workers it may have died."""
 
     max_prefill_attempts: int
     max_decode_attempts: int
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where a leg failed. ``worker``: the one that was asked; None where nobody was."""
+    """How a leg failed. ``worker``: the one that was asked; None: none was."""
 
     leg: Leg
     failure: Failure
@@ -50,20 +50,21 @@ class Situation:
     worker: Worker | None = None
     #: The P whose blocks were to be read.
     source: Worker | None = None
-    #: By which a death is remembered: ``placement.ports.key_of(worker)``.
+    #: The key under which a death is noted: ``placement.ports.key_of(worker)``.
     engine: str = ""
-    #: That the client has been sent.
+    #: Tokens that the client has been sent.
     num_tokens: int = 0
-    #: Another worker can be told all that the client has; asked of streams only.
+    #: Another worker can be told all tokens that the client has; of streams only.
     can_continue: bool = False
     has_lease: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is next. ``wait_s``: after so many seconds, in which the request holds no place on a worker.
+    """What is next, after ``wait_s`` seconds, in which the request holds no place on a worker.
 
-    ``error`` is what the client is told, of GIVE_UP only; ``is_over_budget``: the retry budget of all requests is why.
+    ``error``: what the client is told, for GIVE_UP only. ``is_over_budget``: it is given up because the retry budget of
+    all requests is spent.
     """
 
     next: Next
@@ -73,7 +74,7 @@ class Decision:
 
 
 class Attempts:
-    """All that was tried for one request, and who failed it."""
+    """All that was tried for one request, and the workers that failed it."""
 
     __slots__ = (
         "_budget",
@@ -96,18 +97,18 @@ class Attempts:
     def __init__(self, limits: Limits, budget: RetryBudget) -> None:
         self._limits = limits
         self._budget = budget
-        #: P that failed, or that nobody could read from.
+        #: P that failed, or whose blocks could not be read.
         self.failed_prefill: set[Worker] = set()
-        #: D whose stream broke off, or that did not answer in time.
+        #: D whose stream broke, or that did not answer in time.
         self.failed_decode: set[Worker] = set()
-        #: These, and those that failed since the last prefill.
+        #: D in ``failed_decode``, and all D that failed since the last prefill.
         self.tried_decode: set[Worker] = set()
         #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
         self.dead_engines: dict[str, int] = {}
         #: Answers of P, attempts that failed there, and prefills that D does itself; less those that an abort undid.
         self.num_prefills = 0
         self.num_migrations = 0
-        #: A stream broke off, and nothing new has come since.
+        #: The stream broke, and no new token has come since.
         self.is_migrating = False
         self.num_aborts = 0
         #: Legs tried again, of either kind.
@@ -120,13 +121,13 @@ class Attempts:
         return f"<Attempts {self.num_prefills} prefills, {self.num_migrations} migrations, last {self.last_error!r}>"
 
     def prefilled(self) -> None:
-        """Blocks are there, or a worker that needs none is to be asked: attempts at a D are counted anew."""
+        """P has answered, or a worker that does both is next: attempts at a D are counted anew."""
         self.num_prefills += 1
         self._num_decodes = self._num_reads = 0
         self.tried_decode = set(self.failed_decode)
 
     def continued(self) -> bool:
-        """There are new tokens; True if a stream had broken off, which now goes on."""
+        """Note new tokens. Returns True if they continue a stream that had broken."""
         was_migrating, self.is_migrating = self.is_migrating, False
         return was_migrating
 
@@ -156,7 +157,7 @@ class Attempts:
 
     def _exclude(self, row: FailureRow, situation: Situation) -> None:
         worker = situation.worker
-        if worker is None or row.failure is Failure.ABORTED:  # which others wanted
+        if worker is None or row.failure is Failure.ABORTED:  # it did what it was told
             return
         if row.leg is Leg.PREFILL:
             self.failed_prefill.add(worker)
@@ -164,13 +165,13 @@ class Attempts:
         self.tried_decode.add(worker)
         if (
             row.leg is Leg.STREAM or row.failure is Failure.SILENT
-        ):  # it may hang: not asked after another prefill either
+        ):  # it may hang, so it is not asked after another prefill either
             self.failed_decode.add(worker)
         if row.failure is Failure.P_BROKEN and situation.source is not None:
             self.failed_prefill.add(situation.source)
 
     def _past_a_bound(self, row: FailureRow, situation: Situation) -> Decision | None:
-        """GIVE_UP if what was tried for the request is enough."""
+        """GIVE_UP if the request has reached one of its own bounds."""
         limits = self._limits
         if row.failure is Failure.DIED:
             self._note_death(situation)
@@ -210,16 +211,16 @@ class Attempts:
         return False
 
     def _note_death(self, situation: Situation) -> None:
-        """One more, and those that the stream has left behind are forgotten. Unstreamed, nobody sees how far it is.
+        """Note a death, and forget those after which the stream has got far enough. Unstreamed, none is forgotten.
 
-        Who is asked again before anybody knows of its death, and breaks again, has died once.
+        A worker that is asked again before its death is known, and breaks again, has died once.
         """
         cleared_at = situation.num_tokens - CLEARED_AFTER_TOKENS
         self.dead_engines = {key: num for key, num in self.dead_engines.items() if num > cleared_at}
         self.dead_engines[situation.engine] = situation.num_tokens
 
     def _unpaid(self, row: FailureRow, situation: Situation, now_s: float) -> Decision | None:
-        """GIVE_UP if all requests together have been tried again often enough."""
+        """GIVE_UP if the retry budget of all requests together is spent."""
         is_abort = row.failure is Failure.ABORTED
         if not row.spends or (is_abort and self._has_paid_for_aborts):
             return None

@@ -14,7 +14,7 @@ import orjson
 from core.protocol.handoff import ASK_PREFILL
 from core.protocol.openai import NO_EFFECT
 
-#: Fields that are not the same for P and D.
+#: Fields that differ between what P and what D is sent.
 _PER_LEG = frozenset(
     {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "kv_transfer_params"}
 )
@@ -25,8 +25,8 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 class LegBodies:
     """The bodies of all legs of one request.
 
-    A seed is added when the client gave none and sampling is random, so that whoever continues a request draws the
-    same noise.
+    A seed is added if the client gave none and sampling is random, so that every worker of the request draws the same
+    noise.
     """
 
     __slots__ = ("_body", "_common")
@@ -39,7 +39,8 @@ class LegBodies:
         self._common = orjson.dumps(common)[:-1]
 
     def prefill(self, *, hand_off: bool, ours: bool, resume: bytes | None = None) -> bytes:
-        """For P: one token, not streamed. ``hand_off``: the blocks are kept for a D. ``resume``: what it goes on after.
+        """What P is sent: one token, not streamed. ``hand_off``: P keeps the blocks for a D. ``resume``: the tokens so
+        far.
 
         ``min_tokens`` decides which tokens are banned and where stop strings count, and a limit that does not fit is
         refused before there is a first token, so our own workers get both as they are, and sample one token all the
@@ -57,7 +58,7 @@ class LegBodies:
         return self._join(orjson.dumps(tail))
 
     def decode(self, kv_transfer_params: bytes | None) -> bytes:
-        """For D: what the client asked for, and where P's blocks are. None: the worker prefills by itself."""
+        """What D is sent: the client's body, and where P's blocks are. None: the worker prefills by itself."""
         body = self._body
         tail = orjson.dumps(
             {name: body[name] for name in _PER_LEG if name != "kv_transfer_params" and body.get(name) is not None}
@@ -68,7 +69,7 @@ class LegBodies:
         return self._join(tail)
 
     def prompt(self) -> bytes:
-        """The prompt as bytes: of two prompts that begin the same, the bytes do. Not what a model sees."""
+        """The prompt as bytes: prompts that begin the same have bytes that begin the same. Not what a model sees."""
         body = self._body
         prompt = body.get("messages") or body.get("prompt")
         return prompt.encode() if isinstance(prompt, str) else orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS)
@@ -81,7 +82,7 @@ class LegBodies:
         return sum(_content_bytes(message["content"]) for message in self._body["messages"])
 
     def num_ids(self) -> int | None:
-        """Tokens of a prompt that came as token ids; None for a text."""
+        """Number of tokens of a prompt that came as token ids; None for a text."""
         prompt = self._body.get("prompt")
         return len(prompt) if isinstance(prompt, list) else None
 

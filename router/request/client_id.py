@@ -1,4 +1,4 @@
-"""What a client calls its own request: told back to it, in the log and the trace. We never know a request by it."""
+"""What a client calls its own request: sent back to it, and shown in log and trace. The router never looks it up."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 #: OpenAI's name for it; the client reads it back under this one.
 HEADER = b"x-client-request-id"
-#: Where it may be; the first wins. In an answer the second is our own id.
+#: The headers in which it may come; the first wins. In an answer the second one has our own id.
 _GIVEN = (HEADER, b"x-request-id")
 #: Printable ASCII, of OpenAI's length.
 _CLIENT_ID = re.compile(rb"[ -~]{1,512}")
 
 
 def client_id(headers: Mapping[bytes, bytes]) -> str:
-    """Empty when there is none, or none that is short and printable: part of an id would be another one."""
+    """The id; empty if there is none that is short and printable. It is never cut, since a part would be another id."""
     for name in _GIVEN:
         given = headers.get(name)
         if given is not None and _CLIENT_ID.fullmatch(given):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ClientRequest(msgspec.Struct, frozen=True):
-    """One request as the router sees it."""
+    """What the router acts on; all other fields of a body are passed on unread."""
 
     chat: bool
     model: str
@@ -26,12 +26,12 @@ class ClientRequest(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Where workers serve it."""
+        """Path at which workers serve it."""
         return "/v1/chat/completions" if self.chat else "/v1/completions"
 
     @property
     def prompt_param(self) -> str:
-        """What the client calls its prompt."""
+        """The field that has the prompt, for errors about it."""
         return "messages" if self.chat else "prompt"
 
     @property

@@ -17,11 +17,11 @@ from router.request.states import State
 if TYPE_CHECKING:
     from router.request.facts import RequestFacts
 
-#: Requests kept of each outcome. What failed is looked for longest.
+#: How many requests of each outcome are kept; most of those that failed, since people look for these.
 ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}
-#: What clients chose is cut to so many characters.
+#: Texts that clients chose, as model and user, are cut to so many characters.
 MAX_TEXT_CHARS = 100
-#: So is what the client was told went wrong.
+#: The message of an error is cut to so many characters.
 MAX_ERROR_CHARS = 200
 
 
@@ -102,7 +102,10 @@ def _ended_in(facts: RequestFacts) -> str | None:
 
 
 class EndedRequests:
-    """The newest of each outcome. ``now_s`` is any monotonic clock: ages are told, so that nobody compares clocks."""
+    """The newest of each outcome.
+
+    ``now_s`` is any monotonic clock; ages are told, since routers have different clocks.
+    """
 
     def __init__(self, room: dict[State, int] = ROOM) -> None:
         self._by_outcome: dict[str, deque[tuple[float, EndedRequest]]] = {

@@ -1,6 +1,6 @@
 """The record of one request: what was asked, where it is, what it holds, and what was tried. It knows no step.
 
-One task runs it (``steps.run``). Whoever wants it to end early (client gone, deadline, admin) calls ``stop``.
+One task runs it (``steps.run``). To end it early (client gone, deadline, admin), ``stop`` is called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LeaseLost(Exception):
 
 
 class Trace(Protocol):
-    """What is told the phases of a request as they end."""
+    """What is told the phases of a request as they end (``tracing.spans``)."""
 
     @property
     def trace_id(self) -> str:
@@ -102,7 +102,7 @@ class Exchange:
         self.asked = asked
         self.bodies = bodies
         self.reply = reply
-        #: Of the client's body, which stays until the end.
+        #: Size of the client's body, which stays in memory until the end.
         self.num_bytes = num_bytes
         self.prompt = Prompt(asked.model, bodies.prompt_bytes(), bodies.prompt, bodies.num_ids())
         self.progress = RequestProgress(asyncio.get_running_loop().time())
@@ -113,15 +113,15 @@ class Exchange:
         self.reservation: Reservation | None = None
         self.waiter: Waiter | None = None
         self.answer: Answer | None = None
-        #: A P that may be granting a lease to us in an answer not read yet.
+        #: A P whose answer has not been read; it may have granted a lease by now.
         self.unread_prefill: Worker | None = None
         self.engine_id = ""
         self.lease_id = ""
         #: How the lease ended while it was wanted; None: it is held, as far as is known.
         self.lease_end: LeaseState | None = None
-        #: What the client has been sent, for whoever may have to go on; of streams only.
+        #: The tokens that the client has been sent, for a worker that may have to continue; of streams only.
         self.sent_tokens = sent_tokens
-        #: What was tried, and who failed it.
+        #: What was tried, and which workers failed.
         self.attempts = attempts
         self._releaser = releaser
         self.num_tokens = 0
@@ -148,7 +148,10 @@ class Exchange:
         self.stop(DeadlineError("The request took longer than its deadline."))
 
     def lease_over(self, end: LeaseState) -> None:
-        """P keeps the blocks no longer. A held request is prefilled again at once; a D that reads notices by itself."""
+        """P keeps the blocks no longer.
+
+        A held request is prefilled again at once; a D that is reading them notices itself.
+        """
         self.lease_end = end
         state = self.progress.state
         if state is State.HELD and self.waiter is not None:
@@ -157,12 +160,12 @@ class Exchange:
             self.on(Event.READ)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """What a worker is told besides the body."""
+        """Headers with which a worker is sent the request."""
         return (("x-request-id", self.request_id), *(() if self.trace is None else self.trace.headers()))
 
     @property
     def weights(self) -> str | None:
-        """Of the model that the client has tokens of; None while it has none."""
+        """Fingerprint of the weights that made the tokens which the client has; None while it has none."""
         return self.sent_tokens.weights if self.sent_tokens.begun else None
 
     def age_s(self) -> float:

@@ -1,8 +1,8 @@
 """What happens to a request after a failure, as one table. Pure.
 
 ``TABLE`` says what is next from four things: the leg that failed, how it failed, whether another worker can be told all
-that the client has, and whether P still holds the blocks under a lease. ``attempts`` bounds how often. docs/faults.md
-shows the same table, as ``python -m router.request.failure_table`` prints it.
+tokens that the client has, and whether P still holds the blocks under a lease. ``attempts`` bounds how often.
+docs/faults.md shows the same table, as ``python -m router.request.failure_table`` prints it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Leg(StrEnum):
-    """What a request was in the middle of."""
+    """The part of a request that failed."""
 
     #: P was asked, and has not answered.
     PREFILL = "prefill"
@@ -32,7 +32,7 @@ class Leg(StrEnum):
 
 
 class Failure(StrEnum):
-    """How a leg failed, as far as it matters for what is next."""
+    """The kinds of failure, as far as they differ in what is next."""
 
     #: The worker never had the request: it refused the connection, or its engine was dead before.
     NOT_TAKEN = "not taken"
@@ -42,20 +42,20 @@ class Failure(StrEnum):
     SILENT = "silent"
     #: An error that another worker may not have.
     ERROR = "error"
-    #: The worker ended, or did not take, a request that it was told to end, although nobody here wanted that.
+    #: The worker was told to end the request, or not to take it, although this router had not asked for that.
     ABORTED = "aborted"
     #: D could not read P's blocks.
     READ_FAILED = "read failed"
-    #: As many D could not read as makes P the one that is broken.
+    #: So many D could not read that P is the one that is broken.
     P_BROKEN = "P is broken"
     #: P's blocks are gone.
     LEASE_LOST = "lease lost"
-    #: No worker is there any more that could read P's blocks, but others can take the whole request.
+    #: No worker is left that could read P's blocks, but others can take the whole request.
     NO_READER = "no reader"
 
 
 class Next(StrEnum):
-    """What to do."""
+    """What to do next."""
 
     #: Another D reads the same blocks of P.
     SAME_BLOCKS = "same blocks"
@@ -77,12 +77,12 @@ class CountsAs(StrEnum):
     PREFILL = "prefill attempt"
     #: Against ``max_decode_attempts``, which begin anew with each prefill.
     DECODE = "decode attempt"
-    #: Against ``MAX_FAILED_READS``, likewise. A read that failed is no decode attempt: as many end in another prefill,
-    #: and those are counted.
+    #: Against ``MAX_FAILED_READS``, likewise. It is no decode attempt: ``MAX_FAILED_READS`` of them lead to another
+    #: prefill, and prefills are counted.
     READ = "failed read"
     #: Against ``max_resumes``.
     MIGRATION = "migration"
-    #: Against ``ABORT_WAITS_S``; the prefill behind it is forgotten. Nobody failed.
+    #: Against ``ABORT_WAITS_S``; the prefill before it is not counted. No worker has failed.
     ABORT = "abort"
 
 
@@ -92,9 +92,9 @@ class IllegalFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FailureRow:
-    """One line of the table. None: either. ``spends``: the retry budget of all requests is asked.
+    """One line of the table. None: yes or no. ``spends``: the retry budget of all requests is asked.
 
-    For aborts it is asked once a request, since what a worker does not take costs it nothing.
+    For aborts it is asked once per request, since a request that a worker does not take costs it nothing.
     """
 
     leg: Leg
@@ -107,7 +107,7 @@ class FailureRow:
 
     @property
     def waits(self) -> bool:
-        """A worker that was told to end a request takes nothing of it for a while."""
+        """The next attempt has to wait, since workers that were told to end a request refuse it for a while."""
         return self.counts is CountsAs.ABORT
 
 
@@ -124,7 +124,7 @@ def _rows() -> Iterator[FailureRow]:
     yield FailureRow(leg, Failure.LEASE_LOST, None, None, Next.PREFILL)
     yield FailureRow(
         leg, Failure.NO_READER, None, None, Next.PREFILL, spends=False
-    )  # it was asked before the layout was left
+    )  # the budget was asked when the layout was left
 
     leg = Leg.DECODE
     yield FailureRow(leg, Failure.NOT_TAKEN, None, True, Next.SAME_BLOCKS, spends=False)
@@ -166,7 +166,7 @@ TABLE = _by_situation()
 
 
 def row_of(leg: Leg, failure: Failure, *, can_continue: bool, has_lease: bool) -> FailureRow:
-    """What the table says. Raises IllegalFailure."""
+    """The row for a situation. Raises IllegalFailure."""
     try:
         return TABLE[leg, failure, can_continue, has_lease]
     except KeyError:

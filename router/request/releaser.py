@@ -1,4 +1,4 @@
-"""What takes back what a request holds: places on workers, blocks under leases, answers that nobody will read."""
+"""Gives back what a request holds: places on workers, blocks under leases, answers that will not be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Releaser:
-    """For all requests of a router. Nothing here waits."""
+    """One for all requests of a router. None of its methods waits."""
 
     def __init__(
         self, pool: WorkerPool, leases: LeaseRenewer, leased: LeaseLimit, prefill_aborts: PrefillAborts
@@ -23,6 +23,6 @@ class Releaser:
         self.abort_unread = prefill_aborts.start
 
     def release(self, engine_id: str, lease_id: str) -> None:
-        """P may free the blocks now."""
+        """End a lease, so that P may free the blocks now."""
         self._leases.release(engine_id, lease_id)
         self._leased.end(lease_id)

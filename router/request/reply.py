@@ -1,7 +1,7 @@
 """What goes back to the client: one writer over ASGI's ``send``. Headers wait for the first content.
 
-A client that does not read makes every write wait. What ends a request is stronger than that: ``error`` waits for
-``LAST_WRITE_S`` and then drops the connection.
+A client that does not read makes every write wait. The end of a request does not wait with it: ``error`` waits for
+``LAST_WRITE_S`` at most, and then drops the connection.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class ClientReply:
         self.first_content_s: float | None = None
 
     async def write(self, data: bytes, *, content: bool = True) -> None:
-        """Part of a stream. Without ``content`` in it, it waits for what has some."""
+        """Send part of a stream.
+
+        What comes without ``content`` at the beginning is kept until the first content comes.
+        """
         if not self.started:
             data = self._unsent + data
             if not content:
@@ -73,7 +76,7 @@ class ClientReply:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     def forget(self) -> None:
-        """Drop what waits for content. Only before the answer has begun."""
+        """Drop what is kept for the first content. Only before the answer has begun."""
         self._unsent = b""
 
     async def end(self) -> None:
@@ -85,7 +88,7 @@ class ClientReply:
     async def whole(
         self, status: int, content_type: bytes, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        """The answer in one piece."""
+        """Send the answer in one piece."""
         self.started = self.ended = True
         self.first_content_s = asyncio.get_running_loop().time()
         await self._send(
@@ -104,16 +107,19 @@ class ClientReply:
         self._complete = True
 
     async def error(self, error: ApiError) -> None:
-        """Tell the client, in whichever shape is still possible; one that does not read it is dropped."""
+        """Send an error in the shape that is still possible: a whole answer or an event.
+
+        A client that does not read is dropped.
+        """
         if self._complete:
             return
-        if not self.ended:  # else its last write was cut off
+        if not self.ended:  # otherwise its last write was cut off
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
                     await self._tell(error)
         if not self._complete:
             self._drop()
-            await asyncio.sleep(0)  # the connection's end is noted before the answer's
+            await asyncio.sleep(0)  # lets the end of the connection be noted before the end of the answer
 
     async def _tell(self, error: ApiError) -> None:
         if self.started:

@@ -1,4 +1,4 @@
-"""Which tokens a client has been sent, as its workers named them: what another worker needs to go on. Pure.
+"""Which tokens a client has been sent, as its workers named them: what another worker needs to continue. Pure.
 
 D names the tokens of an event in a comment line before it, and says with ``:end`` that only its last words follow
 (``docs/resume.md``). The lines are taken out here and kept as they are; they are read only when a worker fails. Last
@@ -16,13 +16,13 @@ import orjson
 
 from router.upstream.events import DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLarge
 
-#: What asks a worker for the lines.
+#: The header that asks a worker for these lines.
 ASK_NAMES = ("x-baton-token-ids", "1")
-#: Of the lines of one stream: a million tokens. One with more cannot be gone on with.
+#: Bytes of the lines of one stream, about a million tokens. A longer stream cannot be continued.
 MAX_IDS_BYTES = 8 << 20
-#: No vocabulary is as large, and JSON has no numbers for what a worker may write.
+#: Above any vocabulary. A worker may write numbers that JSON cannot have.
 _NO_TOKEN = 1 << 31
-#: Of a stream's first events: where ``created`` is.
+#: Bytes kept of a stream's first events, for ``created``.
 _MAX_HEAD_BYTES = 1024
 _COLON = ord(":")
 _LAST_WORDS = b":end"
@@ -32,7 +32,10 @@ _CREATED = re.compile(rb'"created":\s*(\d+)')
 
 
 class SentTokens:
-    """Of one stream, whatever workers it comes from. ``begun``: the client's answer has begun, its role is out."""
+    """The tokens of one stream, whichever workers it comes from.
+
+    ``begun``: the client's answer has begun with its role.
+    """
 
     __slots__ = (
         "_cached",
@@ -53,39 +56,39 @@ class SentTokens:
         self._ids = bytearray()
         self._last_words = bytearray()
         self._first_events = b""
-        #: What P said of cached tokens; None before.
+        #: The number of cached tokens that P told first; None: no P has answered.
         self._cached: bytes | None = None
         self._num_unnamed = 0
-        #: An event with its line is taken as it comes while there are fewer bytes of ids.
+        #: While there are fewer bytes of ids, an event with its line takes the quick path.
         self._quick_bytes = MAX_IDS_BYTES
         self.begun = False
-        #: ``weights_fingerprint`` of the workers that it is from; counts once it has begun.
+        #: ``weights_fingerprint`` of the workers that the tokens are from; it counts once the stream has begun.
         self.weights = ""
-        #: Of the client's chunks, Unix seconds; 0: not known yet.
+        #: ``created`` in the client's chunks, Unix seconds; 0: not known yet.
         self.created = 0
         #: The worker that streams now names its tokens.
         self.named = False
 
     def forget(self) -> None:
-        """Nothing of it counts: the answer begins anew."""
+        """Forget all tokens: the answer begins anew."""
         self._ids.clear()
         self._cached = None
         self.begun = False
         self.created = 0
 
     def come_from(self, weights: str) -> None:
-        """What the client will see next is of a worker with these weights."""
+        """The next tokens are of a worker with these weights."""
         if not self.begun:
             self.weights = weights
 
     def add(self, token: int) -> None:
-        """P's token, which goes to the client."""
+        """Note P's token, which is sent to the client."""
         self._ids += b":%d" % token
         self.begun = True
 
     def cached_as_first(self, said: bytes) -> bytes:
-        """P's parameters, or the end of its answer, but with as many cached tokens as the first P had found."""
-        found = _CACHED.search(said, max(0, said.rfind(_CACHED_KEY)))  # near the end of long lists
+        """P's parameters, or the end of its answer, with the number of cached tokens that the first P told."""
+        found = _CACHED.search(said, max(0, said.rfind(_CACHED_KEY)))  # it comes behind long lists
         if self._cached is None:
             self._cached = b"" if found is None else found[1]
             return said
@@ -94,16 +97,16 @@ class SentTokens:
         return said[: found.start(1)] + self._cached + said[found.end(1) :]
 
     def leg(self, first: bytes, *, named: bool, opens: bool) -> None:
-        """A worker's stream starts with ``first``. ``opens``: with a role, which nothing names."""
+        """A worker's stream starts with ``first``. ``opens``: with a role, which is an event without a name."""
         self.named = named
         self._last_words.clear()
         self._num_unnamed = -1 if opens else 0
         self._first_events = b"" if self.created else first[:_MAX_HEAD_BYTES]
-        # What begins with tokens that have no text says later when it was created.
+        # A stream that begins with tokens without text tells only later when it was created.
         self._quick_bytes = MAX_IDS_BYTES if self.created or num_shown(first) else 0
 
     def take(self, data: bytes, num_events: int) -> bytes:
-        """Whole events of a worker that names tokens; what of them is for the client now. Raises EventTooLarge."""
+        """Note the tokens of whole events; returns what the client is to be sent now. Raises EventTooLarge."""
         if num_events == 1 and data[0] == _COLON:  # nearly always
             end = data.find(b"\n")
             line = data[:end]
@@ -127,7 +130,7 @@ class SentTokens:
         return shown
 
     def _note(self, event: bytes) -> bytes:
-        """An event without its line; empty if that is all there is of it."""
+        """Note the line of an event, and return the event without it; empty if there is nothing else."""
         if event[:1] != b":":
             self._num_unnamed += 1
             return event
@@ -141,7 +144,7 @@ class SentTokens:
         return event
 
     def can_continue(self) -> bool:
-        """Another worker can be told what the client has: all that it was sent had a name."""
+        """Another worker can be told what the client has: every token that it was sent had a name."""
         return self.named and self._num_unnamed <= 0 and self.ids() is not None
 
     def ids(self) -> list[int] | None:

@@ -3,7 +3,7 @@
 QUEUED      waiting for a prefill worker with room
 PREFILLING  sent to P, which has not answered
 HELD        P's blocks are under a lease; waiting for a decode worker with room
-READING     sent to D, which has not answered, nor, unstreamed, read P's blocks as far as is known
+READING     sent to D, which has not answered; unstreamed: and is not known to have read P's blocks
 DECODING    D answers; its bytes go to the client. Unstreamed, D computes, and answers once it has decoded everything
 DONE, FAILED, ABORTED   over
 
@@ -34,7 +34,7 @@ class Event(Enum):
     PREFILL_SENT = "prefill_sent"
     #: P has answered; its blocks wait.
     PREFILLED = "prefilled"
-    #: Prefill (again) from the start: P failed, or the lease is gone, or D cannot use P's blocks.
+    #: The request is to be prefilled again: P failed, or the lease is gone, or D cannot use P's blocks.
     PREFILL_AGAIN = "prefill_again"
     #: Sent to D, or to a worker that does both.
     DECODE_SENT = "decode_sent"
@@ -46,7 +46,7 @@ class Event(Enum):
     DECODE_AGAIN = "decode_again"
     #: D's first byte: it has read P's blocks.
     FIRST_BYTE = "first_byte"
-    #: D failed in its stream; the client has tokens, after which another worker goes on.
+    #: D failed in its stream; the client has tokens, after which another worker continues.
     STREAM_BROKE = "stream_broke"
     #: The whole answer is with the client.
     FINISHED = "finished"
@@ -105,7 +105,7 @@ TABLE: dict[State, dict[Event, State]] = {
     State.ABORTED: {},
 }
 
-#: A leg failed, or P's blocks are gone, and it is tried again.
+#: Events of a leg that is tried again, because it failed or P's blocks are gone.
 RETRIES = frozenset({Event.PREFILL_AGAIN, Event.DECODE_AGAIN})
 
 LIVE = tuple(state for state, events in TABLE.items() if events)
