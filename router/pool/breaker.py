@@ -4,7 +4,7 @@
                                                 ^                              │
                                                 └───────── a request fails ────┘
 
-OPEN: no requests while another worker may be picked. HALF_OPEN: one at a time. When nobody else is left, requests are
+OPEN: no requests while another worker may be picked. HALF_OPEN: one at a time. If no other worker is left, requests are
 sent all the same: the breaker never takes the last worker away. A request that succeeds closes it in every state.
 """
 
@@ -30,12 +30,12 @@ class BreakerEvent(StrEnum):
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    #: ``FAILED``, and as many in a row as are too many.
+    #: ``FAILED``, for the ``limit``-th time in a row or later.
     FAILED_OFTEN = "failed_often"
     PROBE_ANSWERED = "probe_answered"
 
 
-#: What is not in it changes nothing.
+#: An event that a state does not list changes nothing.
 TABLE: dict[BreakerState, dict[BreakerEvent, BreakerState]] = {
     BreakerState.CLOSED: {BreakerEvent.FAILED_OFTEN: BreakerState.OPEN},
     BreakerState.OPEN: {
@@ -51,7 +51,7 @@ TABLE: dict[BreakerState, dict[BreakerEvent, BreakerState]] = {
 
 
 class Breaker:
-    """One worker's. ``limit``: failures in a row that open it."""
+    """The breaker of one worker. ``limit``: failures in a row that open it."""
 
     __slots__ = ("_is_trying", "_limit", "_pause_s", "_probe_at_s", "num_failures", "state")
 
@@ -69,11 +69,11 @@ class Breaker:
 
     @property
     def trusts(self) -> bool:
-        """A request may be sent though others could take it."""
+        """The worker may be sent requests that other workers could take."""
         return self.state is BreakerState.CLOSED or (self.state is BreakerState.HALF_OPEN and not self._is_trying)
 
     def failed(self, now_s: float) -> bool:
-        """A request failed; True if that opened it: probe it after ``wait_s``."""
+        """A request failed. True if that opened the breaker: the worker is then probed after ``wait_s``."""
         self.num_failures += 1
         often = self.num_failures >= self._limit
         was = self.state
@@ -85,7 +85,7 @@ class Breaker:
         return True
 
     def succeeded(self) -> bool:
-        """A request succeeded; True if that closed it."""
+        """A request succeeded; True if that closed the breaker."""
         self.num_failures = 0
         if not self._on(BreakerEvent.SUCCEEDED):
             return False
@@ -106,11 +106,11 @@ class Breaker:
         return max(0.0, self._probe_at_s - now_s)
 
     def sent(self) -> None:
-        """A request is sent: half-open, it is the one that tries."""
+        """A request is sent. While the breaker is half open, it is the one that tries the worker."""
         self._is_trying = self.state is BreakerState.HALF_OPEN
 
     def left(self) -> None:
-        """A request is over there, maybe without a verdict, as when its client left: the next one may try."""
+        """A request is over, maybe without success or failure, as when its client left: the next one may try."""
         self._is_trying = False
 
     def _on(self, event: BreakerEvent) -> bool:

@@ -1,4 +1,4 @@
-"""Keeps what is known of others, workers and routers, as the registry has it, for as long as the router runs."""
+"""Keeps what is known of workers, or of other routers, as the registry has it, for as long as the router runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Seconds until the registry is watched again after a bug; doubled up to the limit, and forgotten with the next news.
+#: Seconds until the registry is watched again after a bug; doubled up to the limit, reset by the next list.
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 
@@ -23,7 +23,7 @@ _Told = TypeVar("_Told", contravariant=True)
 
 
 class Follower(Protocol[_Told]):
-    """Who keeps what is known."""
+    """Takes the lists of the registry: ``WorkerPool``, ``LinkedPeers``, and what stands before these."""
 
     def apply(self, entries: Iterable[_Told], /) -> None:
         """Take over the whole list."""
@@ -32,10 +32,10 @@ class Follower(Protocol[_Told]):
 async def discover(
     registry: Registry[_EntryT], follower: Follower[_EntryT], heard: asyncio.Event | None = None
 ) -> None:
-    """Until cancelled. ``watch`` outlives a registry that is away; what ends it is a bug, ours or of a library.
+    """Pass on the registry's lists until cancelled. ``heard`` is set with the first one.
 
-    Without this task the router would go on with those it knows and never hear of another, so it is begun again.
-    ``heard`` is set once the registry has said who there is.
+    ``watch`` outlives a registry that is away, so only a bug ends it, ours or a library's. It is then begun again,
+    since without it the router would never hear of another worker.
     """
     pause_s = FIRST_PAUSE_S
     while True:

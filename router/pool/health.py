@@ -1,6 +1,6 @@
-"""Probes of workers that could not be reached or whose breaker is open, and what static workers serve.
+"""Probes of workers that could not be reached or whose breaker is open; asks static workers what they serve.
 
-Nothing is asked of a worker that works: its failures show in requests, its load in the registry.
+A worker that works is not probed: its failures show in requests, its load in the registry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class _Model(msgspec.Struct):
-    """What other engines say besides, and in which form, is theirs."""
+    """One model of a worker's list. Other engines may give other fields and types, so only ``id`` is required."""
 
     id: str
     root: Any = ""
@@ -38,7 +38,7 @@ class _Model(msgspec.Struct):
     max_model_len: Any = 0
 
     def facts(self) -> ModelFacts:
-        """As far as it is understood."""
+        """The facts, without those of another type than expected."""
         return ModelFacts(
             root=self.root if isinstance(self.root, str) else "",
             created=_whole_number(self.created),
@@ -58,10 +58,10 @@ _models_decoder = msgspec.json.Decoder(_Models)
 
 
 class HealthProbes:
-    """One task per worker that is out, which ends when the worker answers or is known no more."""
+    """One task per worker that is left out. It ends when the worker answers, or is not known any more."""
 
     def __init__(self, upstream: Upstream, pool: WorkerPool, hello: WorkerHello | None = None) -> None:
-        """``hello``: workers of the registry have to prove again who they are: their port may be another's by now."""
+        """``hello``: workers of the registry prove anew who they are: another process may have their port by now."""
         self._upstream = upstream
         self._pool = pool
         self._hello = hello

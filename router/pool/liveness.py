@@ -1,7 +1,7 @@
-"""Whether a worker lives that has nothing to say about a request for minutes, because it computes an unstreamed answer.
+"""Whether a worker lives that is silent about a request for minutes, because it computes an unstreamed answer.
 
-An announcement tells it, but routers hear of those only when something in them changes, and while the registry is
-there. So does any answer of its HTTP server, be it that it drains.
+Its announcements are a sign of life, but routers see them only when something in them changes, and while the registry
+is there. Any answer of its HTTP server is another sign, also that it drains.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from router.pool import Worker
     from router.upstream.port import Upstream
 
-#: How often it is looked, and asked, in the time of silence after which a worker is left.
+#: How often a worker is looked at, and asked, within the silence after which it is given up.
 LOOKS = 6
 #: Longest wait for one answer, seconds.
 ASK_TIMEOUT_S = 2.0
 
 
 class Liveness:
-    """Asks each worker at most once at a time, however many requests wait for it."""
+    """Has at most one question to each worker under way, however many requests wait for it."""
 
     def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
         self._upstream = upstream

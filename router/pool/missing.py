@@ -1,6 +1,4 @@
-"""Which workers are missing, as far as whoever started this router knows: of those that never came, the registry knows
-nothing.
-"""
+"""Which workers are missing, as ``baton up`` says, which starts them: the registry has none that never came."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ log = logging.getLogger("baton.router")
 
 
 class MissingWorkers:
-    """What a file says that the parent of this process replaces when it changes. No path: nothing is ever missing."""
+    """Reads a file that the parent of this process replaces at each change. No path: no worker is ever missing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -22,7 +20,7 @@ class MissingWorkers:
         self._is_told = False
 
     def names(self) -> list[str] | None:
-        """As of the last time that it could be read; None: it never could."""
+        """The names of the last time that the file could be read; None: it never could."""
         if self._path is None:
             return []
         try:
@@ -34,7 +32,7 @@ class MissingWorkers:
         return self._names
 
     def _read(self, path: Path) -> None:
-        """Only what is new: anybody may ask, as often as they like."""
+        """Read the file only if it has changed, since clients may ask as often as they like."""
         found = path.stat()
         version = (found.st_mtime_ns, found.st_ino, found.st_size)
         if version != self._version:

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """As one worker says. 0 and an empty text: it has not said."""
+    """What one worker says of a model. 0 and an empty text: it has not said."""
 
-    #: What it was loaded from.
+    #: Path or name that it was loaded from.
     root: str = ""
-    #: When, Unix seconds.
+    #: When it was loaded, Unix seconds.
     created: int = 0
-    #: Tokens of prompt and answer.
+    #: Most tokens of prompt and answer together.
     max_model_len: int = 0
 
 
 def merged(facts: Iterable[ModelFacts]) -> ModelFacts:
-    """What holds wherever a request goes: the earliest load, and the length that fits everywhere."""
+    """What holds for all workers together: the earliest time of loading, and the length that fits everywhere."""
     told = list(facts)
     return ModelFacts(
         root=next((one.root for one in told if one.root), ""),

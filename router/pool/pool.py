@@ -1,11 +1,11 @@
-"""All workers this router knows.
+"""All workers that this router knows.
 
 Membership comes from the registry and from static lists. Health is passive: a worker to which no connection can be
 made is left out until a probe of ``/health`` succeeds (``router/pool/health.py``). Everything runs on one event loop.
 
-A load report counts for ``LOAD_TTL_S``. After that the registry is away, or nothing changed anywhere (it tells only
-changes); what this router itself has in flight then is a better guess than a report that may be of a busier time and
-would keep the worker full for ever. At worst the worker queues.
+A load report counts for ``LOAD_TTL_S``. If there is no newer one, the registry is away, or no worker has changed (only
+changes are told). What this router itself has in flight is then a better guess than a report of a busier time, which
+would keep the worker full for ever. At worst requests queue in the worker.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 PREFILL_QUEUE_FACTOR = 2
 #: Seconds that a report of load counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0
-#: Ids of workers not known here that others left out: as many as there may be workers.
+#: Bound on the ids kept of unknown workers that other routers left out: as many as there may be workers.
 MAX_LEFT_OUT = 10_000
 
 
 class WorkerPool:
-    """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with a lost engine's id.
+    """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with the id of an engine that
+    left.
 
-    Those added by URL have none; then it is their own id.
+    A worker that was added by URL has no engine id; then ``on_gone`` is called with its own id.
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class WorkerPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
         self._static: set[str] = set()
-        #: Ids of workers that others left out before they were known here, the oldest first.
+        #: Ids of workers that other routers left out before this one knew them, the oldest first.
         self._left_out: dict[str, None] = {}
         self._routes = Routes(self._workers.values)
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
-        #: Called when there are new workers, or one has said what it serves.
+        #: Called when there are new workers, or one has told what it serves.
         self.on_came: list[Callable[[], None]] = []
         #: Called with each worker that was added by URL.
         self.on_static: list[Callable[[Worker], None]] = []
@@ -89,7 +90,7 @@ class WorkerPool:
         return added
 
     def remove_static(self, worker: Worker) -> None:
-        """Forget a worker that was added by URL; what runs on it goes on."""
+        """Forget a worker that was added by URL; what runs on it is finished."""
         self._static.remove(worker.worker_id)
         self._remove(worker.worker_id)
         self.room_changed()
@@ -113,7 +114,10 @@ class WorkerPool:
         self.room_changed()
 
     def forget_old_loads(self) -> bool:
-        """Count only this router's own requests where nothing was heard for ``LOAD_TTL_S``; True if all are so."""
+        """Ignore load reports older than ``LOAD_TTL_S``: only this router's own requests count then.
+
+        True if all are old.
+        """
         heard_since_s = self._clock() - LOAD_TTL_S
         for worker in self._workers.values():
             worker.load_is_old = worker.heard_s <= heard_since_s
@@ -126,26 +130,26 @@ class WorkerPool:
             self._sweep = asyncio.get_running_loop().call_later(LOAD_TTL_S, self._look_for_old_loads)
 
     def learn_models(self, worker: Worker, facts: dict[str, ModelFacts]) -> None:
-        """A static worker has said what it serves, and what about that."""
+        """A static worker has told which models it serves, and the facts of each."""
         worker.models, worker.facts = tuple(facts), facts
         self._changed()
 
     def models(self) -> list[str]:
-        """Every model somebody serves, sorted."""
+        """All models that are served, sorted."""
         return sorted({model for worker in self._workers.values() for model in worker.models or ()})
 
     def facts(self, model: str) -> ModelFacts:
-        """What those that serve a model say of it."""
+        """What the workers that serve a model say of it, merged."""
         return merged(worker.facts[model] for worker in self._workers.values() if model in worker.facts)
 
     def route(self, model: str) -> Route:
-        """Who may serve the model. Raises NotFoundError and UnavailableError."""
+        """The workers that may serve the model. Raises NotFoundError and UnavailableError."""
         return self._routes.of(model)
 
     def candidates(self, model: str, weights: str | None = None) -> Route | None:
-        """The same for a request that was let in: None while nobody may serve it; new workers may come.
+        """As ``route``, for a request that was let in. None: no worker may serve it now, but new ones may come.
 
-        ``weights``: the fingerprint of those that the client has tokens of; None while it has none.
+        ``weights``: fingerprint of the weights that made the client's tokens; None while it has none.
         """
         return self._routes.candidates(model, weights)
 
@@ -157,7 +161,7 @@ class WorkerPool:
         return Reservation(worker, num_blocks)
 
     def leave(self, reservation: Reservation) -> None:
-        """It is over there."""
+        """The request is over on that worker: give back its place."""
         worker = reservation.worker
         worker.in_flight -= 1
         worker.held_blocks -= reservation.num_blocks
@@ -165,13 +169,13 @@ class WorkerPool:
         self.room_changed()
 
     def unreachable(self, worker: Worker, why: str = "cannot be reached") -> None:
-        """No connection could be made, or it said that it is gone: leave it out until a probe succeeds."""
+        """No connection could be made, or the worker has no engine: leave it out until a probe succeeds."""
         worker.num_failures += 1
         if worker.healthy and self._workers.get(worker.worker_id) is worker:
             worker.healthy = False
             for listener in self.on_unreachable:
                 listener(worker, why)
-            self.room_changed()  # who waits for it may now go where it would not have gone
+            self.room_changed()  # requests that wait for it may use other workers now
 
     def failed(self, worker: Worker) -> None:
         """A request reached the worker and failed in a way that is the worker's fault."""
@@ -186,7 +190,10 @@ class WorkerPool:
             self.room_changed()
 
     def probe_failed(self, worker: Worker) -> None:
-        """``/health`` did not answer. Leaves a worker alone that only its breaker keeps out: it may be the last one."""
+        """``/health`` did not answer.
+
+        A worker that only its breaker keeps out stays healthy: it may be the last one.
+        """
         if worker.healthy and worker.breaker.state is BreakerState.OPEN:
             worker.breaker.probe_failed(self._clock())
         else:
@@ -206,10 +213,10 @@ class WorkerPool:
     def leave_out(self, worker: Worker) -> None:
         """Send it nothing new; see ``take_back`` and ``drain_told``."""
         worker.left_out, worker.drain_told = True, False
-        self.room_changed()  # who waits for it may now go where it would not have gone
+        self.room_changed()  # requests that wait for it may use other workers now
 
     def told_left_out(self, worker_id: str, left_out: bool) -> None:
-        """Another router says so, of a worker that may not be known here yet."""
+        """Another router leaves a worker out, or takes it back. This router may not know the worker yet."""
         worker = self._workers.get(worker_id)
         if worker is None:
             self._left_out.pop(worker_id, None)
@@ -223,12 +230,12 @@ class WorkerPool:
             self.take_back(worker)
 
     def drain_told(self, worker: Worker) -> None:
-        """The worker knows that it drains: as soon as it announces it, only its own word counts."""
+        """The worker was told to drain: as soon as it announces that it does, only its announcements count."""
         if worker.left_out:
             worker.left_out, worker.drain_told = not worker.load.draining, not worker.load.draining
 
     def take_back(self, worker: Worker) -> None:
-        """Send it work again, once it announces that it takes some."""
+        """Send it work again, as soon as it does not announce that it drains."""
         worker.left_out = worker.drain_told = False
         self.room_changed()
 
@@ -237,16 +244,16 @@ class WorkerPool:
         return self._workers.get(worker_id)
 
     def knows(self, worker: Worker) -> bool:
-        """It is still the current entry of its id."""
+        """The worker is known, and no other one has its id by now."""
         return self._workers.get(worker.worker_id) is worker
 
     def room_changed(self) -> None:
-        """Somebody who waits may find room now."""
+        """Tell the listeners that a waiting request may find room now."""
         for listener in self.on_room:
             listener()
 
     def _note(self, status: WorkerStatus) -> bool:
-        """True if it is a new one."""
+        """Take over one entry of the registry. True if the worker is new."""
         record = status.record
         worker = self._workers.get(record.worker_id)
         if worker is not None and worker.engine_id != record.engine_id:

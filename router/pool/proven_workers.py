@@ -1,7 +1,7 @@
 """Stands between the registry and the pool: a worker is known once it has proven that it knows the internal token.
 
-The signature of an announcement says who wrote it. This says who listens at its address now: the worker may be dead,
-its port another's, and its announcement kept in Redis by somebody who wants the router to send its token there.
+The signature of an announcement shows who wrote it. The proof shows who listens at its address now: the worker may be
+dead, another process may have its port, and an attacker may keep the announcement in Redis to be sent the token.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LOG_EVERY_S = 60.0
 
 
 class ProvenWorkers:
-    """A ``Follower`` of the registry that passes on what it says of proven workers. ``close`` it at the end.
+    """A ``Follower`` of the registry that passes on the entries of proven workers. ``close`` it at the end.
 
-    Asked once each: what has changed about a worker since is seen when it cannot be reached, and it is asked again
-    before it is used again (``health.py``).
+    Each worker is asked once. If another process gets its port later, the worker could not be reached in between, and
+    ``health.py`` asks for the proof again before the worker is used again.
     """
 
     def __init__(self, pool: Follower[WorkerStatus], hello: WorkerHello | None, outcomes: Counter[str]) -> None:
-        """Without ``hello`` there is no token, and all are passed on.
+        """``hello`` None: there is no token, and all entries are passed on.
 
         ``outcomes`` counts answers: proven, wrong, none.
         """
@@ -50,7 +50,7 @@ class ProvenWorkers:
         self._asking: dict[_Identity, asyncio.Task[None]] = {}
         self._first_asked: set[_Identity] = set()
         self._next_line_s = 0.0
-        #: Set once the registry has said who there is, and each of them was asked.
+        #: Set once the registry's first list has come, and each of its workers was asked.
         self.met = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class ProvenWorkers:
         self._pass_on()
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop asking."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
@@ -85,7 +85,7 @@ class ProvenWorkers:
             self.met.set()
 
     async def _ask(self, hello: WorkerHello, record: WorkerRecord) -> None:
-        """Until it has proven it; cancelled when the registry knows it no more."""
+        """Ask a worker until it has proven it. Cancelled when the registry does not list it any more."""
         identity, retry_s = _identity(record), FIRST_RETRY_S
         while not await self._proves(hello, record):
             self._first_asked.discard(identity)
@@ -97,7 +97,7 @@ class ProvenWorkers:
         self._pass_on()
 
     def _ended(self, identity: _Identity, task: asyncio.Task[None]) -> None:
-        """However it ended: who has not proven it may be asked anew."""
+        """The task is over, for whatever reason: a worker that has not proven it may be asked anew."""
         if self._asking.get(identity) is task:
             del self._asking[identity]
             self._first_asked.discard(identity)

@@ -1,10 +1,10 @@
 """Whether a load balancer should send requests here.
 
-A deployment comes up in any order. A D that is there first could serve by itself, but then it would prefill what the
-first clients ask, which P is for. So a router is not ready before it has known, of some model, a P with a D that can
+The parts of a deployment start in any order. A D that is there first could serve by itself, but it would then prefill
+the first prompts, which is P's task. So a router is not ready before it has known, of some model, a P with a D that can
 read from it, or a worker that does both. From then on it is ready as long as anything can be served: a P that dies, or
-is restarted, does not take the router away, since D can do without. One that has waited ``prefill_wait_s`` for a P in
-vain takes it that there is none.
+is restarted, does not make the router unready, since D can do without it. A router that has waited ``prefill_wait_s``
+for a P in vain assumes that there will be none.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class ReadyStatus(StrEnum):
     OK = "ok"
     #: Nothing can be served.
     NO_WORKERS = "no_workers"
-    #: D could serve, and a P has never been there.
+    #: A D could serve, but no P has been there yet.
     NO_PREFILL = "no_prefill_worker"
 
 
 class Readiness:
-    """One router's. ``clock``: any monotonic seconds."""
+    """Whether this router is ready. ``clock``: any monotonic seconds."""
 
     def __init__(self, pool: WorkerPool, prefill_wait_s: float, clock: Callable[[], float]) -> None:
         self._pool = pool
@@ -42,7 +42,7 @@ class Readiness:
         pool.on_came.append(self._look)
 
     def state(self) -> ReadyStatus:
-        """Now."""
+        """What ``/ready`` says now."""
         routes = self._routes()
         if not any(route.can_decode for route in routes):
             return ReadyStatus.NO_WORKERS
@@ -50,11 +50,11 @@ class Readiness:
         return ReadyStatus.OK if self._was_complete or self._clock() >= self._waits_until_s else ReadyStatus.NO_PREFILL
 
     def _look(self) -> None:
-        """A worker has come: nobody may ask while it is there."""
+        """A worker has come. It is noted now, since it may have left again when ``/ready`` is asked."""
         self._was_complete = self._was_complete or any(map(_is_complete, self._routes()))
 
     def _routes(self) -> list[Route]:
-        """Of each model that can be served."""
+        """The route of each model that can be served."""
         routes = []
         for model in self._pool.models():
             try:
@@ -65,7 +65,7 @@ class Readiness:
 
 
 def _is_complete(route: Route) -> bool:
-    """Each part of a request has a worker that is for it."""
+    """There is a worker for each leg: a P with a D that can read from it, or a worker with the role ``both``."""
     if route.single:
         return any(worker.takes_work and worker.role is Role.BOTH for worker in route.decode)
     sources = (worker for worker in route.prefill if worker.takes_work)

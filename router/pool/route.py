@@ -1,4 +1,4 @@
-"""Who may serve a model: which prefill workers, and who can read from each."""
+"""Which workers may serve a model: the prefill workers, and the decode workers that can read from each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MAX_ROUTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who may serve a model. ``single``: the workers of ``decode`` do both parts, nobody is asked to prefill.
+    """The workers that may serve a model. ``single``: those of ``decode`` do both legs, and none is asked to prefill.
 
-    So do decode workers while no prefill worker is known.
+    It is also set while no prefill worker is known, since a D can prefill.
     """
 
     prefill: tuple[Worker, ...]
@@ -37,7 +37,7 @@ class Route:
 
     @property
     def can_decode(self) -> bool:
-        """Likewise."""
+        """A decode worker can be reached and does not drain."""
         return any(worker.takes_work for worker in self.decode)
 
     def readers(self, source: Worker) -> tuple[Worker, ...]:
@@ -50,9 +50,9 @@ class Route:
         return readers
 
     def continuing(self, weights: str) -> Route | None:
-        """Those that can go on after tokens of a model with these weights: another revision would go on differently.
+        """The workers that can continue after tokens of a model with these weights. None: no decode worker can.
 
-        None: no decode worker can.
+        Another revision of the model would continue differently.
         """
         if weights not in self._by_weights:
             prefill, decode = (
@@ -71,7 +71,7 @@ class Routes:
         self._routes: dict[str, Route] = {}
 
     def of(self, model: str) -> Route:
-        """Who may serve the model. Raises NotFoundError and UnavailableError."""
+        """The workers that may serve the model. Raises NotFoundError and UnavailableError."""
         route = self._routes.get(model)
         if route is None:
             route = self._make(model)
@@ -81,7 +81,7 @@ class Routes:
         return route
 
     def candidates(self, model: str, weights: str | None) -> Route | None:
-        """As ``of``, of those with these weights if they matter; None where nobody is left."""
+        """As ``of``, but only with these weights, if they matter. None: no worker is left."""
         try:
             route = self.of(model)
         except ApiError:
@@ -89,7 +89,7 @@ class Routes:
         return route if weights is None else route.continuing(weights)
 
     def forget(self) -> None:
-        """Somebody came, went, or said what it serves."""
+        """A worker came, left, or told what it serves."""
         self._routes.clear()
 
     def _make(self, model: str) -> Route:
@@ -108,7 +108,7 @@ class Routes:
 
     @staticmethod
     def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...]) -> Route:
-        """Only prefill workers that somebody can read from."""
+        """The route without prefill workers from which no decode worker can read."""
         hashes = {worker.compatibility_hash for worker in decode}
         sources = tuple(worker for worker in prefill if worker.compatibility_hash in hashes)
         if not decode:

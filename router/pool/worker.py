@@ -1,4 +1,4 @@
-"""One worker as this router sees it: who it is, what it reported, what was sent there since. And a place on it."""
+"""One worker as this router sees it: who it is, what it reported, and what was sent there since; a place on it."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ class Worker:
     engine_id: str = ""
     #: None: not told yet, any model is tried.
     models: tuple[str, ...] | None = None
-    #: What it says of them, by name.
+    #: What it says of its models, by name.
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     compatibility_hash: str = ""
-    #: Those with the same one sample the same tokens. Empty: not told.
+    #: Workers with equal fingerprints compute the same tokens. Empty: not told.
     weights_fingerprint: str = ""
     internal_url: str = ""
     #: Ranks of its engine.
     tp: int = 1
-    #: Its KV cache; 0: not told.
+    #: Blocks of its KV cache; 0: not told.
     num_blocks: int = 0
     #: Tokens in a block; 0: not told.
     block_size: int = 0
     load: WorkerLoad = field(default_factory=WorkerLoad)
     #: Requests sent from here and not finished.
     in_flight: int = 0
-    #: The same when ``load`` was reported.
+    #: ``in_flight`` when ``load`` was reported.
     in_flight_at_load: int = 0
-    #: Blocks reckoned for these requests, now and when ``load`` was reported.
+    #: Blocks that the requests in flight are expected to take, now and when ``load`` was reported.
     held_blocks: int = 0
     held_blocks_at_load: int = 0
-    #: When that was, and whether it was so long ago that it does not count.
+    #: When ``load`` was reported, and whether that is so long ago that it does not count.
     heard_s: float = 0.0
     load_is_old: bool = False
-    #: When it last answered who asked whether it lives (``liveness.py``); the same clock.
+    #: When it last answered a question of ``liveness``, by the same clock.
     answered_s: float = 0.0
     healthy: bool = True
-    #: Somebody drained it through this router, and it has not announced yet that it drains.
+    #: It was drained through a router, and has not announced yet that it drains.
     left_out: bool = False
-    #: It has been told so itself: its next announcement of it is what counts, also when others resume it.
+    #: It was told itself to drain: once it announces that, only its announcements count, also if other routers resume
+    #: it.
     drain_told: bool = False
     #: Connections that failed since the last one that worked.
     num_failures: int = 0
@@ -70,15 +71,15 @@ class Worker:
 
     @property
     def room(self) -> int:
-        """Requests it may be sent now; negative when it was told of more by others."""
+        """Requests that it may be sent now; negative if other routers sent it more than its limit."""
         return self.limit - self.occupied
 
     @property
     def spare_blocks(self) -> int | None:
         """Blocks that requests may take: free and cached ones as reported, less what was sent since. None: not known.
 
-        An old report counts as long as nothing ran when it was made: it is not of a busier time then, and what keeps
-        the blocks (reads that hang) does not end with a request.
+        An old report still counts if nothing ran when it was made: it is then not of a busier time, and what takes the
+        blocks (reads that hang) does not end with a request.
         """
         load = self.load
         if not self.num_blocks or not (
@@ -91,7 +92,7 @@ class Worker:
 
     @property
     def will_have_room(self) -> bool:
-        """Something is there that ends by itself."""
+        """Something on it ends by itself: a request or a lease."""
         return self.occupied > 0 or self.load.leased_blocks > 0
 
     @property
@@ -101,11 +102,11 @@ class Worker:
 
     @property
     def draining(self) -> bool:
-        """It is given nothing new: it says so itself, or somebody said so here."""
+        """It is sent nothing new: it announces that it drains, or a router was told so."""
         return self.left_out or self.load.draining
 
     def serves(self, model: str) -> bool:
-        """It has the model, or has not said which it has."""
+        """It serves the model, or has not told which ones it serves."""
         return self.models is None or model in self.models
 
     def report(self, load: WorkerLoad, now_s: float) -> None:
