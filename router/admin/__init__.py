@@ -1,7 +1,6 @@
-"""The admin REST: what runs, abort it, why it ended, who the workers and routers are, which leases are kept. On a token
-of its own.
+"""The admin REST, guarded by a token of its own: requests, why they ended, abort; workers, routers and leases.
 
-What an operator asks of one router is answered for all of them (``fan_out``); ``local`` is each one's share.
+One router answers an operator for all of them: it asks the others (``fan_out``) for their shares (``local``).
 """
 
 from __future__ import annotations

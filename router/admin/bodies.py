@@ -1,7 +1,7 @@
 """What operators and other routers send: a few known keys, and texts that can be sent on.
 
-The framework's JSON parser takes half of a surrogate pair for text, which no encoder of ours can write; and pydantic
-complains about every unknown key, which takes minutes for a body full of them.
+The framework's JSON parser accepts half of a surrogate pair as text, which no encoder of ours can write. And pydantic
+reports every unknown key, which takes minutes for a body full of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class StrictBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_before(cls, value: Any) -> Any:
-        if isinstance(value, bytes):  # left unread without the header, which other sites' pages may not send
+        if isinstance(
+            value, bytes
+        ):  # without the header, which pages of other sites may not send, the body is not parsed
             raise PydanticCustomError(
                 "not_json", "Send the body as JSON, with the header content-type: application/json"
             )

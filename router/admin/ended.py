@@ -57,7 +57,7 @@ class EndedList(LocalEnded, FromAllRouters):
 
 
 def local_ended(services: Services) -> LocalEnded:
-    """This router's."""
+    """The requests of this router that ended last."""
     newest = services.ended.newest(asyncio.get_running_loop().time())
     return LocalEnded(
         ended=[
@@ -67,7 +67,7 @@ def local_ended(services: Services) -> LocalEnded:
 
 
 def ended_routes(services: Services) -> APIRouter:
-    """Listing."""
+    """The route of the listing."""
     api = APIRouter()
 
     @api.get("/requests/ended")

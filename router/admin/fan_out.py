@@ -1,4 +1,4 @@
-"""What the other routers answer, understood."""
+"""Asks all other routers the same question, and parses their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class FromAllRouters(BaseModel):
-    """An answer to which every router has to add its share."""
+    """An answer to which every router adds its share."""
 
     unreachable_routers: list[str] = Field(
         default=[], description="Ids of the routers that did not answer: their share is missing."
@@ -28,7 +28,7 @@ class FromAllRouters(BaseModel):
 
 @dataclass
 class PeerAnswers(Generic[AnswerT]):
-    """Who said what, and who did not."""
+    """The answers, and the ids of the routers without one."""
 
     answers: list[AnswerT] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ async def ask_all(
 
 
 def parse_answers(kind: type[AnswerT], answers: Iterable[PeerAnswer]) -> PeerAnswers[AnswerT]:
-    """What was said; a refusal or another answer than ``kind`` (of another version) is none."""
+    """Parse the answers. A refusal, or what is no ``kind`` (a router of another version), counts as no answer."""
     heard: PeerAnswers[AnswerT] = PeerAnswers()
     for answer in answers:
         try:

@@ -1,6 +1,4 @@
-"""Which request or worker somebody means by an id or the beginning of one: ``core/protocol/ids.py`` in errors of the
-API.
-"""
+"""The request or worker that an id, or the beginning of one, means: ``core/protocol/ids.py`` with errors of the API."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
     from router.services import Services
 
-#: What the id of a request can begin with. Other routers are asked for nothing else.
+#: What the beginning of a request's id can be. Other routers are asked about nothing else.
 _BEGINNING = re.compile("[0-9a-f]{1,31}")
 
 
@@ -41,12 +39,12 @@ class LocalIds(BaseModel):
 
 
 def local_ids(services: Services, beginning: str) -> LocalIds:
-    """This router's."""
+    """The ids of this router's live requests that begin so."""
     return LocalIds(ids=[each for each in services.active.ids() if each.startswith(beginning)])
 
 
 async def one_request(services: Services, given: str) -> str:
-    """The id of the request that is meant; of a whole id it is not asked whether there is one. Raises ApiError."""
+    """The id of the request that is meant. A whole id is returned as it is, without a search. Raises ApiError."""
     wanted = request_of(given)
     if is_request_id(wanted):
         return wanted
@@ -60,7 +58,7 @@ async def one_request(services: Services, given: str) -> str:
 
 
 async def _ids_of_all(services: Services, beginning: str) -> list[str]:
-    """Raises UpstreamError when a router does not answer and may well have the one that is meant, or one more."""
+    """Raises UpstreamError if a router does not answer that may have the request, or another one that begins so."""
     heard = await ask_all(services.peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
     found = [each for answer in (local_ids(services, beginning), *heard.answers) for each in answer.ids]
     is_enough = found and len(beginning) >= SHORT_CHARS
@@ -84,7 +82,10 @@ def one_worker(pool: WorkerPool, given: str) -> Worker:
 
 
 def known_or_given(known: Iterable[str], given: str, what: str) -> str:
-    """The id that is meant; as it was given where none is known: a worker may have left. Raises ApiError."""
+    """The id that is meant.
+
+    An unknown one is returned as it was given, since a worker may have left. Raises ApiError.
+    """
     try:
         return resolve(given, known, what)
     except IdUnknown:

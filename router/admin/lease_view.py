@@ -32,7 +32,7 @@ class LeaseView(BaseModel):
 
 @dataclass(frozen=True)
 class Listed:
-    """The leases of some engines, and the engines whose leases could not be read."""
+    """The leases of some engines, and the ids of those whose leases could not be read."""
 
     leases: list[LeaseView] = field(default_factory=list)
     unreadable_engines: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class LeaseListing:
 
     async def held(self, engine_id: str) -> list[LeaseStatus]:
         """See ``LeaseStore.held``. Raises UnavailableError when the store does not answer, LeaseStoreError when what it
-        has of this engine cannot be read: somebody else has written under the engine's key.
+        has of this engine cannot be read, because another program has written under the engine's key.
         """
         try:
             return await asyncio.to_thread(self._store.held, engine_id)

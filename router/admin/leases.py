@@ -1,4 +1,4 @@
-"""``/admin/leases``: the blocks that are kept for somebody."""
+"""``/admin/leases``: the blocks that P keep, and for which requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LeaseList(FromAllRouters):
-    """Leases."""
+    """Leases of all known engines, or of one."""
 
     leases: list[LeaseView]
     unreadable_engines: list[str] = Field(
@@ -27,7 +27,7 @@ class LeaseList(FromAllRouters):
 
 
 def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
-    """Listing."""
+    """The route of the listing."""
     api = APIRouter()
 
     @api.get("/leases")

@@ -1,4 +1,4 @@
-"""What one router knows and does of its own requests: the share of one in what all of them answer."""
+"""What one router knows of its own requests and does with them: its share of what all routers answer together."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class LocalAborted(BaseModel):
 
 
 class LocalKeepers(BaseModel):
-    """Which request of one router keeps a lease: request ids by lease id."""
+    """Which requests of one router keep which leases: request ids by lease id."""
 
     keepers: dict[str, str]
 
 
 class LocalState(BaseModel):
-    """What a router has under way. All but ``tasks`` is nothing when it has no requests."""
+    """What a router has under way. All but ``tasks`` is 0 or empty when it has no requests."""
 
     requests: int
     waiting: int = Field(description="Requests in the queue for a prefill worker.")
@@ -60,17 +60,17 @@ class AbortFilter(StrictBody):
 
 
 def local_requests(services: Services) -> LocalRequests:
-    """This router's."""
+    """The live requests of this router."""
     return LocalRequests(requests=[_view(services, facts) for facts in _all_facts(services)])
 
 
 def local_keepers(services: Services) -> LocalKeepers:
-    """This router's."""
+    """The leases that requests of this router keep."""
     return LocalKeepers(keepers=services.active.lease_keepers())
 
 
 def local_state(services: Services) -> LocalState:
-    """This router's."""
+    """What this router has under way."""
     return LocalState(
         requests=len(services.active),
         waiting=len(services.prefill_queue),

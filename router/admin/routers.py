@@ -1,4 +1,4 @@
-"""``/admin/routers``: who acts as one router."""
+"""``/admin/routers``: the routers that act as one."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class RouterList(BaseModel):
 
 
 class Here(BaseModel):
-    """What a router says when it is asked whether it is there."""
+    """What a router answers when it is asked whether it is there."""
 
     router_id: str
 
 
 def router_routes(services: Services) -> APIRouter:
-    """Listing."""
+    """The route of the listing."""
     api = APIRouter()
 
     @api.get("/routers")

@@ -1,6 +1,6 @@
-"""What routers have to tell each other of workers, since no registry does: those added by URL, those left out.
+"""What routers tell each other about workers, because no registry does: workers added by URL, and those left out.
 
-A worker with an internal port is told itself that it drains, and announces it; of the others only routers know.
+A worker with an internal port is told itself to drain, and announces that it does; of others only the routers know.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: An id that is kept; of a worker that was added by URL it is the URL.
+#: An id of a worker, bounded since it is kept; for a worker that was added by URL it is the URL.
 Name = Annotated[Text, Field(max_length=MAX_URL_CHARS)]
 
 
 class NewWorker(StrictBody):
     """A worker that is not in the registry, until the last router ends or it is deleted.
 
-    It is sent the internal token only with ``trust_static_workers``: an address may be anybody's engine.
+    It is sent the internal token only with ``trust_static_workers``, since a foreign engine may be behind the address.
     """
 
     url: Text = Field(description="host:port or base URL.")
@@ -41,7 +41,7 @@ class NewWorker(StrictBody):
     @classmethod
     def _url(cls, url: str) -> str:
         base_url = worker_url(url)
-        # Any word is the name of some machine; alone, it is more often a mistake than a worker on port 80.
+        # A single word could be a machine with a worker on port 80, but is more often a mistake.
         if "://" not in url and urlsplit(base_url).port is None:
             raise ValueError("worker addresses are host:port or http(s)://host:port")
         return base_url
@@ -61,14 +61,14 @@ class LeftOut(BaseModel):
 
 
 class Shared(BaseModel):
-    """All that a router has to learn from another one when it starts."""
+    """All that a router learns from another one when it starts."""
 
     added: list[NewWorker]
     left_out: list[Name]
 
 
 class Noted(BaseModel):
-    """A router has taken it over. Told again, nothing changes."""
+    """A router has noted what it was told. Told again, nothing changes."""
 
     noted: bool = True
 
@@ -82,18 +82,18 @@ def add_worker(pool: WorkerPool, new: NewWorker) -> Worker:
 
 
 def has_url(pool: WorkerPool, url: str) -> bool:
-    """Some worker is there."""
+    """There is a worker with that URL."""
     return any(worker.url == url for worker in pool)
 
 
 async def tell_others(services: Services, path: str, told: BaseModel) -> list[str]:
-    """Tell all other routers; the ids of those that were not reached."""
+    """Tell all other routers. Returns the ids of those that were not reached."""
     heard = await ask_all(services.peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
     return heard.unreachable
 
 
 async def learn_from_others(services: Services, peers: LinkedPeers) -> None:
-    """Once, after the registry has said who there is: take over what the first one that answers knows."""
+    """Take over what the first other router that answers knows; once, after the registry's first list of routers."""
     await peers.met.wait()
     for record in peers:
         answer = await peers.ask(record.router_id, "GET", "/internal/workers/shared")
@@ -121,13 +121,13 @@ def shared_worker_routes(services: Services) -> APIRouter:
 
     @api.post("/add")
     async def add(new: NewWorker) -> Noted:
-        """Somebody added a worker by URL."""
+        """Another router was told to add a worker by URL."""
         _take_over(pool, Shared(added=[new], left_out=[]))
         return Noted()
 
     @api.post("/forget")
     async def forget(gone: Forgotten) -> Noted:
-        """Somebody deleted it."""
+        """Another router was told to delete the worker."""
         worker = pool.get(gone.id)
         if worker is not None and pool.is_static(worker):
             pool.remove_static(worker)
@@ -135,7 +135,7 @@ def shared_worker_routes(services: Services) -> APIRouter:
 
     @api.post("/leave-out")
     async def leave_out(wanted: LeftOut) -> Noted:
-        """Somebody drained or resumed it."""
+        """Another router was told to drain or to resume the worker."""
         pool.told_left_out(wanted.id, wanted.left_out)
         return Noted()
 

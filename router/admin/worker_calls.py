@@ -1,4 +1,4 @@
-"""What an administrator has a worker told, on its internal port."""
+"""Tells a worker to drain or to resume, on its internal port."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CALL_TIMEOUT_S = 5.0
 
 
 async def tell_worker(services: Services, worker: Worker, what: Literal["drain", "resume"]) -> bool:
-    """True when the worker has heard; False when it has no internal port that this router knows.
+    """True if the worker was told; False if it has no internal port that this router knows.
 
-    Raises UpstreamError when it cannot be reached or does not do it, WorkerError when it says 409: it is leaving.
+    Raises UpstreamError if it cannot be reached or refuses, and WorkerError if it answers 409, because it is leaving.
     """
     if not worker.internal_url:
         return False

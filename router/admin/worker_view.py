@@ -52,7 +52,7 @@ class WorkerView(BaseModel):
 
 
 def view_worker(worker: Worker) -> WorkerView:
-    """One worker for people."""
+    """The view of one worker."""
     load = worker.load
     return WorkerView(
         id=worker.worker_id,

@@ -1,4 +1,4 @@
-"""``/admin/workers``: who there is, taking one out of the rotation and back, and workers that are added by URL."""
+"""``/admin/workers``: the workers, draining and resuming them, and those that are added by URL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WorkerList(BaseModel):
 
 
 class ChangedWorker(WorkerView, FromAllRouters):
-    """A worker that was added or deleted, and the routers that do not know it yet."""
+    """A worker that was added or deleted, and the routers that could not be told."""
 
 
 class DrainAnswer(FromAllRouters):
@@ -102,7 +102,7 @@ def worker_routes(services: Services) -> APIRouter:
         return ChangedWorker(**view_worker(worker).model_dump(), unreachable_routers=unreachable)
 
     async def others(worker: Worker, told: bool) -> list[str]:
-        """Tell the other routers what the worker cannot; those that were not reached."""
+        """Tell the other routers, unless the worker announces it itself. Returns those that were not reached."""
         wanted = LeftOut(id=worker.worker_id, left_out=worker.left_out)
         return [] if told else await tell_others(services, "leave-out", wanted)
 

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds until the thread goes on after a bug: well below the usual duration of a lease.
+#: Seconds until the thread continues after a bug: well below the usual duration of a lease.
 RESTART_S = 0.5
-#: Engines whose leases cannot be renewed that are complained about; more would only fill the log.
+#: Bound on the engines about which the log complains that their leases cannot be renewed.
 MAX_COMPLAINTS = 100
 
 
 class LeaseSettings(Protocol):
-    """The part of the router's settings that is about leases."""
+    """The settings that are about leases."""
 
     @property
     def lease_duration_ms(self) -> int: ...
@@ -46,9 +46,9 @@ class LeaseSettings(Protocol):
 
 
 class LeaseClient:
-    """Keeps this router's leases alive. All methods belong to one event loop; none but ``close`` takes time.
+    """Keeps this router's leases alive. All methods are called on one event loop; only ``close`` takes time.
 
-    ``store`` is the caller's to close, after ``close``. Its ``redis_grace_ms`` has to be P's.
+    The caller closes ``store``, after ``close``. Its ``redis_grace_ms`` has to be that of P.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LeaseClient:
         """Renew at once and from now on. P must just have answered with the lease.
 
         ``on_over`` is called on the loop, once, when the lease is over (see ``core.leases.renewal``): DONE, read by D,
-        or lost. Not when it was untracked or released before. Raises AlreadyTrackedError; ValueError for an id that
+        or lost; not if it was untracked or released before. Raises AlreadyTrackedError, and ValueError for an id that
         cannot be ours.
         """
         check_id(engine_id)
@@ -110,17 +110,17 @@ class LeaseClient:
         self._counts["tracked"] += 1
 
     def tracks(self, engine_id: str, lease_id: str) -> bool:
-        """``track`` would refuse it."""
+        """The lease is tracked already, so ``track`` would refuse it."""
         return (engine_id, lease_id) in self._on_over
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
-        """Renew no longer: D has read. Unknown ones are ignored: it may just have ended."""
+        """Stop renewing: D has read. Unknown leases are ignored, since a lease may just have ended."""
         self._on_over.pop((engine_id, lease_id), None)
         with self._changed:
             self._book.untrack(engine_id, lease_id)
 
     def release(self, engine_id: str, lease_id: str) -> None:
-        """Renew no longer and have P free the blocks now. Tried until the lease has run out by itself.
+        """Stop renewing, and have P free the blocks now. Tried until the lease has run out by itself.
 
         Raises ValueError for an id that cannot be ours.
         """
@@ -135,18 +135,18 @@ class LeaseClient:
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
         """Until the deadline that the last renewal confirmed; None if the lease is not tracked.
 
-        None also once that has passed: Redis does not answer then, and P, which hears as little, keeps the blocks for a
-        time that it alone knows.
+        None also once that has passed: Redis does not answer then, neither to P, which keeps the blocks for a time that
+        it alone knows.
         """
         with self._changed:
             return self._book.remaining_ms(engine_id, lease_id, self._clock()) or None
 
     def counters(self) -> Mapping[str, int]:
-        """What happened so far: answers to renewals by state, leases tracked, read and lost, releases, failed calls."""
+        """Counts so far: answers to renewals by state, leases tracked, read and lost, releases, failed calls."""
         return dict(self._counts)
 
     async def close(self) -> None:
-        """Send what releases are left (once), stop the thread. Leases still tracked run out by themselves."""
+        """Send the releases that are left, once, and stop the thread. Leases still tracked run out by themselves."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -171,7 +171,7 @@ class LeaseClient:
         self._do(last)
 
     def _renews_until_told(self) -> bool:
-        """False when a bug came first: without this thread every lease of this router would run out, so it goes on."""
+        """False after a bug. The caller begins again: without this thread every lease of the router would run out."""
         try:
             while (works := self._next_works()) is not None:
                 self._do(works)
@@ -200,7 +200,7 @@ class LeaseClient:
                 self._note_silence(error)
                 self._put_off(works[index:])
                 return
-            except LeaseStoreError as error:  # this engine's keys are broken, another's may not be
+            except LeaseStoreError as error:  # the keys of this engine are broken; those of others may not be
                 self._note_refusal(work.engine_id, error)
                 self._put_off([work])
             except Exception:
@@ -233,14 +233,14 @@ class LeaseClient:
         self._counts["store_error"] += 1
 
     def _note_silence(self, error: LeaseStoreError) -> None:
-        """One line until it answers again."""
+        """Log one line, and no other one until the store answers again."""
         if not self._silent:
             logger.warning("the lease store does not answer, leases cannot be renewed: %s", error)
         self._silent = True
 
     def _note_refusal(self, engine_id: str, error: LeaseStoreError) -> None:
-        """One line until the leases of this engine can be renewed again, whatever becomes of the others' meanwhile."""
-        if len(self._refused) >= MAX_COMPLAINTS:  # engines that are gone would keep silence over the next ones for ever
+        """Log one line, and no other one about this engine until its leases can be renewed again."""
+        if len(self._refused) >= MAX_COMPLAINTS:  # engines that are gone would keep others out of the log for ever
             with self._changed:
                 self._refused = {known for known in self._refused if known in self._book}
         if engine_id not in self._refused and len(self._refused) < MAX_COMPLAINTS:
@@ -253,7 +253,7 @@ class LeaseClient:
             self._counts["lost" if one.lost else "read"] += 1
             if one.lost:
                 logger.info("lease %s of engine %s is lost: %s", one.lease_id, one.engine_id, one.state)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who could be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all requests
                 self._loop.call_soon_threadsafe(self._end, one)
 
     # On the loop again.
