@@ -12,7 +12,7 @@ import sys
 
 
 def forget_current_directory() -> None:
-    """Take the current directory out of ``sys.path``, unless this package is in it or ``PYTHONPATH`` names it in full."""
+    """Take the current directory out of ``sys.path``, unless this package is in it or ``PYTHONPATH`` names it."""
     try:
         here = os.getcwd()
     except OSError:  # it was removed

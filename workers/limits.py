@@ -8,11 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from core.protocol.json_body import BodyLimits
 
-#: Characters of an engine, request or lease id. Ids made by Baton have 32; ``core.leases.ids`` has the same bound.
-MAX_ID_CHARS = 128
-#: A lease id has fewer allowed characters than other ids, because a notification contains it between colons. If P could
-#: not be notified of a read, it would keep the blocks until the deadline.
-LEASE_ID_PATTERN = rf"[0-9A-Za-z_-]{{1,{MAX_ID_CHARS}}}"
 #: Ranks of one engine, however its model is split. A reader fetches a handshake from each.
 MAX_RANKS = 64
 #: Blocks of one rank, and pieces of remote memory that one rank reads from one engine. NIXL makes a descriptor of 24

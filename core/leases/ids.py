@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 
-#: No colon, brace, space or comma, so that an id cannot change the key that it is part of, or split in a list of ids.
-_VALID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+from core.protocol.id_syntax import KEY_ID
+
 MAX_DURATION_MS = 86_400_000
 
 
@@ -17,7 +16,7 @@ def new_id() -> str:
 
 def check_id(value: str) -> str:
     """The id itself. Raises ValueError if it is malformed: it may have come from another machine."""
-    if _VALID.fullmatch(value) is None:
+    if KEY_ID.fullmatch(value) is None:
         raise ValueError(f"not an engine or lease id: {value[:40]!r}")
     return value
 

@@ -17,6 +17,7 @@ Messages:
 Rules:
 
 ``json_body``  from the bytes of a body to an object, counted before it is built
+``id_syntax``  which characters ids from other processes have
 ``ids``        how people read and type ids
 ``addresses``  what is accepted as one, in messages and settings
 ``excerpts``   what is repeated of what somebody sent

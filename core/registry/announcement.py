@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
+from core.protocol.id_syntax import KEY_ID
 from core.protocol.router import RouterRecord
 from core.protocol.worker import WorkerStatus
-from core.registry.entry_checks import VALID_ID, ImpossibleError, check_router, check_worker
+from core.registry.entry_checks import ImpossibleError, check_router, check_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +100,7 @@ class Kind(Generic[EntryT]):
 
     def check_id(self, given: str) -> str:
         """The id itself. Raises ValueError if it cannot be part of a Redis key."""
-        if VALID_ID.fullmatch(given) is None:
+        if KEY_ID.fullmatch(given) is None:
             raise ValueError(f"not a {self.name} id: {given[:40]!r}")
         return given
 
@@ -120,7 +121,7 @@ class Kind(Generic[EntryT]):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise NotAnAnnouncementError(str(error)) from error
         announcement = cast("Announcement[EntryT]", decoded)
-        if VALID_ID.fullmatch(announcement.id) is None:
+        if KEY_ID.fullmatch(announcement.id) is None:
             raise NotAnAnnouncementError(f"not a {self.name} id")
         if announcement.entry is not None:
             self._check(announcement.id, announcement.entry)

@@ -5,19 +5,17 @@ An entry contains addresses to connect to, parts of Redis keys, labels of metric
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from core.protocol.addresses import worker_url
+from core.protocol.id_syntax import KEY_ID
 
 if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
     from core.protocol.worker import WorkerStatus
 
-#: No colon and no wildcard, so that an id cannot change the key that it is part of, or match another key.
-VALID_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 #: Characters of a model's name, a hash, a group.
 MAX_TEXT_CHARS = 512
 #: Remote engines for which a worker reports an error; usually there are a few.
@@ -33,7 +31,7 @@ class ImpossibleError(Exception):
 def check_worker(status: WorkerStatus) -> None:
     """Raises ImpossibleError."""
     record, load = status.record, status.load
-    if VALID_ID.fullmatch(record.engine_id) is None:
+    if KEY_ID.fullmatch(record.engine_id) is None:
         raise ImpossibleError("engine_id is not an id")
     for name in ("model", "compatibility_hash", "weights_fingerprint"):
         if len(getattr(record, name)) > MAX_TEXT_CHARS:

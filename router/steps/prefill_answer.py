@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import orjson
 
+from core.leases.ids import check_id
 from core.protocol.errors import UpstreamError
 from core.protocol.handoff import HandOffSummary
 from router.upstream.events import DONE_EVENT
@@ -64,6 +65,9 @@ class PrefillAnswer:
         #: As they came, for D. None when P holds no blocks.
         self.kv_transfer_params: bytes | None = None if raw in _NULL else raw
         self.summary = HandOffSummary() if self.kv_transfer_params is None else _decode(_summary_decoder, raw)
+        if self.summary.lease_id:
+            check_id(self.summary.lease_id)
+            check_id(self.summary.remote_engine_id)
         if self.summary.remote_num_tokens < 0:
             raise ValueError("less than no tokens")
 

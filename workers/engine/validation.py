@@ -11,15 +11,12 @@ if TYPE_CHECKING:
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
 
-_VERSION_LIMIT = 2**64
-#: Block ids index the remote cache tensor.
-_BLOCK_ID_LIMIT = 2**31
-#: Our ids are 32 hex digits; those of vLLM contain a request id and more.
-_MAX_ID_CHARS = 512
-
 
 def check_request(request: EngineRequest, config: EngineConfig) -> None:
-    """Raise InvalidRequestError, PromptTooLongError or InvalidHandOffError."""
+    """Raise InvalidRequestError, PromptTooLongError or InvalidHandOffError.
+
+    A hand-off has been checked by itself, when it was decoded (``server/transfer_params.py``).
+    """
     prompt = request.prompt_token_ids
     if not prompt:
         raise InvalidRequestError("the prompt has no tokens")
@@ -56,11 +53,6 @@ def _token_counts(request: EngineRequest) -> str:
 def _check_remote(request: EngineRequest, remote: KVTransferParams, config: EngineConfig) -> None:
     if request.hand_off:
         raise InvalidHandOffError("a request cannot both read blocks and hand them off")
-    if not remote.do_remote_prefill:
-        raise InvalidHandOffError("do_remote_prefill is not set")
-    for name in ("remote_engine_id", "lease_id"):
-        if not 0 < len(getattr(remote, name)) <= _MAX_ID_CHARS:
-            raise InvalidHandOffError(f"{name} has {len(getattr(remote, name))} characters")
     num_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
     if remote.remote_num_tokens != num_tokens:
         raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}; {_token_counts(request)}")
@@ -68,23 +60,10 @@ def _check_remote(request: EngineRequest, remote: KVTransferParams, config: Engi
         raise InvalidHandOffError("prompt_token_ids differ from the request's prompt")
     if remote.output_token_ids != request.output_token_ids:
         raise InvalidHandOffError("output_token_ids differ from the request's outputs so far")
-    _check_blocks(remote, -(-num_tokens // config.block_size))
+    num_blocks, needed = len(remote.remote_block_ids[0]), -(-num_tokens // config.block_size)
+    if num_blocks != needed:
+        raise InvalidHandOffError(f"{num_blocks} remote blocks for tokens of {needed}")
     _check_first_token(request, remote, config)
-
-
-def _check_blocks(remote: KVTransferParams, num_blocks: int) -> None:
-    if len(remote.remote_block_ids) != 1:
-        raise InvalidHandOffError(f"remote_block_ids has {len(remote.remote_block_ids)} groups, this engine has one")
-    blocks = remote.remote_block_ids[0]
-    if len(blocks) != num_blocks:
-        raise InvalidHandOffError(f"{len(blocks)} remote blocks for tokens of {num_blocks}")
-    if min(blocks) < 0 or max(blocks) >= _BLOCK_ID_LIMIT or len(set(blocks)) != len(blocks):
-        raise InvalidHandOffError("remote_block_ids has an id that is out of range or there twice")
-    versions = remote.block_versions
-    if len(versions) != len(blocks):
-        raise InvalidHandOffError(f"{len(versions)} block_versions for {len(blocks)} remote blocks")
-    if min(versions) < 0 or max(versions) >= _VERSION_LIMIT:
-        raise InvalidHandOffError("a block version is not an unsigned 64-bit number")
 
 
 def _check_first_token(request: EngineRequest, remote: KVTransferParams, config: EngineConfig) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from core.net.tls import why
 from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from workers.handshake.http import Answer, BadAnswerError, Place, get
-from workers.limits import MAX_ID_CHARS, MAX_RANKS
+from workers.limits import MAX_RANKS
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
@@ -44,16 +44,12 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(params: KVTransferParams) -> Target:
-    """The engine that a hand-off names. Raises HandshakeError if host, port, id or sizes are impossible.
+    """The engine that a checked hand-off names. Raises HandshakeError if its host or sizes are impossible.
 
-    The internal token is sent to this address, so host and port must be nothing but a host and a port.
+    The internal token is sent to this host, so it must be nothing but a host.
     """
     if not _is_host(params.remote_host):
         raise HandshakeError(HandshakeReason.BAD_ADDRESS, "remote_host is neither a host name nor an address")
-    if not 0 < params.remote_port < 65536:
-        raise HandshakeError(HandshakeReason.BAD_ADDRESS, f"remote_port {params.remote_port} is not a port")
-    if not 0 < len(params.remote_engine_id) <= MAX_ID_CHARS:
-        raise HandshakeError(HandshakeReason.WRONG_ENGINE, "remote_engine_id is empty or too long")
     return Target(params.remote_engine_id, params.remote_host, params.remote_port, _num_ranks(params))
 
 

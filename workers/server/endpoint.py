@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 from typing import TYPE_CHECKING, Generic
 
 from core.net.served.body import Body, ClientGoneError
 from core.net.served.connection import HAS_DEADLINE
 from core.protocol.errors import ApiError, InternalError
+from core.protocol.id_syntax import REQUEST_ID
 from core.protocol.json_body import parse_body
 from core.protocol.openai import R
 from workers.server.http import ConnectedClient, header
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from workers.server.serving import Serving
 
 logger = logging.getLogger(__name__)
-
-_REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
 class GenerateEndpoint(Generic[R]):
@@ -89,4 +87,4 @@ class GenerateEndpoint(Generic[R]):
 def _request_id(scope: Scope) -> str:
     """The request id that the router or the client has sent, or a new one."""
     given = header(scope, b"x-request-id")
-    return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
+    return given if given is not None and REQUEST_ID.fullmatch(given) else secrets.token_hex(16)

@@ -1,6 +1,8 @@
 """Decodes and checks ``kv_transfer_params`` of a request body: types, bounds, and consistency.
 
-They make this worker connect to other machines and read their memory, so they are accepted from the router only.
+They make this worker connect to other machines and read their memory, so they are accepted from the router only. What
+they say is checked here once, for the engine, the handshake and the ranks; the engine then compares them with the
+request that they came with.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ import msgspec
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
 from core.protocol.handoff import KVTransferParams, Resume
-from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
+from core.protocol.id_syntax import HAND_OFF_ID, LEASE_ID_PATTERN
+from workers.limits import MAX_RANKS
 from workers.text.first_logprobs import complaints_about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PARAM = "kv_transfer_params"
-_ID = re.compile(rf"[0-9A-Za-z_.:-]{{1,{MAX_ID_CHARS}}}")
 _LEASE_ID = re.compile(LEASE_ID_PATTERN)
 _HOST = re.compile(r"[0-9A-Za-z_.:%\[\]-]{1,255}")
 T = TypeVar("T")
@@ -72,9 +74,9 @@ def _complaints(params: KVTransferParams) -> Iterable[str]:
 
 def _about_the_engine(params: KVTransferParams) -> Iterable[str]:
     for name in ("remote_engine_id", "remote_request_id"):
-        if not _ID.fullmatch(getattr(params, name)):
+        if not HAND_OFF_ID.fullmatch(getattr(params, name)):
             yield f"{name} is not an id"
-    if params.lease_id and not _LEASE_ID.fullmatch(params.lease_id):
+    if not _LEASE_ID.fullmatch(params.lease_id):
         yield "lease_id is not an id"
     if not _HOST.fullmatch(params.remote_host) or not 0 < params.remote_port < 65536:
         yield "remote_host and remote_port are not an address"
@@ -83,11 +85,14 @@ def _about_the_engine(params: KVTransferParams) -> Iterable[str]:
 
 
 def _about_the_blocks(params: KVTransferParams) -> Iterable[str]:
-    if len(params.remote_block_ids) != 1:
+    blocks = params.remote_block_ids[0] if len(params.remote_block_ids) == 1 else None
+    if blocks is None:
         yield "remote_block_ids must hold the blocks of one KV group"
-    elif not all(0 <= block < 2**31 for block in params.remote_block_ids[0]):
+    elif not all(0 <= block < 2**31 for block in blocks):
         yield "remote_block_ids are not block ids"
-    elif len(params.block_versions) != len(params.remote_block_ids[0]):
+    elif len(set(blocks)) != len(blocks):
+        yield "remote_block_ids has an id twice"
+    elif len(params.block_versions) != len(blocks):
         yield "block_versions must have one version for each block"
     if not all(0 <= version < 2**64 for version in params.block_versions):
         yield "block_versions are unsigned 64-bit integers"

@@ -13,7 +13,8 @@ import re
 
 import msgspec
 
-from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
+from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
+from workers.limits import MAX_RANKS
 
 #: A lease id. Engine ids are made by Baton and have no other characters.
 _ID = LEASE_ID_PATTERN.encode()

@@ -22,13 +22,19 @@ def ask(**kwargs: Any) -> ClientRequest:
 
 
 def test_the_bytes_for_d_are_those_that_came() -> None:
-    raw = b'{"remote_block_ids": [[1,  2]], "lease_id":"l", "unknown":{"deep":[18446744073709551615]}}'
+    raw = b'{"remote_block_ids": [[1,  2]], "lease_id":"l", "remote_engine_id":"e", "unknown":{"deep":[18446744073709551615]}}'
     made = PrefillAnswer(
         b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%s}' % raw, hand_off=True, ours=True
     )
     assert made.kv_transfer_params == raw
     assert made.summary.lease_id == "l"
     assert not made.has_first_token
+
+
+@pytest.mark.parametrize("ids", [{"lease_id": "l"}, {"lease_id": "a:b", "remote_engine_id": "e"}])
+def test_a_lease_that_cannot_be_a_key_is_not_understood(ids: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="not an engine or lease id"):
+        answer(kv_transfer_params=ids)
 
 
 def test_whole_is_what_leaves_nothing_to_a_d() -> None:

@@ -1016,29 +1016,16 @@ def test_the_queue_is_bounded() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"do_remote_prefill": False},
-        {"remote_engine_id": ""},
-        {"lease_id": ""},
-        {"lease_id": "x" * 513},
         {"remote_num_tokens": 9},
         {"prompt_token_ids": [1, 2]},
-        {"remote_block_ids": []},
         {"remote_block_ids": [[]]},
-        {"remote_block_ids": [[1, 2, 3], [1, 2, 3]]},
         {"remote_block_ids": [[1, 2]]},
         {"remote_block_ids": [[1, 2, 3, 4]]},
-        {"remote_block_ids": [[1, 2, 2]]},
-        {"remote_block_ids": [[1, 2, -3]]},
-        {"remote_block_ids": [[1, 2, 2**31]]},
-        {"block_versions": []},
-        {"block_versions": [1, 2]},
-        {"block_versions": [1, 2, -1]},
-        {"block_versions": [1, 2, 2**64]},
         {"first_token": VOCAB},
         {"first_token": 3},
     ],
 )
-def test_hostile_hand_offs_are_refused(changes: dict[str, Any]) -> None:
+def test_hand_offs_that_contradict_the_request_are_refused(changes: dict[str, Any]) -> None:
     bench = Bench()
     bad = remote_request("a", PROMPT, remote=params(PROMPT, **changes), stop_token_ids=frozenset({3}))
     with pytest.raises(InvalidHandOffError):

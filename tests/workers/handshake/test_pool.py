@@ -510,12 +510,6 @@ async def test_hosts_that_are_none(host: str) -> None:
         assert await reason_of(ranks, params(80, host=host)) is HandshakeReason.BAD_ADDRESS
 
 
-@pytest.mark.parametrize("port", [0, -1, 65536])
-async def test_ports_that_are_none(port: int) -> None:
-    async with pooled() as ranks:
-        assert await reason_of(ranks, params(port)) is HandshakeReason.BAD_ADDRESS
-
-
 @pytest.mark.parametrize(
     ("tp_size", "pp_size", "dcp_size"),
     [(0, 1, 1), (65, 1, 1), (1, 0, 1), (1, 65, 1), (8, 9, 1), (-2, -2, 1), (1, 1, 2), (1, 1, 0)],

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.limits import LEASE_ID_PATTERN, MAX_ID_CHARS, MAX_RANKS
+from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
+from workers.limits import MAX_RANKS
 from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer import nixl_port, ucx
 from workers.transfer.fence import VERSION, expected_versions, stale_positions
