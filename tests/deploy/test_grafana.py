@@ -20,7 +20,7 @@ from router.peers.cleanup import Cleanup
 from router.pool.breaker import BreakerState
 from router.request.states import State
 from router.upstream.internal_calls import InternalCalls
-from workers.engine.block_audit import PoolStats
+from workers.engine.blocks.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
 from workers.handshake.peer_view import HandshakeStats
 from workers.server.metrics import WorkerMetrics

@@ -23,7 +23,7 @@ from tests.kits.fuzz.profile import JSON, Stage, fuzz, mutated, tried
 from tests.kits.transfer.shards import engine, shards
 from workers.engine.api import EngineError, EngineRequest
 from workers.engine.config import EngineConfig
-from workers.engine.validation import check_request
+from workers.engine.scheduling.validation import check_request
 from workers.handshake.fetch import HandshakeFetcher, target_of
 from workers.handshake.resolver import Resolver
 from workers.handshake.server import handshake_bytes

@@ -44,6 +44,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("leases", "settings", "sharding", "text"),
         ("engine", "limits", "rank_protocol"),
     ),
+    "workers.engine": (
+        ("engine",),
+        ("pending_handshakes", "scheduling", "timeouts", "token_stream", "tombstones"),
+        ("counters", "sequences"),
+        ("api", "blocks", "config", "ports"),
+        ("errors",),
+    ),
     "core": (
         ("net", "stores"),
         ("leases", "registry"),

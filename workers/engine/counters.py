@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from core.protocol.worker import WorkerLoad
-    from workers.engine.block_audit import PoolStats
+    from workers.engine.blocks.block_audit import PoolStats
 
 
 @dataclass(slots=True)

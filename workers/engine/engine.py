@@ -26,7 +26,7 @@ from workers.engine.counters import EngineStats
 from workers.engine.errors import EngineFault
 from workers.engine.pending_handshakes import PendingHandshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
-from workers.engine.scheduler import Scheduler
+from workers.engine.scheduling.scheduler import Scheduler
 from workers.engine.timeouts import Timeouts
 from workers.engine.token_stream import QueuedTokens
 from workers.engine.tombstones import Tombstones
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from workers.engine.api import EngineRequest
     from workers.engine.config import EngineConfig
     from workers.engine.ports import Connector, EngineEvent, Ranks
-    from workers.engine.scheduler import Command
-    from workers.engine.step_outcome import Output
+    from workers.engine.scheduling.scheduler import Command
+    from workers.engine.scheduling.step_outcome import Output
     from workers.engine.timeouts import CallLater
 
 _LOG = logging.getLogger(__name__)

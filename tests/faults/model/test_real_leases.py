@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from core.leases.holder import LeaseHolder, Work
 from core.leases.store import LeaseState
 from tests.kits.leases.harness import Clock, RedisHarness
-from workers.engine.block_hash import NO_PARENT, hash_block
-from workers.engine.block_pool import BlockPool
+from workers.engine.blocks.block_hash import NO_PARENT, hash_block
+from workers.engine.blocks.block_pool import BlockPool
 from workers.sharding.gather import Gather, GatherEvent
 from workers.transfer.fence import expected_versions, stale_positions
 from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState

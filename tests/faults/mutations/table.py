@@ -66,7 +66,7 @@ FENCE = (
         "a block's version changes when its lease ends, so that reads are refused that hold what was promised",
         (
             Change(
-                "workers/engine/block_pool.py",
+                "workers/engine/blocks/block_pool.py",
                 "            self._retire(block)\n\n    def take_over",
                 "            self._versions[block] = self._next_version & _VERSION_MASK\n"
                 "            self._next_version += 1\n"
@@ -80,7 +80,7 @@ FENCE = (
         "of a read that the fence refused, D keeps what comes before the last stale block, not the first",
         (
             Change(
-                "workers/engine/block_reads.py",
+                "workers/engine/scheduling/block_reads.py",
                 "first_bad = min(read[block] for block in stale)",
                 "first_bad = max(read[block] for block in stale)",
             ),
@@ -98,7 +98,7 @@ READS = (
         "an aborted read's blocks are free at once, although NIXL may still write them",
         (
             Change(
-                "workers/engine/scheduler.py",
+                "workers/engine/scheduling/scheduler.py",
                 "            self._cancels[seq.read_id] = self._reads.cancel(seq)\n",
                 "            self._cancels[seq.read_id] = self._reads.cancel(seq)\n"
                 "            self.pool.free(seq.blocks)\n"

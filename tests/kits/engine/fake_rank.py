@@ -18,7 +18,7 @@ from tests.kits.engine.blocks import is_writable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.engine.block_pool import BlockPool
+    from workers.engine.blocks.block_pool import BlockPool
 
 POISON = -1
 _ENCODER = msgspec.msgpack.Encoder()

@@ -32,7 +32,7 @@ from workers.engine.api import (
     HandOff,
     TokenOutput,
 )
-from workers.engine.block_audit import PoolStats
+from workers.engine.blocks.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
 from workers.engine.token_stream import QueuedTokens
 from workers.server.access import Access

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.kits.engine.blocks import is_writable
-from workers.engine.block_hash import NO_PARENT, hash_block
-from workers.engine.block_pool import BlockPool
+from workers.engine.blocks.block_hash import NO_PARENT, hash_block
+from workers.engine.blocks.block_pool import BlockPool
 from workers.engine.errors import LedgerError, OutOfBlocksError
 
 SIZE = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from workers.engine.blocks.lease_index import Grant, LeaseIndex
 from workers.engine.errors import LedgerError
-from workers.engine.lease_index import Grant, LeaseIndex
 
 
 def granted(**requests: str) -> LeaseIndex:

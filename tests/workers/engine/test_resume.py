@@ -18,7 +18,7 @@ from workers.engine.api import (
     PromptTooLongError,
     TokenOutput,
 )
-from workers.engine.scheduler import Scheduler
+from workers.engine.scheduling.scheduler import Scheduler
 
 PROMPT = [1, 2, 3, 4, 5, 6]
 MAX_TOKENS = 9

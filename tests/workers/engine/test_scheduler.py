@@ -22,9 +22,9 @@ from workers.engine.api import (
 )
 from workers.engine.config import EngineConfig
 from workers.engine.errors import IllegalTransitionError, RankProtocolError
-from workers.engine.scheduler import Command, Scheduler
-from workers.engine.sequence_state import State
-from workers.engine.step_outcome import Output
+from workers.engine.scheduling.scheduler import Command, Scheduler
+from workers.engine.scheduling.step_outcome import Output
+from workers.engine.sequences.sequence_state import State
 
 
 class Bench:

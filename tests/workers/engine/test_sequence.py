@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from core.protocol.steps import SamplingParams
 from workers.engine.api import EngineRequest
 from workers.engine.errors import IllegalTransitionError
-from workers.engine.sequence import Sequence
-from workers.engine.sequence_state import ENDED, TABLE, Event, State, next_state
-from workers.engine.wait_queue import WaitQueue
+from workers.engine.sequences.sequence import Sequence
+from workers.engine.sequences.sequence_state import ENDED, TABLE, Event, State, next_state
+from workers.engine.sequences.wait_queue import WaitQueue
 
 
 def sequence(seq_id: int, *, prompt: list[int] | None = None, priority: int = 0) -> Sequence:

@@ -32,8 +32,8 @@ from workers.engine.api import (
 )
 from workers.engine.config import EngineConfig
 from workers.engine.ports import ReadFailing
-from workers.engine.scheduler import Scheduler
-from workers.engine.sequence_state import State
+from workers.engine.scheduling.scheduler import Scheduler
+from workers.engine.sequences.sequence_state import State
 from workers.rank_group.rank_facade import RankFacade
 
 VOCAB = 5

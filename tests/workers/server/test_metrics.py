@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.protocol.worker import WorkerLoad
-from workers.engine.block_audit import PoolStats
+from workers.engine.blocks.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
 from workers.handshake.peer_view import HandshakeStats
 from workers.server.metrics import WorkerMetrics

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.engine.sequence import Sequence
+    from workers.engine.sequences.sequence import Sequence
 
 _KEY = attrgetter("key")
 

@@ -9,15 +9,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from workers.engine.api import HandOff
+from workers.engine.blocks.lease_index import Grant, LeaseIndex
 from workers.engine.counters import Counters
-from workers.engine.lease_index import Grant, LeaseIndex
-from workers.engine.sequence_index import SequenceIndex
-from workers.engine.sequence_state import Event
+from workers.engine.sequences.sequence_index import SequenceIndex
+from workers.engine.sequences.sequence_state import Event
 
 if TYPE_CHECKING:
-    from workers.engine.block_pool import BlockPool
+    from workers.engine.blocks.block_pool import BlockPool
     from workers.engine.config import EngineConfig
-    from workers.engine.sequence import Sequence
+    from workers.engine.sequences.sequence import Sequence
 
 
 class SchedulerState:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from core.protocol.steps import CancelRead, Read, Step
 from core.protocol.worker import WorkerLoad
 from workers.engine.api import QueueFullError, ReadFailedError
-from workers.engine.block_pool import BlockPool
-from workers.engine.block_reads import BlockReads
+from workers.engine.blocks.block_pool import BlockPool
 from workers.engine.errors import RankProtocolError
-from workers.engine.local_handoff import LocalHandoff
-from workers.engine.scheduler_state import SchedulerState
-from workers.engine.sequence import Sequence
-from workers.engine.sequence_state import WAITING, Event, State
-from workers.engine.step_outcome import Output, apply_rows
-from workers.engine.step_plan import StepPlan, continue_running
-from workers.engine.validation import check_request
+from workers.engine.scheduling.block_reads import BlockReads
+from workers.engine.scheduling.local_handoff import LocalHandoff
+from workers.engine.scheduling.scheduler_state import SchedulerState
+from workers.engine.scheduling.step_outcome import Output, apply_rows
+from workers.engine.scheduling.step_plan import StepPlan, continue_running
+from workers.engine.scheduling.validation import check_request
+from workers.engine.sequences.sequence import Sequence
+from workers.engine.sequences.sequence_state import WAITING, Event, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import NewSequence, Row, Step
-from workers.engine.sequence_state import State
+from workers.engine.sequences.sequence_state import State
 
 if TYPE_CHECKING:
-    from workers.engine.scheduler_state import SchedulerState
-    from workers.engine.sequence import Sequence
+    from workers.engine.scheduling.scheduler_state import SchedulerState
+    from workers.engine.sequences.sequence import Sequence
 
 
 class StepPlan:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from workers.engine.block_audit import PoolStats, audit
+from workers.engine.blocks.block_audit import PoolStats, audit
 from workers.engine.errors import LedgerError, OutOfBlocksError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from core.protocol.steps import CancelRead, Read
 from workers.engine.api import EngineError, ReadFailedError
 from workers.engine.errors import RankProtocolError
-from workers.engine.sequence_state import Event, State
+from workers.engine.sequences.sequence_state import Event, State
 
 if TYPE_CHECKING:
     from core.protocol.steps import ReadResult
-    from workers.engine.scheduler_state import SchedulerState
-    from workers.engine.sequence import Sequence
+    from workers.engine.scheduling.scheduler_state import SchedulerState
+    from workers.engine.sequences.sequence import Sequence
 
 #: What ``ReadResult.outcome`` may say; anything else counts as failed.
 _OUTCOMES = frozenset({"done", "stale", "failed", "cancelled"})

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.sequence_state import Event
+from workers.engine.sequences.sequence_state import Event
 
 if TYPE_CHECKING:
-    from workers.engine.scheduler_state import SchedulerState
-    from workers.engine.sequence import Sequence
+    from workers.engine.scheduling.scheduler_state import SchedulerState
+    from workers.engine.sequences.sequence import Sequence
 
 
 class LocalHandoff:

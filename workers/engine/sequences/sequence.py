@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.block_hash import NO_PARENT, hash_block
-from workers.engine.sequence_state import Event, State, next_state
+from workers.engine.blocks.block_hash import NO_PARENT, hash_block
+from workers.engine.sequences.sequence_state import Event, State, next_state
 
 if TYPE_CHECKING:
     from workers.engine.api import EngineRequest

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from workers.engine.api import EngineError, FinishReason, TokenOutput
 from workers.engine.errors import RankProtocolError
-from workers.engine.sequence_state import Event, State
+from workers.engine.sequences.sequence_state import Event, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from core.protocol.steps import Row, Sampled, StepResult
-    from workers.engine.scheduler_state import SchedulerState
-    from workers.engine.sequence import Sequence
+    from workers.engine.scheduling.scheduler_state import SchedulerState
+    from workers.engine.sequences.sequence import Sequence
 
 #: Sequence id, and what its stream yields or raises.
 Output = tuple[int, TokenOutput | EngineError]

@@ -7,11 +7,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from workers.engine.errors import LedgerError
-from workers.engine.sequence_state import ENDED, QUEUED, State
-from workers.engine.wait_queue import WaitQueue
+from workers.engine.sequences.sequence_state import ENDED, QUEUED, State
+from workers.engine.sequences.wait_queue import WaitQueue
 
 if TYPE_CHECKING:
-    from workers.engine.sequence import Sequence
+    from workers.engine.sequences.sequence import Sequence
 
 _KEY = attrgetter("key")
 
