@@ -25,8 +25,8 @@ from bench.host_memory import host_memory
 from core.protocol.handshake import RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
 from workers.rank_protocol.transfer_options import TransferOptions
+from workers.transfer.nixl.ucx import apply_ucx_environment
 from workers.transfer.port import TransferEvent
-from workers.transfer.ucx import apply_ucx_environment
 
 #: Reads of each size; the fastest counts, since other processes only ever make one slower.
 REPEATS = 7

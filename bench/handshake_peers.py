@@ -18,7 +18,7 @@ import numpy as np
 from bench.host_memory import host_memory
 from core.protocol.handshake import RankMetadata
 from workers.handshake.server import handshake_bytes
-from workers.transfer.ucx import apply_ucx_environment
+from workers.transfer.nixl.ucx import apply_ucx_environment
 
 NUM_BLOCKS = 16
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kits.fuzz import profile
 from tests.kits.fuzz.profile import Stage
-from workers.transfer.ucx import apply_ucx_environment
+from workers.transfer.nixl.ucx import apply_ucx_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

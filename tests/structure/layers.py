@@ -51,6 +51,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("api", "blocks", "config", "ports"),
         ("errors",),
     ),
+    "workers.transfer": (
+        ("rank_transfer",),
+        ("agent_loop",),
+        ("notices", "null_transfer", "reads"),
+        ("memory", "port"),
+        ("nixl", "versions"),
+    ),
     "core": (
         ("net", "stores"),
         ("leases", "registry"),

@@ -18,7 +18,7 @@ HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu1
 HEAVY_ALLOWED = (
     "workers/rank/",
     "workers/text/tokenizer.py",
-    "workers/transfer/nixl_port.py",
+    "workers/transfer/nixl/nixl_port.py",
     "baton/demo/",
 )
 #: What must start without a heavy library.

@@ -13,13 +13,13 @@ from core.process.failpoints import hit
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
 from workers.rank_protocol.transfer_errors import NixlError, PeerLostError, TransferError
-from workers.transfer.block_read import BlockRead
-from workers.transfer.local_memory import LocalMemory, cache_of, version_table_of
-from workers.transfer.nixl_port import TransferAgent
-from workers.transfer.notice_codec import ReadNotice, reader_of
-from workers.transfer.read_checks import ReadRefusedError, check_fresh, check_read
-from workers.transfer.read_notices import ReadNotices
-from workers.transfer.remote_engines import RemoteEngine, RemoteEngines
+from workers.transfer.memory.local_memory import LocalMemory, cache_of, version_table_of
+from workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
+from workers.transfer.nixl.nixl_port import TransferAgent
+from workers.transfer.notices.notice_codec import ReadNotice, reader_of
+from workers.transfer.notices.read_notices import ReadNotices
+from workers.transfer.reads.block_read import BlockRead
+from workers.transfer.reads.read_checks import ReadRefusedError, check_fresh, check_read
 
 if TYPE_CHECKING:
     import threading

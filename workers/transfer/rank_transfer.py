@@ -15,7 +15,7 @@ from core.protocol.steps import RankFailed
 from workers.rank_protocol.transfer_errors import TransferError
 from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.agent_loop import AgentLoop
-from workers.transfer.nixl_port import NixlAgent, TransferAgent
+from workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+#: The type of a version in memory, whatever the byte order of this machine is.
+VERSION = np.dtype("<u8")
+
 
 class VersionTable:
     """``num_blocks`` little-endian unsigned 64-bit integers in host memory at a fixed address.
@@ -20,7 +23,7 @@ class VersionTable:
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self.array: NDArray[np.uint64] = np.zeros(num_blocks, dtype="<u8")
+        self.array: NDArray[np.uint64] = np.zeros(num_blocks, dtype=VERSION)
 
     @property
     def address(self) -> int:

@@ -21,8 +21,8 @@ from tests.kits.leases.harness import Clock, RedisHarness
 from workers.engine.blocks.block_hash import NO_PARENT, hash_block
 from workers.engine.blocks.block_pool import BlockPool
 from workers.sharding.gather import Gather, GatherEvent
-from workers.transfer.fence import expected_versions, stale_positions
-from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
+from workers.transfer.reads.fence import expected_versions, stale_positions
+from workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
 from workers.transfer.versions import VersionTable
 
 ENGINE = "e0"

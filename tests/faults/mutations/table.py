@@ -22,7 +22,7 @@ FENCE = (
         "D takes whatever it has read, without comparing versions",
         (
             Change(
-                "workers/transfer/fence.py",
+                "workers/transfer/reads/fence.py",
                 "return [int(i) for i in np.flatnonzero(expected != found)]",
                 "return []",
             ),
@@ -32,7 +32,7 @@ FENCE = (
     Mutation(
         "one-table-is-enough",
         "of several ranks that are read, the versions of the last one decide",
-        (Change("workers/transfer/read_machine.py", "self._all_equal &= equal", "self._all_equal = equal"),),
+        (Change("workers/transfer/reads/read_machine.py", "self._all_equal &= equal", "self._all_equal = equal"),),
         (_MACHINE + "test_one_unequal_table_makes_it_stale_once_all_are_compared",),
     ),
     Mutation(
@@ -112,7 +112,7 @@ READS = (
         "a cancelled read counts as ended while a piece of it is in flight",
         (
             Change(
-                "workers/transfer/read_machine.py",
+                "workers/transfer/reads/read_machine.py",
                 "    (_S.READING, _E.CANCEL): _S.CANCELLING,",
                 "    (_S.READING, _E.CANCEL): _S.CANCELLED,",
             ),
@@ -141,7 +141,7 @@ READS = (
         "D tells P that it has read although the read failed, so that the next D finds nothing",
         (
             Change(
-                "workers/transfer/read_machine.py",
+                "workers/transfer/reads/read_machine.py",
                 "return self.state in {ReadState.DONE, ReadState.STALE}",
                 "return self.state is not ReadState.CANCELLED",
             ),

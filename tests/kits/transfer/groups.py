@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from core.protocol.steps import Disconnect
 from tests.kits.transfer.pair import DecodeRank
 from tests.kits.transfer.shards import shards
-from workers.transfer.nixl_port import NixlAgent, PieceList, Pieces, Region
+from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, Pieces, Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.protocol.handshake import RankMetadata, Shard
     from core.protocol.steps import ReadResult, Sent
     from workers.rank_protocol.transfer_options import TransferOptions
-    from workers.transfer.nixl_port import TransferAgent
+    from workers.transfer.nixl.nixl_port import TransferAgent
 
 #: The model of every group.
 NUM_HEADS, NUM_LAYERS, CELL_BYTES = 12, 4, 48

@@ -13,7 +13,7 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 from workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
 from workers.rank_protocol.transfer_options import TransferOptions
-from workers.transfer.nixl_port import NixlAgent, TransferHandle, TransferState
+from workers.transfer.nixl.nixl_port import NixlAgent, TransferHandle, TransferState
 
 
 @pytest.fixture(scope="module")

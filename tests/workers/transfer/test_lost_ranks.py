@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from core.protocol.steps import CancelRead
 from tests.kits.transfer.pair import PATIENCE_S, DecodeRank, PeerProcess
 from workers.rank_protocol.transfer_errors import NixlError
-from workers.transfer.nixl_port import NixlAgent, PieceList, TransferHandle, TransferState
+from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle, TransferState
 
 
 class Watching(NixlAgent):

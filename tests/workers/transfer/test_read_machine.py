@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.transfer import read_machine
-from workers.transfer.read_machine import ENDS, TABLE, IllegalReadEventError, Post, PostKind, ReadMachine, ReadState
+from workers.transfer.reads import read_machine
+from workers.transfer.reads.read_machine import (
+    ENDS,
+    TABLE,
+    IllegalReadEventError,
+    Post,
+    PostKind,
+    ReadMachine,
+    ReadState,
+)
 
 
 def data(number: int) -> Post:

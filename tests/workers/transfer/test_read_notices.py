@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from core.protocol.steps import Sent
-from workers.transfer.nixl_port import NixlAgent
-from workers.transfer.notice_codec import ReadNotice
-from workers.transfer.read_notices import MAX_OPEN, ReadNotices
+from workers.transfer.nixl.nixl_port import NixlAgent
+from workers.transfer.notices.notice_codec import ReadNotice
+from workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
 from workers.limits import MAX_RANKS
 from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from workers.transfer import nixl_port, ucx
-from workers.transfer.fence import VERSION, expected_versions, stale_positions
-from workers.transfer.network import addresses, interface_of, rdma_ports
-from workers.transfer.nixl_port import ERRORS, TransferState
-from workers.transfer.notice_codec import MAX_NOTIFICATION_BYTES, ReadNotice, encode_read, parse_read, reader_of
-from workers.transfer.ucx import apply_ucx_environment, ucx_environment
+from workers.transfer.nixl.network import addresses, interface_of, rdma_ports
+from workers.transfer.nixl.nixl_port import ERRORS, TransferState
+from workers.transfer.nixl.ucx import apply_ucx_environment, ucx_environment
+from workers.transfer.notices.notice_codec import MAX_NOTIFICATION_BYTES, ReadNotice, encode_read, parse_read, reader_of
+from workers.transfer.reads.fence import VERSION, expected_versions, stale_positions
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=20), st.data())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.kits.transfer.pair import DecodeRank, PeerProcess
-from workers.transfer.nixl_port import NixlAgent, PieceList, TransferHandle
+from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from workers.rank_protocol.transfer_errors import PeerBusyError, PlanError
 from workers.sharding.plan import plan
-from workers.transfer.remote_ranks import RemoteRank, RemoteRanks
+from workers.transfer.memory.remote_ranks import RemoteRank, RemoteRanks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.protocol.handshake import RankMetadata
-    from workers.transfer.local_memory import LocalMemory
-    from workers.transfer.nixl_port import TransferAgent
+    from workers.transfer.memory.local_memory import LocalMemory
+    from workers.transfer.nixl.nixl_port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

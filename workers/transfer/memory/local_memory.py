@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.transfer.fence import VERSION
-from workers.transfer.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
+from workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
+from workers.transfer.versions import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from workers.transfer.nixl_port import TransferAgent, TransferHandle
-    from workers.transfer.remote_ranks import RemoteRank
+    from workers.transfer.memory.remote_ranks import RemoteRank
+    from workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle
 
     _Ids = NDArray[np.int32]
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workers.transfer.versions import VERSION
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-#: The type of a version in memory, whatever the byte order of this machine is.
-VERSION = np.dtype("<u8")
 
 
 def expected_versions(versions: list[int]) -> NDArray[np.uint64]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from core.protocol.steps import Sent
 from workers.rank_protocol.transfer_errors import NixlError
 from workers.sharding.gather import Gather, GatherEvent
-from workers.transfer.notice_codec import ReadNotice, encode_read, parse_read
+from workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
 
 if TYPE_CHECKING:
-    from workers.transfer.nixl_port import TransferAgent
+    from workers.transfer.nixl.nixl_port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ import numpy as np
 from core.process.failpoints import hit
 from core.protocol.steps import ReadResult
 from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from workers.transfer.fence import expected_versions, stale_positions
-from workers.transfer.nixl_port import TransferAgent, TransferHandle, TransferState
-from workers.transfer.read_machine import Post, PostKind, ReadMachine, ReadState
-from workers.transfer.read_parts import ReadPart, interleaved
+from workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle, TransferState
+from workers.transfer.reads.fence import expected_versions, stale_positions
+from workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
+from workers.transfer.reads.read_parts import ReadPart, interleaved
 
 if TYPE_CHECKING:
     from core.protocol.steps import Read
     from workers.rank_protocol.transfer_options import TransferOptions
-    from workers.transfer.local_memory import LocalMemory
-    from workers.transfer.remote_engines import RemoteEngine
+    from workers.transfer.memory.local_memory import LocalMemory
+    from workers.transfer.memory.remote_engines import RemoteEngine
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from workers.limits import MAX_AGENT_NAME_CHARS
 from workers.rank_protocol.transfer_errors import NixlError, PlanError
-from workers.transfer.local_memory import blocks_of, versions_of
+from workers.transfer.memory.local_memory import blocks_of, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from core.protocol.handshake import RankMetadata
     from workers.sharding.plan import RankSource
-    from workers.transfer.local_memory import LocalMemory
-    from workers.transfer.nixl_port import PieceList, Pieces, TransferAgent
+    from workers.transfer.memory.local_memory import LocalMemory
+    from workers.transfer.nixl.nixl_port import PieceList, Pieces, TransferAgent
 
 logger = logging.getLogger(__name__)
 
