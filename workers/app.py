@@ -12,12 +12,12 @@ from core.net.access.unguarded import Unguarded
 from core.net.served.body import BodyBudget, BodyReader
 from core.protocol.openai import ChatRequest, CompletionRequest
 from workers.limits import limits_with_hand_off, with_hand_off
-from workers.server.endpoint import GenerateEndpoint
+from workers.server.answers.endpoint import GenerateEndpoint
+from workers.server.answers.job import JobFactory
+from workers.server.answers.serving import Serving
 from workers.server.error_pages import use_our_errors
-from workers.server.internal import internal_pages
-from workers.server.job import JobFactory
-from workers.server.pages import WorkerHealth, pages
-from workers.server.serving import Serving
+from workers.server.pages.internal import internal_pages
+from workers.server.pages.public import WorkerHealth, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from core.protocol.worker import WorkerLoad
     from workers.server.access import Access
     from workers.server.identity import Identity
-    from workers.server.internal import PeerLook
     from workers.server.metrics import WorkerMetrics
-    from workers.server.ports import ServedEngine
-    from workers.server.serving import LeaseControl
+    from workers.server.pages.internal import PeerLook
+    from workers.server.ports import LeaseControl, ServedEngine
     from workers.settings import WorkerSettings
     from workers.text.tokenizer import Tokenizer
 

@@ -41,10 +41,10 @@ from workers.rank_group.group import RankGroup
 from workers.rank_group.rank_facade import RankFacade
 from workers.rank_protocol.errors import RankStartError
 from workers.server.access import Access
-from workers.server.hello import hello_pages
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
-from workers.server.pages import WorkerHealth
+from workers.server.pages.hello import hello_pages
+from workers.server.pages.public import WorkerHealth
 from workers.server.presence import presence
 from workers.settings import ANNOUNCE_INTERVAL_MS
 from workers.text import tokenizer as tokenizers

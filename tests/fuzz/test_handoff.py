@@ -28,7 +28,7 @@ from workers.handshake.fetch import HandshakeFetcher, target_of
 from workers.handshake.resolver import Resolver
 from workers.handshake.server import handshake_bytes
 from workers.rank_protocol.transfer_errors import HandshakeError, TransferError
-from workers.server.transfer_params import parse
+from workers.server.answers.transfer_params import parse
 from workers.sharding.plan import check_pair, plan
 from workers.transfer.memory.local_memory import blocks_of, versions_of
 from workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read

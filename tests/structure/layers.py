@@ -51,6 +51,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("api", "blocks", "config", "ports"),
         ("errors",),
     ),
+    "workers.server": (
+        ("answers", "pages"),
+        ("access",),
+        ("error_pages", "http", "identity", "metrics", "ports", "presence"),
+    ),
     "workers.transfer": (
         ("rank_transfer",),
         ("agent_loop",),

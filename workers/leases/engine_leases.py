@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class EngineLeases:
-    """Implements ``serving.LeaseControl``.
+    """Implements ``workers.server.ports.LeaseControl``.
 
     The engine leases the blocks before ``LeaseKeeper.grant`` is called. A lease that the keeper knows is ended by the
     keeper, which unpins the blocks through ``on_end``; the blocks of any other lease are unpinned here.

@@ -1,12 +1,11 @@
 """The worker's HTTP server: the OpenAI endpoints on the public port, and the internal port. Main process.
 
-Begin with ``serving``, which answers one request.
+Begin with ``answers/serving``, which answers one request.
 
-``endpoint``         the two hot endpoints; ``http`` is their ASGI, ``access`` checks the internal token
-``job``              from a body to a job for the engine: tokenizes the prompt; ``sampling``, ``token_ids``
-``request_leg``      whether it is P's part, D's part or all of a request; ``transfer_params`` checks the hand-off
-``serving``          runs a job on the engine and answers it; ``engine_errors`` are the engine's errors as HTTP errors
-``internal``         abort, drain, state; ``hello`` proves the internal token; ``pages`` are models, health and metrics
-``identity``         what answers say about this worker; ``presence`` announces it
-``ports``            what the server needs of an engine; ``metrics``, ``error_pages``
+``answers``   the two hot endpoints; ``http`` is their ASGI
+``pages``     all other pages; ``error_pages`` are their errors
+``access``    checks the internal token
+``identity``  what answers say about this worker; ``presence`` announces it in the registry
+``metrics``   the worker's metrics
+``ports``     what the server needs of the engine and of the leases
 """

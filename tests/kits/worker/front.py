@@ -38,7 +38,7 @@ from workers.engine.token_stream import QueuedTokens
 from workers.server.access import Access
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
-from workers.server.pages import WorkerHealth
+from workers.server.pages.public import WorkerHealth
 from workers.text.tokenizer import Tokenizer
 
 EOS = 1

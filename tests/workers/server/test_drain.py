@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.kits.worker.front import SECRET, completion, front
-from workers.server.internal import LeavingError
+from workers.server.pages.internal import LeavingError
 
 
 async def test_a_drained_worker_refuses_until_it_is_resumed() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from core.net.answers import retry_after
 from workers.engine.api import EngineError, QueueFullError
-from workers.server.engine_errors import KINDS, to_api_error
+from workers.server.answers.engine_errors import KINDS, to_api_error
 
 
 def kinds_of(kind: type[EngineError]) -> list[type[EngineError]]:

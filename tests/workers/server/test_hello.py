@@ -10,7 +10,7 @@ from core.protocol.hello import HELLO_PATH, new_nonce, worker_proof
 from core.protocol.token_keys import announcement_key, hello_key
 from core.protocol.worker import Role, WorkerRecord
 from workers.server.error_pages import use_our_errors
-from workers.server.hello import hello_pages
+from workers.server.pages.hello import hello_pages
 
 TOKEN = "sesame"
 RECORD = WorkerRecord(

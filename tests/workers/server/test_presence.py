@@ -16,12 +16,12 @@ from tests.kits.registry import snapshot
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from workers.engine.api import FinishReason, HandOff, TokenOutput
 from workers.engine.token_stream import QueuedTokens
+from workers.server.answers.job import JobFactory
+from workers.server.answers.serving import Serving
 from workers.server.http import ConnectedClient
 from workers.server.identity import Identity
-from workers.server.job import JobFactory
 from workers.server.metrics import WorkerMetrics
 from workers.server.presence import presence
-from workers.server.serving import Serving
 from workers.text.tokenizer import Tokenizer
 
 RECORD = WorkerRecord(

@@ -20,7 +20,7 @@ from tests.kits.worker.front import (
     tokens_of,
 )
 from tests.kits.worker.streams import Answer, Event, ask
-from workers.server.job import SKIP_TOKENS
+from workers.server.answers.job import SKIP_TOKENS
 
 #: The script begins with a character of several tokens and has some in its middle.
 SAID = "\u4e2d" + TEXT + " and \U0001f3c3 runs"

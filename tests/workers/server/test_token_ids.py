@@ -10,8 +10,8 @@ import pytest
 from tests.kits.worker.front import EOS, TEXT, chat, completion, front, tokens_of
 from tests.kits.worker.streams import IDS, Answer, ask
 from workers.engine.api import ReadFailedError
-from workers.server import serving
-from workers.server.token_ids import TokenIdLines
+from workers.server.answers import serving
+from workers.server.answers.token_ids import TokenIdLines
 
 SCRIPT = [*tokens_of("\u4e2d " + TEXT), EOS]
 

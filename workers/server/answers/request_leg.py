@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError
 from core.protocol.handoff import KVTransferParams
-from workers.server import transfer_params
+from workers.server.answers import transfer_params
 
 if TYPE_CHECKING:
     from core.protocol.handoff import Resume

@@ -12,8 +12,8 @@ from core.protocol.errors import ApiError, InternalError
 from core.protocol.id_syntax import REQUEST_ID
 from core.protocol.json_body import parse_body
 from core.protocol.openai import R
+from workers.server.answers.token_ids import ASKED, HEADER
 from workers.server.http import ConnectedClient, header
-from workers.server.token_ids import ASKED, HEADER
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from core.net.served.body import BodyReader
     from core.protocol.json_body import BodyLimits
     from workers.server.access import Access
-    from workers.server.job import JobFactory
-    from workers.server.serving import Serving
+    from workers.server.answers.job import JobFactory
+    from workers.server.answers.serving import Serving
 
 logger = logging.getLogger(__name__)
 

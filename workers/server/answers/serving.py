@@ -16,41 +16,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from core.process.failpoints import hit
 from core.protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
-from workers.server.engine_errors import to_api_error
-from workers.server.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
+from workers.server.answers.engine_errors import to_api_error
+from workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from workers.engine.api import Engine, HandOff, TokenOutput, TokenStream
+    from workers.server.answers.job import Job
     from workers.server.http import ConnectedClient
     from workers.server.identity import Identity
-    from workers.server.job import Job
     from workers.server.metrics import WorkerMetrics
-
-
-class LeaseControl(Protocol):
-    """What the HTTP server needs of P's leases; ``EngineLeases`` has it."""
-
-    async def grant(self, lease_id: str) -> bool:
-        """Grant the lease in the store; if the store cannot be reached, return and try again later.
-
-        False: the lease has ended already, and its blocks are free.
-        """
-
-    def drop(self, lease_id: str) -> None:
-        """End a lease that no D will read: unpin the blocks now, and end it in the store too. Never raises."""
-
-    def drop_request(self, request_id: str, but: str = "") -> bool:
-        """Drop all leases of the request except ``but``; False if there are none."""
-
-    def drop_all(self, suffix: str) -> int:
-        """Drop all leases of requests whose id ends with ``suffix``; returns how many there were."""
+    from workers.server.ports import LeaseControl
 
 
 class Serving:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from workers.engine.counters import EngineStats
     from workers.handshake.peer_view import PeerView
     from workers.server.access import Access
-    from workers.server.pages import WorkerHealth
-    from workers.server.ports import ServedEngine
-    from workers.server.serving import LeaseControl
+    from workers.server.pages.public import WorkerHealth
+    from workers.server.ports import LeaseControl, ServedEngine
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
 

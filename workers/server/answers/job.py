@@ -11,9 +11,9 @@ from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
-from workers.server.request_leg import leg_of
-from workers.server.sampling import check_prompt_tokens, sampling_params
-from workers.server.token_ids import TokenIdLines
+from workers.server.answers.request_leg import leg_of
+from workers.server.answers.sampling import check_prompt_tokens, sampling_params
+from workers.server.answers.token_ids import TokenIdLines
 from workers.text.detokenizer import Detokenizer
 from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
 from workers.text.response_builder import ChatResponseBuilder, CompletionResponseBuilder, ResponseBuilder
@@ -23,8 +23,8 @@ from workers.text.transcript import Transcript
 
 if TYPE_CHECKING:
     from core.protocol.handoff import KVTransferParams
+    from workers.server.answers.request_leg import RequestLeg
     from workers.server.identity import Identity
-    from workers.server.request_leg import RequestLeg
     from workers.text.tokenizer import Tokenizer
 
 
