@@ -51,6 +51,14 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("api", "blocks", "config", "ports"),
         ("errors",),
     ),
+    "workers.rank": (
+        ("main",),
+        ("process", "receiver", "runner"),
+        ("loading",),
+        ("cache", "outbox", "sampling", "sequences"),
+        ("distributed",),
+        ("device",),
+    ),
     "workers.server": (
         ("answers", "pages"),
         ("access",),

@@ -21,8 +21,8 @@ from core.process.parent_death import end_with
 from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
-from workers.rank.kv_cache import LAYOUT, KVCache, count_blocks
-from workers.rank.model import ModelShard, load_model
+from workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
+from workers.rank.loading.model import ModelShard, load_model
 from workers.rank.outbox import Outbox
 from workers.rank.receiver import Receiver
 from workers.rank.runner import Runner

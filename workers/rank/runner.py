@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from core.protocol.steps import Sampled, Step, StepResult
-from workers.rank.batch import Batch, BatchRow, tail_blocks
-from workers.rank.sampler import sample
+from workers.rank.cache.batch import Batch, BatchRow, tail_blocks
+from workers.rank.sampling.sampler import sample
 from workers.rank.sequences import RankSequence, SequenceTable
 
 if TYPE_CHECKING:
     from core.protocol.steps import Row
-    from workers.rank.kv_cache import KVCache
-    from workers.rank.model import ModelShard
+    from workers.rank.cache.kv_cache import KVCache
+    from workers.rank.loading.model import ModelShard
     from workers.transfer.versions import VersionTable
 
 

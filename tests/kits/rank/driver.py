@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from core.protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
-from workers.rank.kv_cache import KVCache
-from workers.rank.model import ModelShard, load_model
+from workers.rank.cache.kv_cache import KVCache
+from workers.rank.loading.model import ModelShard, load_model
 from workers.rank.runner import Runner
 from workers.rank_protocol.spec import RankSpec
 from workers.transfer.versions import VersionTable

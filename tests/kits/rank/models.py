@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.model import ModelShard
+    from workers.rank.loading.model import ModelShard
 
 
 @pytest.fixture(scope="session")

@@ -14,15 +14,15 @@ from transformers import AutoModelForCausalLM
 from baton.demo import MODEL_DIR
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
-from workers.rank.fingerprint import fingerprint
-from workers.rank.model import load_model
+from workers.rank.loading.fingerprint import fingerprint
+from workers.rank.loading.model import load_model
 from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.model import ModelShard
+    from workers.rank.loading.model import ModelShard
 
     Folders = Callable[[str], Path]
     Models = Callable[..., ModelShard]

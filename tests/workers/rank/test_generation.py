@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.kits.rank.driver import Reference
-    from workers.rank.model import ModelShard
+    from workers.rank.loading.model import ModelShard
 
     Models = Callable[..., ModelShard]
     References = Callable[[str], Reference]

@@ -12,11 +12,11 @@ from transformers import AutoConfig
 
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
-from workers.rank.config_checks import check_config, check_split
+from workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks
 from workers.rank.device import RankDevice, choose_device, spread_over_gpus
-from workers.rank.kv_cache import CacheShape, KVCache, count_blocks
-from workers.rank.model import load_model
-from workers.rank.probe import prove_equal
+from workers.rank.loading.config_checks import check_config, check_split
+from workers.rank.loading.model import load_model
+from workers.rank.loading.probe import prove_equal
 from workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
 from workers.rank_protocol.spec import RankSpec
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.model import ModelShard
+    from workers.rank.loading.model import ModelShard
 
 SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=16, head_dim=8, dtype=torch.float32)
 
@@ -60,7 +60,7 @@ def test_models_are_refused_by_name(architecture: str, reason: str, folder_of: C
     ],
 )
 def test_configs_are_refused_by_name(model_type: str, fields: dict[str, Any], reason: str) -> None:
-    from workers.rank.model import _model_class
+    from workers.rank.loading.model import _model_class
 
     config = AutoConfig.for_model(model_type, **fields)
     with pytest.raises(UnsupportedModelError, match=reason) as caught:

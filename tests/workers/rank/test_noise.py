@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from workers.rank.noise import gumbel, random_bits, stream_key
+from workers.rank.sampling.noise import gumbel, random_bits, stream_key
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from core.protocol.steps import SamplingParams
-from workers.rank.sampler import sample, truncate
+from workers.rank.sampling.sampler import sample, truncate
 
 VOCAB = 50
 
@@ -199,7 +199,7 @@ PENALTIES = [
 
 
 def test_penalties_are_as_defined() -> None:
-    from workers.rank.logit_edits import edit
+    from workers.rank.sampling.logit_edits import edit
 
     logits = logits_of(len(PENALTIES), 7, vocab=10)
     before = logits.clone()

@@ -13,7 +13,7 @@ from workers.rank_protocol.errors import StepError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.model import ModelShard
+    from workers.rank.loading.model import ModelShard
 
 KNOWN = NewSequence(1, [5, 6, 7], [], GREEDY, [0])
 

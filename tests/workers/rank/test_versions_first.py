@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
-from workers.rank.kv_cache import CacheShape, KVCache
+from workers.rank.cache.kv_cache import CacheShape, KVCache
 from workers.rank.runner import Runner
 from workers.transfer.versions import VersionTable
 

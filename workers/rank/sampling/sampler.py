@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.logit_edits import SamplingRow, edit
-from workers.rank.noise import gumbel, stream_key
+from workers.rank.sampling.logit_edits import SamplingRow, edit
+from workers.rank.sampling.noise import gumbel, stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

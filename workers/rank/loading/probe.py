@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from workers.rank.attention import NAME, PagedAttention, attending
-from workers.rank.batch import Batch, BatchRow
-from workers.rank.config_checks import refuse
-from workers.rank.kv_cache import CacheShape, KVCache
+from workers.rank.cache.attention import NAME, PagedAttention, attending
+from workers.rank.cache.batch import Batch, BatchRow
+from workers.rank.cache.kv_cache import CacheShape, KVCache
+from workers.rank.loading.config_checks import refuse
 from workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from workers.rank.kv_cache import CacheShape
+    from workers.rank.cache.kv_cache import CacheShape
 
 #: Rows with up to this many blocks share one group: so little padding costs less than one more call per layer.
 SMALL_GROUP_BLOCKS = 8

@@ -18,8 +18,8 @@ from transformers import AttentionInterface
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workers.rank.batch import Batch, Group
-    from workers.rank.kv_cache import KVCache
+    from workers.rank.cache.batch import Batch, Group
+    from workers.rank.cache.kv_cache import KVCache
 
 NAME = "baton_paged"
 

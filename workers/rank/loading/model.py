@@ -14,18 +14,18 @@ from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from workers.rank import distributed
-from workers.rank.attention import NAME, PagedAttention, attending, register
-from workers.rank.config_checks import check_config, check_split
+from workers.rank.cache.attention import NAME, PagedAttention, attending, register
 from workers.rank.device import RankDevice, assign_device
-from workers.rank.fingerprint import fingerprint
-from workers.rank.probe import probe_layers, prove_equal
+from workers.rank.loading.config_checks import check_config, check_split
+from workers.rank.loading.fingerprint import fingerprint
+from workers.rank.loading.probe import probe_layers, prove_equal
 from workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.batch import Batch
-    from workers.rank.kv_cache import CacheShape, KVCache
+    from workers.rank.cache.batch import Batch
+    from workers.rank.cache.kv_cache import CacheShape, KVCache
     from workers.rank_protocol.spec import RankSpec
 
 T = TypeVar("T")
