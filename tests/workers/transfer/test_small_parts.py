@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
 from workers.limits import MAX_RANKS
 from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from workers.transfer import nixl_port, ucx
+from workers.transfer.nixl import nixl_port, ucx
 from workers.transfer.nixl.network import addresses, interface_of, rdma_ports
 from workers.transfer.nixl.nixl_port import ERRORS, TransferState
 from workers.transfer.nixl.ucx import apply_ucx_environment, ucx_environment
