@@ -1,4 +1,4 @@
-"""Sockets that ports are served on. All of these raise OSError with one clear line when the address cannot be had."""
+"""Sockets that ports are served on. When an address is not available they raise OSError with one line for people."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BACKLOG = 4096
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket that does not listen yet, so that nobody is kept waiting; port 0 lets the system choose.
+    """A bound socket that does not listen yet, so that no client waits; port 0 lets the system choose.
 
-    ``shared``: others that say so too listen on the same port, and the system deals connections out to all of them.
+    ``shared``: several sockets may listen on the same port, and the system distributes connections among them.
     """
     with _clear_errors(host, port):
         sock, address = _tcp_socket(host, port)
@@ -31,7 +31,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """As ``bind``, and connections wait from now on."""
+    """As ``bind``, but it listens: connections wait in the backlog."""
     sock = bind(host, port, shared=shared)
     with _clear_errors(host, port):
         try:
@@ -43,15 +43,15 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """A bound socket that never listens: the port stays ours for those that listen on it ``shared``.
+    """A bound socket that never listens, which reserves the port for sockets that listen on it ``shared``.
 
-    Raises OSError as ``listen``, also when somebody listens there ``shared`` already.
+    Raises OSError as ``listen``, also when a socket already listens there ``shared``.
     """
     with _clear_errors(host, port):
         sock, address = _tcp_socket(host, port)
         try:
             sock.bind(address)
-            # Only now: set before, it would have let us in beside strangers. Whoever binds from here on has to share.
+            # After bind: set before, it would share the port with sockets of other programs. Later ones have to share.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         except OSError:
@@ -70,18 +70,18 @@ def set_tcp_options(sock: socket.socket, options: Mapping[str, int]) -> None:
 
 
 def port_of(bound: socket.socket) -> int:
-    """The port it got."""
+    """The port that a socket is bound to."""
     port: int = bound.getsockname()[1]
     return port
 
 
 def base_url(host: str, port: int, *, tls: bool = False) -> str:
-    """For clients; IPv6 addresses get their brackets."""
+    """A base URL; an IPv6 address gets its brackets."""
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _tcp_socket(host: str, port: int) -> tuple[socket.socket, tuple[object, ...]]:
-    """With the address to bind it to. Of a name's addresses an IPv4 one, if it has any."""
+    """A socket, and the address to bind it to: an IPv4 address if the name has one."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, proto, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     sock = socket.socket(family, kind, proto)

@@ -1,4 +1,4 @@
-"""TLS of ports and of connections between our processes, from files that may be replaced while we run.
+"""TLS of ports and of connections between routers and workers, from files that may be replaced while they run.
 
 A port asks its context for the files' latest state at every handshake, a client before it connects: a certificate that
 was renewed in place is used without a restart. A state of the files that cannot be used is logged, and the one before
@@ -31,9 +31,9 @@ class TlsError(Exception):
 
 
 class Files:
-    """A certificate, its key, and the CA that whoever is at the other end must be certified by.
+    """A certificate, its key, and the CA that must have certified the other end.
 
-    ``names`` are those of the settings that the files come from, for messages.
+    ``prefix`` is that of the settings' names, for messages.
     """
 
     def __init__(self, certificate: Path, key: Path, ca: Path | None = None, prefix: str = "") -> None:
@@ -45,11 +45,11 @@ class Files:
         }
 
     def stamp(self) -> tuple[object, ...]:
-        """Differs once one of them was changed or replaced."""
+        """A value that changes when one of the files is changed or replaced."""
         return tuple(_stamp(path) for path in self._settings)
 
     def server(self) -> ssl.SSLContext:
-        """For a port; with a CA it takes only clients that this has certified. Raises TlsError."""
+        """A context for a port; with a CA it accepts only clients that the CA has certified. Raises TlsError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._load(context)
         if self.ca is not None:
@@ -58,7 +58,7 @@ class Files:
         return context
 
     def client(self) -> ssl.SSLContext:
-        """For connections to those whom the CA has certified, and shows our certificate. Raises TlsError."""
+        """A context for connections, which accepts servers that the CA has certified. Raises TlsError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._load(context)
         if self.ca is not None:
@@ -97,7 +97,7 @@ class Files:
 
 
 class Latest:
-    """What ``load`` makes of files, and makes anew when they have changed. Raises TlsError when first made."""
+    """The context that ``load`` makes of files, made anew when they have changed. The constructor raises TlsError."""
 
     def __init__(
         self, files: Files, load: Callable[[], ssl.SSLContext], clock: Callable[[], float] = time.monotonic
@@ -131,7 +131,7 @@ class Latest:
 
 
 def server_context(files: Files, clock: Callable[[], float] = time.monotonic) -> ssl.SSLContext:
-    """A context for a port, which follows its files. Raises TlsError."""
+    """A context for a port, which uses files that were replaced from the next handshake on. Raises TlsError."""
     latest = Latest(files, files.server, clock)
     context = latest.get()
 
@@ -143,14 +143,14 @@ def server_context(files: Files, clock: Callable[[], float] = time.monotonic) ->
 
 
 class InternalTls:
-    """TLS between routers and workers, where it is set up: then nothing of ours goes without it.
+    """TLS between routers and workers. Where it is set up, they never connect to each other without it.
 
-    Ports that only our processes use, ``internal``, ask for a certificate of the CA. A worker's public port, where
-    there are also probes and scrapers, does not; the internal token guards it.
+    An internal port requires a certificate of the CA. A worker's public port does not, because probes and scrapers
+    connect to it too; the internal token guards it.
     """
 
     def __init__(self, files: Files, name: str | None = None) -> None:
-        """``name`` is in all certificates and looked for there, instead of the host that we connect to.
+        """With ``name``, each certificate must have that name, instead of the host that was connected to.
 
         Raises TlsError.
         """
@@ -159,7 +159,7 @@ class InternalTls:
         self._clients = Latest(files, files.client)
 
     def server(self, *, internal: bool) -> ssl.SSLContext:
-        """For a port. Raises TlsError."""
+        """A context for a port. Raises TlsError."""
         files = self._files
         return server_context(files if internal else Files(files.certificate, files.key, prefix="internal_"))
 
@@ -169,7 +169,7 @@ class InternalTls:
 
 
 def internal_tls(settings: ProcessSettings) -> InternalTls | None:
-    """As set up; None: not. Raises TlsError."""
+    """What the settings set up, or None. Raises TlsError."""
     certificate, key = settings.internal_tls_certificate_file, settings.internal_tls_key_file
     if certificate is None or key is None:
         return None
@@ -177,7 +177,7 @@ def internal_tls(settings: ProcessSettings) -> InternalTls | None:
 
 
 def own_certificate_context(certificate: Path) -> ssl.SSLContext:
-    """For a connection to a port on this machine that shows just this certificate, whatever name is in it."""
+    """A context for connections to a port on this machine that has this certificate, whatever name is in it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not be a CA's
@@ -186,7 +186,7 @@ def own_certificate_context(certificate: Path) -> ssl.SSLContext:
 
 
 def why(error: OSError) -> str:
-    """Why a connection with TLS did not come about, in a few words for a person."""
+    """Why a connection with TLS failed, in a few words for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -195,11 +195,11 @@ def why(error: OSError) -> str:
 
 
 class _EncryptedError(Exception):
-    """A key asks for a passphrase."""
+    """A key needs a passphrase."""
 
 
 def _no_passphrase() -> str:
-    """Instead of OpenSSL asking on the terminal."""
+    """Raise, where OpenSSL would ask on the terminal."""
     raise _EncryptedError
 
 

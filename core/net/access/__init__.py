@@ -1,7 +1,7 @@
-"""Whom a port answers.
+"""Which requests a port refuses before it looks at them.
 
 ``keys``       secrets that a request has to show
-``hosts``      the names that a port may be called by where no token guards it
-``sites``      whether a browser sent a request for a page that somebody else made
-``unguarded``  a port without a token: both of these together
+``hosts``      by name: what ``Host`` may say where no token guards the port
+``sites``      by page: whether a browser sent the request for a page of another site
+``unguarded``  both of these, for a port without a token
 """

@@ -1,8 +1,8 @@
-"""By which names a port may be called where no token guards it.
+"""The names that a port without a token may be called by.
 
-A page can have its own name point to 127.0.0.1 for a moment (DNS rebinding). The browser of somebody on this machine
-then takes what we serve for a part of that page, whose script may read and send whatever it likes. ``Host`` still says
-the page's name: no script can change it.
+A page can have its own name point to 127.0.0.1 for a moment (DNS rebinding). A browser on this machine then takes the
+port for a part of that page, whose script may send and read everything. ``Host`` still has the name of the page,
+because no script can change it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from core.protocol.errors import PermissionDeniedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: An element of the setting: every name is taken.
+#: In the setting: accept every name.
 ANY = "*"
-#: RFC 9110: an address of IPv6 stands in brackets, a port may follow.
+#: RFC 9110: an IPv6 address is in brackets, and a port may follow.
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d{0,5})?")
-#: Headers that were taken before, as they came; beyond, they are looked at each time.
+#: Accepted headers that are remembered; others are parsed each time.
 _MAX_KNOWN = 256
 
 REFUSED = (
@@ -30,7 +30,7 @@ REFUSED = (
 
 
 class Hosts:
-    """The names of loopback, ``names``, and with ``addresses`` every IP address: no name server gives those out."""
+    """The names of loopback, ``names``, and with ``addresses`` every IP address, which no page can have as its name."""
 
     def __init__(self, names: Iterable[str] = (), *, addresses: bool = False) -> None:
         self._names = frozenset(_plain(name) for name in names) - {""}
@@ -42,7 +42,7 @@ class Hosts:
         return f"<Hosts {', '.join(['loopback', *more, *sorted(self._names)])}>"
 
     def check(self, host: bytes | None) -> None:
-        """Raise PermissionDeniedError unless the ``Host`` header is one of ours."""
+        """Raise PermissionDeniedError unless the ``Host`` header has one of these names."""
         if host not in self._known:
             self._look_at(b"" if host is None else host)
 
@@ -59,7 +59,7 @@ class Hosts:
 
 
 def hosts_of(bound: str, advertised: str, allowed: Iterable[str]) -> Hosts:
-    """Those of a port that is bound to ``bound`` and known to others as ``advertised``; ``allowed`` is the setting."""
+    """The names of a port that is bound to ``bound`` and advertised as ``advertised``; ``allowed`` is the setting."""
     return Hosts((bound, advertised, *allowed), addresses=not is_loopback(bound))
 
 
@@ -70,7 +70,7 @@ def name_in(host: bytes) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """A name or address that only means the machine itself. ``*.localhost`` is nobody's to register (RFC 6761)."""
+    """Whether a name or address means this machine only. No one can register ``*.localhost`` (RFC 6761)."""
     address = _address(name)
     if address is None:
         return name == "localhost" or name.endswith(".localhost")

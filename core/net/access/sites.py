@@ -1,7 +1,7 @@
-"""Whether a browser sent a request for a page that somebody else made.
+"""Whether a browser sent a request for a page of another site.
 
-Where no token is asked for, the browser of somebody who may reach the port would open it to every page it shows: a
-request needs no answer to do harm.
+A port without a token would be open to every page in every browser that can reach it. The page need not even read the
+answer: sending a request is enough to do harm.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ _OURS = frozenset({b"same-origin", b"none"})
 
 
 def is_from_other_site(headers: Mapping[bytes, bytes]) -> bool:
-    """What the browser says: ``Sec-Fetch-Site``, which pages cannot set, also right behind a proxy that changes
-    ``Host``. Browsers send that to loopback and over TLS only; else ``Origin``, with everything that is not a GET.
+    """Whether ``Sec-Fetch-Site`` says so, which a page cannot set, and which a proxy that changes ``Host`` leaves right.
+
+    Browsers send it over TLS and to loopback only. Without it, whether ``Origin`` is another site: browsers send that
+    with every request but a GET.
     """
     site = headers.get(b"sec-fetch-site")
     if site is not None:

@@ -1,4 +1,4 @@
-"""A port without a token: for callers on this machine that are no page of somebody else's."""
+"""A port without a token, which answers neither pages of other sites nor requests under foreign names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Unguarded:
-    """``app`` for those alone; all others are answered 403, and nothing of what they send is looked at."""
+    """``app``, with 403 for what ``check_local`` refuses, of which no body is read."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app
@@ -35,7 +35,7 @@ class Unguarded:
 
 
 def check_local(hosts: Hosts, headers: Mapping[bytes, bytes]) -> None:
-    """Raise PermissionDeniedError for a name that is none of ``hosts``, and for pages of other sites."""
+    """Raise PermissionDeniedError for a ``Host`` that is not in ``hosts``, and for pages of other sites."""
     hosts.check(headers.get(b"host"))
     if is_from_other_site(headers):
         raise PermissionDeniedError("This port does not answer pages of other sites.", code="other_site")

@@ -1,9 +1,9 @@
-"""A port that is served: connections within bounds, and the bodies of requests.
+"""Serves a port: connections within bounds, and the bodies of requests.
 
-``port``         uvicorn as both sides run it; ``config`` is what it is made with
+``port``         uvicorn as routers and workers run it; ``config`` has its bounds
 ``acceptor``     accepts connections, or turns them away
-``connection``   one client's connection; ``connections`` are all of one port
-``deadlines``    what is due a fixed time after it began; ``unread`` are answers that their clients do not take
+``connection``   one connection; ``connections`` has all those of a port
+``deadlines``    one timer for many equal timeouts; ``unread`` closes connections whose client reads nothing
 ``body``         request bodies, bounded in bytes and in time
-``notices``      what strangers do, counted, in one line a minute
+``notices``      counts what connections were refused or closed for, in one log line a minute
 """

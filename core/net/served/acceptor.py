@@ -1,6 +1,6 @@
-"""Accepts the connections of one listening socket: as many as there is room for, and the rest is turned away.
+"""Accepts the connections of one listening socket while there is room, and answers 503 to the others.
 
-asyncio's own would accept without a bound, count no TLS handshake, and say nothing when file descriptors run out.
+asyncio's own server accepts without a bound, counts no TLS handshake, and logs nothing when file descriptors run out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BATCH = 128
 #: Pause when the system cannot accept anything, seconds.
 _PAUSE_S = 0.05
 _NOTHING_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-#: What became of one connection before it was accepted is its own matter.
+#: Errors of one connection that broke before it was accepted: the next one is accepted at once.
 _GONE = frozenset(
     {
         errno.ECONNABORTED,
@@ -50,11 +50,11 @@ class Ignores(Protocol):
     """A protocol that can be told to throw away whatever comes."""
 
     def ignore(self) -> None:
-        """From now on."""
+        """Throw away whatever comes from now on."""
 
 
 class Acceptor:
-    """``start``, then ``close``. Each connection gets a protocol of ``make``."""
+    """``start``, then ``close``. Each connection gets a protocol that ``make`` returns."""
 
     def __init__(self, sock: socket.socket, make: Callable[[], asyncio.Protocol], connections: Connections) -> None:
         self._loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class Acceptor:
         self._go_on()
 
     def close(self) -> None:
-        """Accept nothing more, and give up handshakes. The socket is the caller's to close, after this."""
+        """Accept nothing more, and end TLS handshakes. The caller closes the socket after this."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._sock)
@@ -95,7 +95,7 @@ class Acceptor:
             self._take(client)
 
     def _wait(self, error: OSError) -> None:
-        """Whoever waits to be accepted goes on waiting. Out of descriptors, idle connections make room meanwhile."""
+        """Accept nothing for a moment; connections wait in the backlog. Without descriptors, idle ones are closed."""
         if error.errno in _NOTHING_LEFT:
             self._connections.notices.note(NO_DESCRIPTORS)
             for _ in range(_BATCH // 8):
@@ -115,7 +115,7 @@ class Acceptor:
 
 
 class _Opening:
-    """A connection that was accepted, until it has a protocol. In the eyes of ``Connections`` it owes a head."""
+    """An accepted connection until it has a protocol. For ``Connections`` it is one whose request head is awaited."""
 
     head_bytes = 0
     has_deadline = False
@@ -136,7 +136,7 @@ class _Opening:
         self._task.add_done_callback(self._end)
 
     def refuse_late_head(self) -> None:
-        """The handshake has a shorter time of its own."""
+        """Close: the TLS handshake, which has a shorter timeout of its own, has taken too long."""
         self.abort()
 
     def abort(self) -> None:
@@ -155,7 +155,7 @@ class _Opening:
     close = abort
 
     def unsent_bytes(self) -> int:
-        """Nothing was said yet."""
+        """0, because nothing was sent."""
         return 0
 
     taken_bytes = unsent_bytes
@@ -195,7 +195,9 @@ class _Opening:
 
 
 def _turn_away(client: socket.socket, *, says_why: bool) -> None:
-    """Say why without waiting for anything, and close. What it sent is read: left there, it would undo the answer."""
+    """Answer 503 without waiting for anything, and close. What the client has sent is read first: if it stayed unread,
+    closing would reset the connection before the client reads the answer.
+    """
     error = UnavailableError("Too many connections are open.", code="too_many_connections")
     body = error.to_json()
     head = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive
 
-#: Not ``isdigit``, which takes a superscript for a digit. 2**64 has twenty; ``int`` refuses thousands.
+#: Not ``isdigit``, which accepts superscripts. 2**64 has twenty digits, and ``int`` refuses thousands of them.
 _LENGTH = re.compile(rb"[0-9]{1,20}")
-#: Methods whose requests have no body that means anything.
+#: Methods for whose requests a body has no meaning.
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
-#: When to come again, seconds: a body is through in far less, or is given up.
+#: Seconds for ``Retry-After``: most bodies have arrived in less.
 _RETRY_AFTER_S = 1.0
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection before its request had come."""
+    """The client closed the connection before its whole request had arrived."""
 
 
 class BodyBudget:
@@ -42,21 +42,21 @@ class BodyBudget:
         self.used_bytes = 0
 
     def take(self, num_bytes: int) -> None:
-        """Raises RateLimitError if there are not as many left."""
+        """Raise RateLimitError if fewer are left."""
         if self.used_bytes + num_bytes > self._limit_bytes:
             raise RateLimitError("Too many bytes of request bodies are held.", retry_after_s=_RETRY_AFTER_S)
         self.used_bytes += num_bytes
 
     def give_back(self, num_bytes: int) -> None:
-        """As many were taken."""
+        """Undo ``take``."""
         self.used_bytes -= num_bytes
 
 
 class BodyReader:
-    """Reads bodies. ``len()`` is how many are under way: they take memory and a connection like requests that run."""
+    """Reads bodies. ``len()`` is the number of those that are arriving, which take memory and a connection each."""
 
     def __init__(self, limit_bytes: int, budget: BodyBudget) -> None:
-        """``limit_bytes`` is one body's."""
+        """``limit_bytes`` is for one body, ``budget`` for all together."""
         self.limit_bytes = limit_bytes
         self.budget = budget
         self._timeouts: set[asyncio.Timeout] = set()
@@ -68,7 +68,7 @@ class BodyReader:
     async def read(
         self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float, on_part: Callable[[bytes], None]
     ) -> None:
-        """Give the parts to ``on_part``, which may raise. Raises as ``Body.read``."""
+        """Call ``on_part``, which may raise, with each part. Raises as ``Body.read``."""
         announced = headers.get(b"content-length", b"0")
         if _LENGTH.fullmatch(announced) is None:
             raise BadRequestError("Invalid content-length.")
@@ -87,7 +87,7 @@ class BodyReader:
             self._timeouts.discard(timeout)
 
     def close(self) -> None:
-        """End the reads that are under way; later ones go on as usual."""
+        """End the reads that are under way with UnavailableError; later ones go on as usual."""
         self._closing = True
         now_s = asyncio.get_running_loop().time()
         for timeout in self._timeouts:
@@ -100,7 +100,7 @@ class BodyReader:
 
 
 class Body:
-    """One request's body. It counts from its first byte to the end of the ``with``."""
+    """The body of one request. Its bytes count in the budget until the ``with`` ends."""
 
     __slots__ = ("_asked", "_num_bytes", "_parts", "_reader", "error")
 
@@ -109,7 +109,7 @@ class Body:
         self._parts: list[bytes] = []
         self._num_bytes = 0
         self._asked = False
-        #: Why ``when_asked`` did not get it; None: it did, or nobody asked.
+        #: The error that ``when_asked`` raised, if it did.
         self.error: ApiError | None = None
 
     def __enter__(self) -> Self:
@@ -121,9 +121,8 @@ class Body:
         self._reader.budget.give_back(self._num_bytes)
 
     async def read(self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float) -> bytes:
-        """All of it. Raises PayloadTooLargeError as soon as that is certain, RateLimitError, BodyTimeoutError.
-
-        ClientGoneError when the client leaves, and UnavailableError when the reader is closed meanwhile.
+        """The whole body. Raises PayloadTooLargeError as soon as that is certain, RateLimitError, BodyTimeoutError,
+        ClientGoneError when the client disconnects, and UnavailableError when the reader is closed.
         """
         await self._reader.read(headers, receive, timeout_s, self._add)
         parts, self._parts = self._parts, []
@@ -179,7 +178,7 @@ async def _parts(receive: Receive, on_part: Callable[[bytes], None]) -> None:
 
 
 def _no_body(receive: Receive) -> Receive:
-    """``receive`` of a request whose body nobody reads; what comes of it all the same is the connection's matter."""
+    """``receive`` of a request without a body. If one comes all the same, the connection throws it away."""
     first: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""How a port treats those who connect to it."""
+"""The bounds of a port, as the settings and the file descriptors of the process allow."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from core.process.settings import ProcessSettings
 
-#: More than that would only let strangers have it: every one costs some 100 KB while a head is under way.
+#: A connection costs about 100 KB while a request head arrives, and any client can open one.
 MOST_CONNECTIONS = 20_000
-#: Descriptors that a process asks for if the system lets it have as many.
+#: Descriptors that a process asks the system for.
 MOST_DESCRIPTORS = 65_536
-#: Kept for what is no connection of a port: log, Redis, libraries, pipes.
+#: Descriptors for everything but connections of ports: log, Redis, libraries, pipes.
 OTHER_DESCRIPTORS = 64
 
 
@@ -31,24 +31,24 @@ class HeadLimits:
 
 @dataclass(frozen=True)
 class PortConfig:
-    """What a port is made with."""
+    """The bounds of one port."""
 
     #: Seconds that a connection may wait for its next request.
     keep_alive_s: float
     head: HeadLimits = field(default_factory=HeadLimits)
-    #: What it is called in the log.
+    #: The name of the port in the log.
     name: str = "port"
     max_connections: int = MOST_CONNECTIONS
-    #: Seconds that a client may take to read an answer after which the connection closes; longer while it reads.
+    #: Seconds that a client has to read the last answer before its connection is closed; longer while it reads.
     linger_s: float = 5.0
-    #: Seconds that a client may take nothing of an answer that waits for it, and that has no deadline of its own.
+    #: Seconds after which a client that reads nothing of its answer is closed, unless the answer has a deadline.
     unread_s: float = 60.0
-    #: With a certificate; None: plain HTTP.
+    #: None: plain HTTP.
     tls: ssl.SSLContext | None = None
 
 
 def public_port(settings: ProcessSettings, keep_alive_s: float, tls: ssl.SSLContext | None = None) -> PortConfig:
-    """The port for clients."""
+    """The bounds of the port for clients."""
     most = settings.max_connections or _shares(_num_descriptors())[0]
     return PortConfig(
         keep_alive_s, _head_limits(settings), "public port", most, unread_s=settings.unread_timeout_s, tls=tls
@@ -56,14 +56,14 @@ def public_port(settings: ProcessSettings, keep_alive_s: float, tls: ssl.SSLCont
 
 
 def internal_port(settings: ProcessSettings, keep_alive_s: float, tls: ssl.SSLContext | None = None) -> PortConfig:
-    """The port for routers and workers, which has connections of its own to give: strangers cannot use them up."""
+    """The bounds of the port for routers and workers. Clients of the public port cannot use up its connections."""
     most = _shares(_num_descriptors())[1]
     unread_s = settings.unread_timeout_s
     return PortConfig(keep_alive_s, _head_limits(settings), "internal port", most, unread_s=unread_s, tls=tls)
 
 
 def raise_descriptor_limit() -> None:
-    """Have as many file descriptors as the system allows, within reason: shells give 1024, each client may need two."""
+    """Raise this process's limit of file descriptors, which shells set to 1024, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -80,7 +80,7 @@ def _num_descriptors() -> int:
 
 
 def _shares(num_descriptors: int) -> tuple[int, int]:
-    """Connections of the public and of the internal port. Each of a client may need another one to a worker."""
+    """Connections of the public and of the internal port. A client's may need another one, to a worker."""
     internal = num_descriptors // 8
     public = (num_descriptors - internal - OTHER_DESCRIPTORS) // 2
     return max(16, min(public, MOST_CONNECTIONS)), max(16, min(internal, MOST_CONNECTIONS))

@@ -1,9 +1,9 @@
-"""One client's connection: uvicorn's protocol, with bounds on what a stranger may have it keep.
+"""One connection of a port: uvicorn's protocol, with bounds on what a client can make it keep.
 
 - The parser joins the pieces of a header again and again, so the bytes of a head are counted before they reach it.
-- A request that is answered before all of it has come is the last one of its connection: what is still sent is thrown
-  away, a little of it and for a short time, so that the client comes to read the answer.
-- No line in the log is a stranger's to write: ``Notices`` counts.
+- A request that is answered before all of it has come is the last one of its connection. What the client still sends is
+  read and thrown away, up to a bound and for a short time, because it may read the answer only after that.
+- Clients cannot write lines of the log: ``Notices`` counts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from core.net.served.connections import Connections
 
-#: Where a request's ``scope["state"]`` has what closes its connection at once.
+#: The key of ``scope["state"]`` with the function that closes the request's connection at once.
 DROP = "drop"
-#: Where it has what says that the answer ends by a deadline of its own: then it is not closed for being unread.
+#: The key with the function that says: the answer has a deadline of its own, so do not close it for being unread.
 HAS_DEADLINE = "has_deadline"
-#: Requests that may be sent ahead of the answer to the one before them.
+#: Requests that a client may send before the one before them is answered.
 MAX_PIPELINED = 16
-#: What is thrown away at most of a request that has been answered.
+#: Bytes of an answered request that are read and thrown away; then the connection is closed.
 LINGER_BYTES = 4 << 20
 #: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. Buffers are no measure, since TLS has one of its own,
 #: and the system's takes more only when a third of it is free.
@@ -43,7 +43,7 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-
 
 
 class _Patient(asyncio.Transport):
-    """What an answer is written to while its request is still coming: closing goes through the connection."""
+    """The transport of an answer whose request is still coming. Closing it lets the connection linger."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -60,58 +60,58 @@ class _Patient(asyncio.Transport):
 
 
 class Connection(HttpToolsProtocol):
-    """Answers what it refuses in our shape, and closes."""
+    """Answers what it refuses with OpenAI's error object, and closes."""
 
     def __init__(self, config: Config, server_state: ServerState, port: Connections) -> None:
         super().__init__(config, server_state, {}, asyncio.get_running_loop())
         self._port = port
         self._max_bytes = port.config.head.max_bytes
         self._max_lines = port.config.head.max_lines
-        #: A head is to come, or under way; else a body.
+        #: A request head is awaited or arriving; else a body.
         self._in_head = True
         self._num_hosts = 0
-        #: Looked at already: clients repeat them.
+        #: The last one that was checked: clients repeat it.
         self._host = b""
-        #: The port waits for a head; it is not asked for each request.
+        #: ``Connections`` runs the timeout of a head. Kept here because asking it for each request costs more.
         self._owes = False
-        #: Of the head under way, as far as they were counted before parsing; ``head_bytes``: as the port knows it.
+        #: Bytes of the head under way, counted before parsing; ``head_bytes``: as ``Connections`` knows them.
         self._num_bytes = 0
         self.head_bytes = 0
         self._chunk_bytes = 0
-        #: Came between two pieces of a body: sizes of chunks, lines after the last one.
+        #: Bytes since the last piece of a body: sizes of chunks, and lines after the last chunk.
         self._quiet_bytes = 0
         self._num_late_lines = 0
-        #: Whether the connection goes on after the request under way, once that has come.
+        #: Whether the connection stays open after the request under way.
         self._goes_on = True
-        #: Nothing is parsed any more; so many bytes were thrown away.
+        #: Nothing is parsed any more, and ``_num_ignored`` bytes were thrown away.
         self._ignores = False
         self._num_ignored = 0
-        #: As ``Connections`` wants to know it.
+        #: As in ``connections.Client``.
         self.has_deadline = False
 
     # --- what the transport says
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It owes a head from now on."""
+        """Wait for the first request head."""
         super().connection_made(transport)
         self._patient = _Patient(self)
         self._owes = True
         self._port.owe(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop all timeouts."""
         self._port.forget(self)
         super().connection_lost(exc)
         self._port.left.set()
         del self._patient  # it refers to this
 
     def pause_writing(self) -> None:
-        """The client takes less than there is."""
+        """The write buffer is full."""
         super().pause_writing()
         self._port.block(self)
 
     def resume_writing(self) -> None:
-        """It has taken enough."""
+        """The write buffer has room again."""
         super().resume_writing()
         self._port.unblock(self)
 
@@ -135,7 +135,7 @@ class Connection(HttpToolsProtocol):
             self._wait_for_head()
 
     def _take_long(self, data: bytes) -> None:
-        """A head, or some, and perhaps what comes after them."""
+        """Parse data of which only the first part may belong to this head."""
         end = len(data) + self._max_bytes - self._num_bytes
         self._feed(data[:end])
         if self._ignores:
@@ -174,7 +174,7 @@ class Connection(HttpToolsProtocol):
     # --- what the parser says
 
     def on_message_begin(self) -> None:
-        """A new request."""
+        """A request begins."""
         super().on_message_begin()
         self._num_bytes = self._num_bytes or 1  # one that begins in the same piece as another one ended
         self._num_hosts = 0
@@ -183,7 +183,7 @@ class Connection(HttpToolsProtocol):
         state[HAS_DEADLINE] = self._leave_to_deadline
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line; those after a body are of no use to anybody."""
+        """One header line. Those after a body are counted and dropped."""
         if not self._in_head:
             self._num_late_lines += 1
             if self._num_late_lines > self._max_lines:
@@ -201,7 +201,7 @@ class Connection(HttpToolsProtocol):
             raise self._too_large()
 
     def on_headers_complete(self) -> None:
-        """The head is over. Unless its body comes first, the answer is the last one."""
+        """The head is complete. If the answer begins before the body is complete, it is the connection's last."""
         if self._chunk_bytes > self._max_bytes:
             self._check_size()
         if self._num_hosts != 1 and (self._num_hosts or self.parser.get_http_version() != "1.0"):
@@ -219,7 +219,7 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = self._patient
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body. Once the answer has begun nobody wants it."""
+        """A piece of the body, which is thrown away once the answer has begun."""
         self._quiet_bytes = 0
         if self.cycle.response_started:
             self._ignore(len(body))
@@ -227,7 +227,7 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body is over, too; the next head begins."""
+        """The request is complete; the next head may begin."""
         self._in_head = True
         self._num_bytes = 0
         if not self.cycle.response_started:
@@ -236,7 +236,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def _check_size(self) -> None:
-        """Raise HeadTooLargeError. Only a piece larger than a head may be holds one that was not counted before."""
+        """Raise HeadTooLargeError. Needed when a whole head came in one piece, which was not counted before parsing."""
         num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if num_bytes > self._max_bytes:
             raise self._too_large()
@@ -249,7 +249,7 @@ class Connection(HttpToolsProtocol):
     # --- how it ends
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, with one timer for all connections that rest."""
+        """As uvicorn's, but with one timer for all idle connections."""
         self.server_state.total_requests += 1
         self.has_deadline = False
         if self.transport.is_closing():
@@ -266,7 +266,7 @@ class Connection(HttpToolsProtocol):
             self._port.rest(self)
 
     def leave(self) -> None:
-        """Close, but not before the client had time to read the answer: it may read nothing until it has sent all."""
+        """Close after the client had time to read the answer, which it may do only after it has sent everything."""
         if self.transport.is_closing():
             return
         self._ignores = True
@@ -294,11 +294,11 @@ class Connection(HttpToolsProtocol):
         super().shutdown()
 
     def unsent_bytes(self) -> int:
-        """Of what was written, how much the client has not taken."""
+        """Bytes that were written and that the client has not taken."""
         return self.transport.get_write_buffer_size()
 
     def taken_bytes(self) -> int:
-        """What the client's system has acknowledged; where that is not known, what it has not taken, negative."""
+        """Bytes that the client's system has acknowledged. Only Linux tells; elsewhere minus ``unsent_bytes``."""
         sock = self.transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):  # only Linux tells
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
@@ -307,7 +307,7 @@ class Connection(HttpToolsProtocol):
         return -self.unsent_bytes()
 
     def refuse_late_head(self) -> None:
-        """The time for a head is over."""
+        """Answer 408 if a part of a head has come, and close."""
         if self.headers is None or not self._num_bytes:
             self.close()
         else:
@@ -326,7 +326,7 @@ class Connection(HttpToolsProtocol):
             self.abort()
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer and close, if there is nothing of another answer in the way; else close after that one."""
+        """Answer with the error and close; if another answer is under way, close after that one."""
         self._port.notices.note(LARGE_HEAD if isinstance(error, HeadTooLargeError) else BAD_REQUEST)
         cycle = self.cycle
         if cycle is None or cycle.response_complete:

@@ -1,4 +1,4 @@
-"""All connections of one port: how many there are, what is waited for, and who makes room for others."""
+"""All connections of one port: how many there are, their timeouts, and which one is closed to make room."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MAX_HEADS_BYTES = 64 << 20
 
 
 class Client(Protocol):
-    """What a connection is here."""
+    """The part of a connection that is needed here."""
 
-    #: Of an unfinished head, bytes.
+    #: Bytes of an unfinished request head.
     head_bytes: int
-    #: The answer under way ends by a deadline of its own, whether or not the client reads it.
+    #: The answer ends by a deadline of its own, whether or not the client reads it.
     has_deadline: bool
 
     def refuse_late_head(self) -> None:
-        """Answer that the head did not come in time, if any of it came, and close."""
+        """Close, and before that answer 408 if a part of the head has come."""
 
     def close(self) -> None:
         """Close when everything was sent."""
@@ -37,36 +37,36 @@ class Client(Protocol):
         """Close at once."""
 
     def unsent_bytes(self) -> int:
-        """Of what was written, how much the client has not taken."""
+        """Bytes that were written and that the client has not taken."""
 
     def taken_bytes(self) -> int:
-        """A number that changes whenever the client takes something."""
+        """A number that changes whenever the client reads something."""
 
 
 class Connections:
-    """``owe``, ``rest`` and ``leave`` say what a connection does now; ``forget`` that it does nothing of it any more.
+    """``owe``, ``rest`` and ``leave`` start a timeout of a connection, and ``forget`` stops all of them.
 
-    Who makes room when there are too many, the oldest first: what is being closed, what has not sent a whole head,
-    what waits for its next request, what takes nothing of its answer. No other connection that has asked for something
-    is closed for others.
+    When there are too many connections, one is closed. It is the oldest of the first of these kinds that has any:
+    those being closed, those without a whole request head, those that wait for their next request, and those that read
+    nothing of their answer. No other connection with a request is closed.
     """
 
     def __init__(self, timers: Timers, config: PortConfig, everyone: Sized) -> None:
-        """``everyone``: the connections that there are."""
+        """``everyone``: the open connections."""
         self.config = config
         self.notices = Notices(timers, config.name)
-        #: Those that were accepted and are not among ``everyone`` yet: TLS takes a while.
+        #: Accepted connections that are not yet in ``everyone``, because their TLS handshake takes a while.
         self.opening: set[Client] = set()
-        #: Set when one of ``everyone`` is gone, or one of ``opening`` has ended; who waits for that clears it.
+        #: Set when one of ``everyone`` or ``opening`` has gone. A waiter clears it first.
         self.left = asyncio.Event()
         self._everyone = everyone
         self._heads = Deadlines(timers, config.head.timeout_s, self._on_late_head)
         self._idle = Deadlines[Client](timers, config.keep_alive_s, self._end)
         self._leaving = Deadlines(timers, config.linger_s, self._on_left)
-        #: It has its answer and owes nothing; it says something after that. Straight, since every request does both.
+        #: ``rest``: it waits for its next request. ``wake``: that begins. Not methods: each request calls both.
         self.rest, self.wake = self._idle.add, self._idle.discard
         self._unread = Unread[Client](timers, config.unread_s, self._on_unread)
-        #: Its answer waits for it to take some; it has.
+        #: ``block``: its write buffer is full. ``unblock``: it has room again.
         self.block, self.unblock = self._unread.add, self._unread.discard
         self._unsent: dict[Client, int] = {}
         self._heads_bytes = 0
@@ -75,11 +75,11 @@ class Connections:
         return len(self._everyone) + len(self.opening)
 
     def has_room(self) -> bool:
-        """For one more, if need be because another one makes room."""
+        """Whether one more may come, if need be after another one was closed."""
         return len(self) < self.config.max_connections or self.make_room()
 
     def make_room(self) -> bool:
-        """False: nobody can."""
+        """Close one connection; False if none may be closed."""
         client = self._leaving.oldest() or self._heads.oldest() or self._idle.oldest() or self._unread.oldest()
         if client is None:
             return False
@@ -87,7 +87,7 @@ class Connections:
         return True
 
     def owe(self, client: Client, num_bytes: int = 0) -> None:
-        """It has sent so many bytes of its next head; those of all clients together are bounded."""
+        """It has sent ``num_bytes`` of its next request head. Heads of all connections together are bounded."""
         self._heads.add(client)
         self._heads_bytes += num_bytes - client.head_bytes
         client.head_bytes = num_bytes
@@ -102,12 +102,12 @@ class Connections:
             client.head_bytes = 0
 
     def leave(self, client: Client) -> None:
-        """It is being closed; that may not take for ever."""
+        """It is being closed, which has a timeout too."""
         self.forget(client)
         self._leaving.add(client)
 
     def forget(self, client: Client) -> None:
-        """Nothing is waited for."""
+        """Stop all its timeouts."""
         self.settle(client)
         self._idle.discard(client)
         self._leaving.discard(client)
@@ -115,11 +115,11 @@ class Connections:
         self._unsent.pop(client, None)
 
     async def opened(self) -> None:
-        """Wait until nobody is among ``opening``."""
+        """Wait until ``opening`` is empty."""
         await self._until_empty(self.opening)
 
     async def gone(self) -> None:
-        """Wait until there is none of ``everyone``."""
+        """Wait until ``everyone`` is empty."""
         await self._until_empty(self._everyone)
 
     async def _until_empty(self, some: Sized) -> None:
@@ -128,7 +128,7 @@ class Connections:
             await self.left.wait()
 
     def end(self) -> None:
-        """The port is closed."""
+        """Stop all timeouts of the port."""
         for deadlines in (self._heads, self._idle, self._leaving):
             deadlines.close()
         self._unread.close()
@@ -152,7 +152,7 @@ class Connections:
         client.abort()
 
     def _on_left(self, client: Client) -> None:
-        """Give up, unless it has taken some of its answer since it was last looked at."""
+        """Close it, unless it has read some of its answer since the last time."""
         unsent, before = client.unsent_bytes(), self._unsent.pop(client, None)
         if unsent and (before is None or unsent < before):
             self._leaving.add(client)

@@ -1,4 +1,4 @@
-"""Things that are due a fixed time after they were added, unless they go before: one timer for all of them."""
+"""Timeouts of equal length for many things, with one timer for all of them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ T = TypeVar("T")
 
 
 class Timers(Protocol):
-    """What is needed of an event loop."""
+    """The part of an event loop that is needed here."""
 
     def time(self) -> float:
         """Now, in seconds."""
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Any:
-        """Call it then, unless what is returned is cancelled."""
+        """Call it at that time, unless the handle that is returned is cancelled."""
 
 
 class Deadlines(Generic[T]):
-    """``on_due`` is called once with each that is still there ``timeout_s`` after it was added; it is out then.
+    """Removes each item ``timeout_s`` after it was added, and then calls ``on_due`` with it.
 
-    Adding and discarding cost a dictionary's entry: things come and go far more often than one is due.
+    Adding and discarding cost one entry of a dictionary each, because items are discarded far more often than due.
     """
 
     def __init__(self, timers: Timers, timeout_s: float, on_due: Callable[[T], None]) -> None:
@@ -40,7 +40,7 @@ class Deadlines(Generic[T]):
         return item in self._due_s
 
     def add(self, item: T) -> None:
-        """Begin its time, unless it has begun."""
+        """Start its timeout, unless it runs."""
         if item in self._due_s:
             return
         self._due_s[item] = due_s = self._timers.time() + self._timeout_s
@@ -48,7 +48,7 @@ class Deadlines(Generic[T]):
             self._timer = self._timers.call_at(due_s, self._wake)
 
     def discard(self, item: T) -> None:
-        """It is not due any more."""
+        """Stop its timeout."""
         self._due_s.pop(item, None)
 
     def oldest(self) -> T | None:
@@ -56,7 +56,7 @@ class Deadlines(Generic[T]):
         return next(iter(self._due_s), None)
 
     def close(self) -> None:
-        """Nothing is due any more."""
+        """Stop all timeouts."""
         self._due_s.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""What strangers do, counted, and told in one line a minute: a line for each would be one more thing to fill."""
+"""Counts what connections were refused or closed for, in one log line a minute, so that clients cannot fill the log."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ NO_DESCRIPTORS = "times out of file descriptors"
 CANNOT_ACCEPT = "times nothing could be accepted"
 NOT_SERVED = "accepted connections closed because of a bug"
 NO_TLS = "connections without a TLS handshake"
-#: What the operator may have to do something about.
+#: Those that are logged as warnings, because an operator may have to act.
 WARNINGS = (MADE_ROOM, TURNED_AWAY, NO_DESCRIPTORS, CANNOT_ACCEPT, NOT_SERVED)
 
 
 class Notices:
-    """The first is told at once, what comes within a minute after it when that is over."""
+    """Logs the first notice at once, and those of the next minute together when it is over."""
 
     def __init__(self, timers: Timers, port: str) -> None:
-        """``port`` is its name, for people."""
+        """``port`` is its name in the log."""
         self._timers = timers
         self._port = port
         self._new: Counter[str] = Counter()
         self._pause: Any = None
-        #: All of them so far, by what it was.
+        #: All notices so far.
         self.counts: Counter[str] = Counter()
 
     def note(self, what: str) -> None:
-        """One more of these."""
+        """Count one, and log it unless the last line was less than a minute ago."""
         self.counts[what] += 1
         self._new[what] += 1
         if self._pause is None:
             self._tell()
 
     def close(self) -> None:
-        """Tell what has not been told."""
+        """Log what has not been logged."""
         if self._pause is not None:
             self._pause.cancel()
         if self._new:

@@ -1,4 +1,4 @@
-"""uvicorn as both sides run it: a server of one application on one bound socket."""
+"""uvicorn as routers and workers run it: one application on one bound socket."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ logger = logging.getLogger("baton.net")
 
 
 class PortServer(uvicorn.Server):
-    """Tells when it is up, and leaves signals to the process.
+    """Sets ``up`` when it accepts connections, and leaves signals to the process.
 
-    ``on_refusing`` is called when it stops, once nobody can connect any more and before requests are waited for.
+    ``on_refusing`` is called when it stops: after new connections are refused, and before requests are waited for.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PortServer(uvicorn.Server):
         self.connections: Connections
 
     def leave(self) -> None:
-        """Shut down now."""
+        """Begin to shut down."""
         self.should_exit = True
         self._leaving.set()
 
@@ -79,13 +79,13 @@ class PortServer(uvicorn.Server):
         return Connection(self.config, self.server_state, self.connections)
 
     async def main_loop(self) -> None:
-        """uvicorn's looks ten times a second whether it should stop, and makes a date that nobody wants."""
+        """Wait for ``leave``. uvicorn's own loop polls ten times a second, and makes a Date header that is not sent."""
         await self._leaving.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse whoever comes; let requests in progress end for as long as there is grace, then cancel them.
+        """Refuse new connections, give requests in progress their time to end, then cancel them.
 
-        uvicorn's looks ten times a second whether they have ended.
+        uvicorn's own polls ten times a second whether they have ended.
         """
         for acceptor in self._acceptors:
             acceptor.close()
@@ -117,7 +117,7 @@ class PortServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """None: they are the process's."""
+        """Catch none: the process handles its signals."""
         yield
 
 
@@ -137,7 +137,7 @@ class HttpPort:
 
     @property
     def connections(self) -> Connections:
-        """Of clients, from ``start`` on."""
+        """The connections of clients. Only after ``start``."""
         return self._server.connections
 
     async def start(self) -> None:

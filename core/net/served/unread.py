@@ -1,4 +1,4 @@
-"""Connections that wait inside an answer until their client takes some of it."""
+"""Connections whose client does not read its answer."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
     from core.net.served.deadlines import Timers
 
-#: Time between two looks at a connection, seconds: whoever takes nothing for that long makes room for others.
+#: Seconds between two looks at a connection. One that takes nothing in between can be closed to make room.
 LOOK_S = 5.0
 
 
 class Reader(Protocol):
-    """What a connection is here."""
+    """The part of a connection that is needed here."""
 
-    #: The answer under way ends by a deadline of its own, whether or not the client reads it.
+    #: The answer ends by a deadline of its own, whether or not the client reads it.
     has_deadline: bool
 
     def taken_bytes(self) -> int:
-        """A number that changes whenever the client takes something."""
+        """A number that changes whenever the client reads something."""
 
 
 R = TypeVar("R", bound=Reader)
 
 
 class Unread(Generic[R]):
-    """``give_up`` is called with each that stays here and takes nothing for ``timeout_s`` and at most two looks more.
+    """Calls ``give_up`` with each reader that takes nothing for ``timeout_s``, at most two looks later.
 
-    One that takes a little every time may stay. One whose answer has a deadline of its own is left to that.
+    A reader that takes a little each time stays, and so does one whose answer has a deadline of its own.
     """
 
     def __init__(self, timers: Timers, timeout_s: float, give_up: Callable[[R], None]) -> None:
@@ -39,25 +39,25 @@ class Unread(Generic[R]):
         self._timeout_s = timeout_s
         self._give_up = give_up
         self._looks = Deadlines[R](timers, min(LOOK_S, timeout_s), self._look)
-        #: What each had taken when that was last seen to change, and when that was.
+        #: By reader: what it had taken when that last changed, and when.
         self._taken: dict[R, tuple[int, float]] = {}
-        #: Those that had taken nothing from one look to the next, the one that has been so for longest first.
+        #: Readers that took nothing between the last two looks, in the order in which they stalled.
         self._stalled: dict[R, None] = {}
-        #: Its answer does not fit any more. Straight, since a long answer to a slow client does this often.
+        #: Add a reader whose write buffer is full. Not a method, because a long answer to a slow client calls it often.
         self.add = self._looks.add
 
     def discard(self, reader: R) -> None:
-        """It has taken enough to go on."""
+        """Its write buffer has room again."""
         self._looks.discard(reader)
         self._taken.pop(reader, None)
         self._stalled.pop(reader, None)
 
     def oldest(self) -> R | None:
-        """Of those that take nothing, the one that has been so for longest."""
+        """The reader that has stalled for longest."""
         return next(iter(self._stalled), None)
 
     def close(self) -> None:
-        """Nothing is waited for any more."""
+        """Forget all readers."""
         self._looks.close()
         self._taken.clear()
         self._stalled.clear()

@@ -22,7 +22,7 @@ def ask(**kwargs: Any) -> ClientRequest:
 
 
 def test_the_bytes_for_d_are_those_that_came() -> None:
-    raw = b'{"remote_block_ids": [[1,  2]], "lease_id":"l", "remote_engine_id":"e", "unknown":{"deep":[18446744073709551615]}}'
+    raw = b'{"remote_block_ids": [[1,  2]], "lease_id":"l", "remote_engine_id":"e", "x":{"d":[18446744073709551615]}}'
     made = PrefillAnswer(
         b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%s}' % raw, hand_off=True, ours=True
     )
