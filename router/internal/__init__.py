@@ -1,1 +1,1 @@
-"""What other routers ask of this one."""
+"""What this router answers others on its internal port: its share of lists, aborts, metrics and the dashboard."""

@@ -1,4 +1,4 @@
-"""This router's share of what all of them answer, for the internal port; each path is under ``/internal``."""
+"""This router's share of what the admin REST answers for all routers. Each path is under ``/internal``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def internal_routes(services: Services) -> APIRouter:
-    """For other routers only: nothing here asks any further."""
+    """The routes that other routers call. None of them asks other routers in turn."""
     api = APIRouter()
 
     @api.get("/state")
     async def state() -> LocalState:
-        """For whoever looks whether everything was given back."""
+        """For checks that a router has given everything back."""
         return local_state(services)
 
     @api.get("/requests")
@@ -43,7 +43,7 @@ def internal_routes(services: Services) -> APIRouter:
 
     @api.get("/requests/ids")
     async def request_ids(beginning: str) -> LocalIds:
-        """For the other routers: which request somebody means who types the beginning of an id."""
+        """The requests here whose ids begin so: an operator has typed the beginning of one."""
         return local_ids(services, beginning)
 
     @api.get("/requests/ended")
@@ -58,14 +58,14 @@ def internal_routes(services: Services) -> APIRouter:
 
     @api.post("/requests/{request_id}/abort")
     async def abort(request_id: str) -> LocalAborted:
-        """404 where it is over."""
+        """End one request; 404 if it is over."""
         if not abort_local(services, request_id):
             raise NotFoundError("No live request has that id.", code="request_not_found")
         return LocalAborted(aborted=[request_id])
 
     @api.post("/abort")
     async def abort_matching(wanted: AbortFilter) -> LocalAborted:
-        """End what matches here."""
+        """End all requests of this router that match."""
         return abort_local_matching(services, wanted)
 
     api.include_router(shared_worker_routes(services))

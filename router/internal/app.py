@@ -1,4 +1,4 @@
-"""What a router answers other routers on its internal port. ``peers.internal`` has checked the token."""
+"""The application behind the internal port. ``peers.listener`` has checked the token before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def internal_app(services: Services, *more: APIRouter) -> FastAPI:
 
     @app.get("/health")
     async def health() -> InternalHealth:
-        """Open: for probes of the machinery around."""
+        """Needs no token, so that orchestrators can probe it."""
         return InternalHealth(router_id=services.router_id)
 
     for routes in more:

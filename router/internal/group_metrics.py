@@ -1,4 +1,4 @@
-"""``/metrics`` of one port that several router processes share: whichever answers, it tells the sum over all."""
+"""``/metrics`` of a port that several router processes share: whichever of them answers, it tells the sum over all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from router.pool.breaker import BreakerState
     from router.services import Services
 
-#: What processes see of a worker, each for itself: the sum would say nothing, so the highest counts.
+#: What each process sees of a worker: a sum would mean nothing, so the highest value is taken.
 _OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker"})
 
 
@@ -45,17 +45,17 @@ _decoder = msgspec.json.Decoder(list[FamilyState])
 
 @dataclass
 class Families:
-    """As prometheus_client's ``generate_latest`` wants them."""
+    """What prometheus_client's ``generate_latest`` takes."""
 
     metrics: list[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        """All of them."""
+        """All families."""
         return self.metrics
 
 
 def local_families(services: Services) -> list[FamilyState]:
-    """This process's numbers."""
+    """All metrics of this process."""
     collector = RouterCollector(
         services.metrics,
         services.active.count,
@@ -78,8 +78,7 @@ def local_families(services: Services) -> list[FamilyState]:
 async def group_families(services: Services) -> Families:
     """The sum over the processes of this router's group.
 
-    Raises UnavailableError when one of them does not answer: a sum that lacks it for once would look as if counters
-    had begun anew.
+    Raises UnavailableError if one of them does not answer: a sum without it would look as if counters had been reset.
     """
     peers = services.peers
     group = peers.record.group
@@ -87,7 +86,7 @@ async def group_families(services: Services) -> Families:
     parts = [local_families(services)]
     for answer in await asyncio.gather(*(peers.ask(one, "GET", "/internal/metrics-state") for one in ids)):
         if answer is None:
-            continue  # died just now
+            continue  # the process has just died
         try:
             if not answer.ok:
                 raise ValueError(answer.error or f"status {answer.status}")
@@ -101,7 +100,7 @@ async def group_families(services: Services) -> Families:
 
 
 def add_up(parts: Iterable[Iterable[FamilyState]]) -> list[Metric]:
-    """One family of each name: numbers of the same labels are added. Those of one process keep their order."""
+    """One family per name: values with the same labels are added. The order is that of the first process."""
     families: dict[str, FamilyState] = {}
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for part in parts:
@@ -132,7 +131,7 @@ def metrics_state_routes(services: Services) -> APIRouter:
 
     @api.get("/metrics-state")
     async def metrics_state() -> Response:
-        """Everything this process counts."""
+        """All metrics of this process."""
         return Response(msgspec.json.encode(local_families(services)), media_type="application/json")
 
     return api

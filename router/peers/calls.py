@@ -1,4 +1,4 @@
-"""What one router asks of others: a call on their internal ports, bounded in time and size, that never raises."""
+"""Calls to the internal ports of other routers, bounded in time and size. They never raise."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
     from router.upstream.port import Upstream
 
-#: Seconds for a connection, and an answer, and the whole of it.
+#: Bound for the connection, for the answer, and for both together, seconds.
 CALL_TIMEOUT_S = 2.0
-#: 16384 requests of half a kilobyte each, eight times over.
+#: Eight times a list of 16384 requests with half a kilobyte each.
 _MAX_ANSWER_BYTES = 64 << 20
 
 
@@ -28,7 +28,7 @@ class PeerCalls:
         self._headers = headers
 
     async def ask(self, record: RouterRecord, method: str, path: str, body: bytes) -> PeerAnswer:
-        """What one of them says, or why it says nothing."""
+        """The answer of one router, or why there is none."""
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 answer = await self._upstream.request(

@@ -1,8 +1,8 @@
-"""Tells the workers that a router is dead, so that what its requests hold there is free at once.
+"""Tells the workers that a router is dead, so that they free at once what its requests hold there.
 
-Every router that survives tells every worker: none of them knows who else is left, and to be told twice changes
-nothing. In the background: a verdict waits for nobody. What no call ends, the leases' expiry and the end of the dead
-router's connections do.
+Every surviving router tells every worker: none knows which others are left, and a worker that is told twice does
+nothing more. It runs in the background, so a verdict never waits for it. What no call ends is ended by the expiry of
+leases and by the end of the dead router's connections.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Dead routers at once for which workers are being told; more are left to the leases' expiry.
+#: Bound on the clean-ups under way; after more deaths at once, the expiry of leases has to do.
 MAX_CLEANUPS = 64
-#: Waits between the attempts, seconds.
+#: Seconds between the attempts.
 RETRY_AFTER_S = (0.05, 0.15, 0.4, 0.8)
 
 
 class _Ended(msgspec.Struct):
-    """What a worker had to end."""
+    """What a worker has ended."""
 
     aborted: int
     leases: int
@@ -65,7 +65,7 @@ class Cleanup:
         self._workers = workers
         self._retry_after_s = retry_after_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        #: Verdicts so far.
+        #: Routers found dead so far.
         self.num_dead = 0
         self.outcomes: Counter[str] = Counter({"told": 0, "not_told": 0})
 
@@ -73,7 +73,7 @@ class Cleanup:
         return f"<Cleanup {len(self._tasks)} under way, {self.num_dead} dead routers, {dict(self.outcomes)}>"
 
     def start(self, router_id: str) -> None:
-        """Tell all workers, as of now. Never raises."""
+        """Tell all workers that are known now. Never raises."""
         if router_id in self._tasks:
             return
         self.num_dead += 1
@@ -87,7 +87,7 @@ class Cleanup:
         task.add_done_callback(lambda _: self._tasks.pop(router_id, None))
 
     async def close(self) -> None:
-        """Let those under way end, which takes ``TELL_GONE_S`` at most. Cancelled, it ends them."""
+        """Wait for the clean-ups under way, ``TELL_GONE_S`` at most. If this is cancelled, they are too."""
         tasks = list(self._tasks.values())
         try:
             if tasks:
@@ -113,13 +113,13 @@ class Cleanup:
         return told
 
     async def _try(self, router_id: str, worker: Worker, told: _Told) -> None:
-        """Again and again, until it has heard, refuses for good, or has been tried often enough."""
+        """Tell one worker, until it has answered or refused, or has been tried often enough."""
         for wait_s in (*self._retry_after_s, None):
             try:
                 told.ended = await self._ask(router_id, worker)
             except (CallError, ValueError, RecursionError) as error:
                 told.error = str(error)
-            except _RefusedError as error:
+            except _CallRefused as error:
                 told.error = str(error)
                 return
             if told.ended is not None or wait_s is None:
@@ -130,18 +130,18 @@ class Cleanup:
         path = f"/internal/routers/{router_id}/gone"
         status, body = await self._calls.post(worker, path, TELL_GONE_S)
         if 400 <= status < 500:
-            raise _RefusedError(f"status {status}")
+            raise _CallRefused(f"status {status}")
         if status != 200:
             raise CallError(f"status {status}")
         return _decoder.decode(body)
 
 
-class _RefusedError(Exception):
+class _CallRefused(Exception):
     """The worker will not do it: another token, or a version that does not know the call."""
 
 
 def _log(router_id: str, results: Sequence[_Told], elapsed_ms: float) -> None:
-    """One line, and a warning only where somebody may have to look: a router that left in order has nothing left."""
+    """Log one line. It is a warning if something had to be ended: a router that left in order has left nothing."""
     ended = [told.ended for told in results if told.ended is not None]
     num_aborted, num_leases = sum(one.aborted for one in ended), sum(one.leases for one in ended)
     missed = ", ".join(f"{told.worker_id} ({told.error})" for told in results if told.ended is None)

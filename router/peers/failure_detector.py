@@ -1,18 +1,18 @@
 """Whether another router lives: a table of states and events, without I/O. Times are the loop's clock in seconds.
 
-The end of a link is the event that says a router may have died. A connection refused after that settles it. A router
-that cannot be reached at all may be behind a broken network, or be stopped: it is dead once its presence has run out
-too. One that answers is alive whatever the registry says.
+When a link ends, its router may have died. If it then refuses a connection, it is dead. A router that cannot be reached
+at all may be stopped, or behind a broken network: it is dead once its presence in the registry has run out too. A
+router that answers is alive, whatever the registry says.
 
 ========  ======================================================================
 state     what is known
 ========  ======================================================================
-NEW       it has announced itself; nobody has tried to reach it
-UNMET     it was never reached: its address may be wrong, so being refused says nothing
+NEW       it has announced itself; no attempt to reach it has ended yet
+UNMET     it was never reached: its address may be wrong, so a refused connection means nothing
 LINKED    its link is open
 LOST      the link broke, or its presence ran out: it is being asked
 SILENT    it cannot be reached
-DEAD      the end; it counts as a new router if it announces itself after its presence ran out, or answers after all
+DEAD      final; it counts as a new router if it announces itself after its presence ran out, or answers after all
 ========  ======================================================================
 """
 
@@ -43,11 +43,11 @@ class DetectorEvent(StrEnum):
     OPENED = "opened"
     #: Its link ended.
     BROKE = "broke"
-    #: Nobody listens on its internal port.
+    #: Its internal port refuses connections.
     REFUSED = "refused"
     #: No connection, or no answer, in time.
     NO_ANSWER = "no_answer"
-    #: Its presence ran out, or it took it back.
+    #: Its presence ran out, or was withdrawn.
     VANISHED = "vanished"
 
 
@@ -89,7 +89,7 @@ class PeerRouter:
             raise IllegalDetectorEvent(self.state, event)
         if event is DetectorEvent.VANISHED:
             self.announced = False
-        elif not self.announced:  # it vanished before it could not be reached
+        elif not self.announced:  # its presence had run out before
             following = (
                 TABLE[following].get(DetectorEvent.VANISHED, following) if _out_of_reach(following) else following
             )

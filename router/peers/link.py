@@ -1,7 +1,7 @@
 """A link: one ``GET /internal/alive/{router_id}`` whose answer never ends while that process lives.
 
-A connection of its own and not the pool's: whether it is refused or does not come about makes the verdict, and nothing
-may be tried twice unnoticed. It names the router that is meant: another one may have been started on its port since.
+It has a connection of its own: the verdict depends on whether that is refused, and a connection pool would try again
+unnoticed. The path names the router, since another one may have been started on its port by now.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 #: The id of the router that is meant follows.
 ALIVE_PATH = "/internal/alive/"
-#: A host that went away without a word ends its links: probed after so many idle seconds, so often, so many times.
+#: TCP keep-alive, so that the links of a host that vanished end: idle seconds, seconds between probes, their number.
 _PROBES = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3}
 
 
 class LinkRefused(Exception):
-    """Nobody listens there, or another router does."""
+    """The port refuses connections, or another router listens there."""
 
 
 class NoLink(Exception):
@@ -44,7 +44,7 @@ class PeerLink:
         self._writer = writer
 
     async def ended(self) -> None:
-        """Wait until the other side is gone, or may be."""
+        """Wait until the connection ends, so that the other router may be gone."""
         with contextlib.suppress(OSError):
             while await self._reader.read(1 << 16):
                 pass
@@ -63,8 +63,8 @@ async def open_link(
 ) -> PeerLink:
     """A link to that router, once it has answered. Raises LinkRefused and NoLink.
 
-    With a ``key`` (``core/protocol/hello.py``) it has to prove that it knows the internal token, on the same
-    connection, before ``headers`` show it.
+    With a ``key`` (``core/protocol/hello.py``) the router has to prove that it knows the internal token, on the same
+    connection, before it is sent ``headers``, which have the token.
     """
     place = urlsplit(record.internal_url)
     options = _tls_options(place.scheme, place.hostname or "", tls)
@@ -96,7 +96,7 @@ async def open_link(
 
 
 async def _prove(record: RouterRecord, key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Raises NoLink, and what reading raises."""
+    """Have the router prove that it knows the token. Raises NoLink, and what reading raises."""
     nonce = new_nonce()
     writer.write(f"GET {HELLO_PATH}{nonce} HTTP/1.1\r\nhost: {urlsplit(record.internal_url).netloc}\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
@@ -105,7 +105,7 @@ async def _prove(record: RouterRecord, key: bytes, reader: asyncio.StreamReader,
 
 
 def _tls_options(scheme: str, host: str, tls: InternalTls | None) -> dict[str, Any]:
-    """For ``open_connection``. Raises NoLink where one of the two speaks TLS and the other does not."""
+    """Options for ``open_connection``. Raises NoLink if only one of the two routers speaks TLS."""
     if (scheme == "https") is not (tls is not None):
         raise NoLink("it speaks TLS, which is not set up here" if tls is None else "it does not speak TLS")
     return {} if tls is None else tls.to(host)

@@ -24,26 +24,26 @@ log = logging.getLogger("baton.router")
 
 #: Longest wait for a link: connection and first line.
 LINK_TIMEOUT_S = 2.0
-#: Seconds until somebody who cannot be reached is tried again; doubled up to the limit.
+#: Seconds until a router that cannot be reached is tried again; doubled up to the limit.
 FIRST_RETRY_S = 0.02
 MAX_RETRY_S = 2.0
 
 
 @dataclass(eq=False)
 class _Kept:
-    """One of the others, and what keeps its link."""
+    """One other router, and what keeps the link to it."""
 
     peer: PeerRouter
     #: It proved that it knows the internal token, and has been reachable since.
     proven: bool = False
-    #: It was tried to link it, and why it is not linked.
+    #: Set once a link was tried; ``why`` says why there is none.
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     why: str = ""
     vanished: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
     def failed(self, why: str) -> None:
-        """No link; whoever listens there has to prove anew who it is."""
+        """There is no link. What listens there has to prove anew that it knows the token."""
         self.proven, self.why = False, why
         self.tried.set()
 
@@ -59,13 +59,13 @@ class LinkedPeers:
         key: bytes | None = None,
         tls: InternalTls | None = None,
     ) -> None:
-        """``record`` is this router's own; ``headers`` open an internal port, and are shown to those only who prove by
-        ``key`` that they know what is in them.
+        """``record`` is this router's own. ``headers`` have the internal token; only a router that has proven by
+        ``key`` that it knows the token is sent them.
         """
         self.record = record
         self.router_id = record.router_id
         self.on_dead: list[Callable[[str], None]] = []
-        #: Set once the registry has said who there is.
+        #: Set once the registry's first list has come.
         self.met = asyncio.Event()
         self._calls = calls
         self._headers = headers
@@ -80,7 +80,7 @@ class LinkedPeers:
         return iter([peer.record for peer in self.peers()])
 
     def peers(self) -> list[PeerRouter]:
-        """What is known of each of the others, the dead left out, by id."""
+        """All other routers but the dead ones, by id."""
         return [kept.peer for _, kept in sorted(self._kept.items()) if not kept.peer.dead]
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
@@ -96,7 +96,7 @@ class LinkedPeers:
         return await self._ask(kept, method, path, body)
 
     def apply(self, entries: Iterable[RouterRecord]) -> None:
-        """Take over the registry's list: who is new is met, who is missing is asked whether it lives."""
+        """Take over the registry's list: a new router gets a link, a missing one is asked whether it lives."""
         present = {record.router_id: record for record in entries if record.router_id != self.router_id}
         for router_id, record in present.items():
             if router_id not in self._kept:
@@ -107,7 +107,7 @@ class LinkedPeers:
         self.met.set()
 
     async def _ask(self, kept: _Kept, method: str, path: str, body: bytes) -> PeerAnswer:
-        """Of one that is new, wait for its proof."""
+        """Ask one router; if it is new, wait first for the proof that it knows the token."""
         record = kept.peer.record
         if self._key is not None and not kept.proven:
             with contextlib.suppress(TimeoutError):
@@ -118,7 +118,7 @@ class LinkedPeers:
         return await self._calls.ask(record, method, path, body)
 
     async def close(self) -> None:
-        """Give up all links; nobody is declared dead any more."""
+        """Give up all links. No router is declared dead any more."""
         tasks = [kept.task for kept in self._kept.values() if kept.task is not None]
         for task in tasks:
             task.cancel()
@@ -130,7 +130,7 @@ class LinkedPeers:
         kept.task = loop.create_task(self._keep(kept), name=f"link to {record.router_id}")
 
     def _miss(self, kept: _Kept) -> None:
-        """Its presence is gone. That counts once: every later list is without it as well."""
+        """The registry does not list it any more. That counts once, since later lists are without it as well."""
         if kept.peer.announced:
             self._note(kept.peer, DetectorEvent.VANISHED)
             kept.vanished.set()
@@ -138,7 +138,7 @@ class LinkedPeers:
             self._forget(kept)
 
     def _forget(self, kept: _Kept) -> None:
-        """It is dead and not in the registry. Should it come back, it is new."""
+        """It is dead and not in the registry. If it comes back, it is a new router."""
         self._kept.pop(kept.peer.record.router_id, None)
         if kept.task is not asyncio.current_task() and kept.task is not None:
             kept.task.cancel()
@@ -147,7 +147,8 @@ class LinkedPeers:
         before, router_id = peer.state, peer.record.router_id
         state = peer.on(event, asyncio.get_running_loop().time())
         if state is not before:
-            # One never reached is declared dead as soon as its presence lapses: its address has to be put right before.
+            # A router that was never reached is declared dead when its presence runs out, so its address must be
+            # corrected.
             level = logging.WARNING if state is DetectorState.UNMET else logging.INFO
             said = f"{event} ({why})" if why else event
             log.log(level, "router %s at %s: %s, so it is %s", router_id, peer.record.internal_url, said, state)
@@ -156,7 +157,7 @@ class LinkedPeers:
                 listener(router_id)
 
     async def _keep(self, kept: _Kept) -> None:
-        """Hold a link to it, for as long as it lives."""
+        """Hold a link to a router as long as it lives."""
         peer, retry_s = kept.peer, FIRST_RETRY_S
         while not peer.dead:
             if await self._linked(kept):
@@ -170,9 +171,9 @@ class LinkedPeers:
             await self._doubt(kept)
 
     async def _doubt(self, kept: _Kept) -> None:
-        """Dead and announced: until its presence runs out, or it answers after all and is met as a new one.
+        """Keep asking a dead router that is still announced; if it answers after all, it is met as a new one.
 
-        Something between the two may have refused the connection. It would never be met again otherwise.
+        A device between the two may have refused the connection. Without this the router would never be met again.
         """
         record, link = kept.peer.record, None
         while link is None:
@@ -185,7 +186,7 @@ class LinkedPeers:
         self._meet(record)
 
     async def _linked(self, kept: _Kept) -> bool:
-        """Open a link and hold it until it ends or should be looked at; False: none could be had."""
+        """Open a link, and hold it until it ends or the presence does. False: no link could be opened."""
         peer = kept.peer
         try:
             link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S, self._key, self._tls)
@@ -209,7 +210,7 @@ class LinkedPeers:
 
 
 async def _until_vanished(kept: _Kept, other: Coroutine[Any, Any, None]) -> None:
-    """Until ``other`` is over, or the presence of that router is."""
+    """Wait until ``other`` is over, or the presence of that router is."""
     waits = [asyncio.ensure_future(other), asyncio.ensure_future(kept.vanished.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

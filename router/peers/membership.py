@@ -1,4 +1,4 @@
-"""This router among the others: its internal port, its presence, what it sees of them. Begun and ended in order."""
+"""This router as one of several: its internal port, its presence, its links; begun and ended in order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Membership:
         internal: socket.socket,
         tls: InternalTls | None = None,
     ) -> None:
-        """Of a router that serves on these bound sockets."""
+        """``public`` and ``internal`` are the bound sockets of the two ports."""
         token = settings.internal_token
         headers = () if token is None else (("authorization", f"Bearer {token.get_secret_value()}"),)
         self._settings = settings
@@ -55,7 +55,7 @@ class Membership:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, app: ASGIApp, budget: BodyBudget) -> None:
-        """Serve ``app`` on the internal port, then tell the others, then look who they are."""
+        """Serve ``app`` on the internal port, then announce this router, then watch which others there are."""
         front = PeerFront(self._settings, self.peers.record, app, budget)
         self._port = PeerListener(self._settings, front, self._internal, self._tls)
         await self._port.start()
@@ -64,7 +64,7 @@ class Membership:
         self._watch = asyncio.create_task(discover(self._registry, self.peers), name="routers")
 
     async def stop(self) -> None:
-        """Withdraw, and only then close the port: the others find nobody there, and nothing to clean up."""
+        """Withdraw the announcement, and only then close the port, so that the others need not clean up."""
         if self._presence is not None:
             await self._presence.stop()
         if self._watch is not None:

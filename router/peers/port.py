@@ -1,4 +1,4 @@
-"""The port to the other routers, and the router that has none."""
+"""What the rest of the router sees of the other routers, and the implementation for a router that works alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What one router said. ``error`` is empty, or one line on why there is no answer; then ``status`` is 0."""
+    """The answer of one router. ``error``: one line on why there is none, with ``status`` 0; else empty."""
 
     router_id: str
     status: int = 0
@@ -22,7 +22,7 @@ class PeerAnswer:
 
     @property
     def ok(self) -> bool:
-        """It did what was asked."""
+        """The router did what was asked."""
         return self.status == 200
 
 
@@ -42,7 +42,7 @@ class PeerRouters(Protocol):
         """Called once for each router that died, with its id, on the loop. They must not raise."""
 
     def __iter__(self) -> Iterator[RouterRecord]:
-        """The others that are not known to be dead, by id."""
+        """The records of the others that are not known to be dead, by id."""
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
         """Ask all others at once on their internal ports; one answer each, in the order of their ids. Never raises."""
@@ -52,7 +52,7 @@ class PeerRouters(Protocol):
 
 
 class NoPeers:
-    """A router without Redis: it meets no other, and its record names no address."""
+    """For a router without Redis: it meets no other one, and its record names no address."""
 
     def __init__(self, router_id: str) -> None:
         self.router_id = router_id
@@ -63,9 +63,9 @@ class NoPeers:
         return iter(())
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
-        """Nobody answers."""
+        """No answers."""
         return []
 
     async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
-        """Nobody is known."""
+        """None: no other router is known."""
         return None

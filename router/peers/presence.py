@@ -1,4 +1,4 @@
-"""How this router shows itself to the others: its record in the registry, again and again."""
+"""How this router announces itself to the others: it writes its record into the registry again and again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TTL_MS = 1500
 
 
 def record_of(router_id: str, settings: RouterSettings, public: socket.socket, internal: socket.socket) -> RouterRecord:
-    """What the others are to know of this router, by its bound sockets."""
+    """The record of a router that serves on these bound sockets."""
     return RouterRecord(
         router_id=router_id,
         url=base_url(settings.advertised(settings.host), port_of(public), tls=settings.speaks_tls),
