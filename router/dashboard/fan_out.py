@@ -1,4 +1,4 @@
-"""What the other routers show, asked for only while somebody watches."""
+"""Asks the other routers for their shares, only while a page is watching."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from router.peers.port import PeerAnswer
     from router.services import Services
 
-#: Where a router tells its share; on the internal port.
+#: Path on the internal port at which a router answers with its share.
 PATH = "/internal/live"
-#: Steps asked for while answers come at least every ``FRESH_S`` seconds; else, and from routers that are new, all.
+#: Steps asked for while answers come at least every ``FRESH_S`` seconds; otherwise, and from new routers, all.
 NUM_NEW_STEPS = 4
 FRESH_S = 5.0
 
@@ -39,7 +39,10 @@ class FanOut:
         self._asked_s = -FRESH_S
 
     def refresh(self) -> None:
-        """Ask again, unless the last round is not over. Nobody waits for the answers: they are shown when they come."""
+        """Ask again, unless the last round is under way.
+
+        The answers are shown when they come; no snapshot waits for them.
+        """
         known = {record.router_id for record in self._services.peers}
         if (known or self._shares) and (self._round is None or self._round.done()):
             now_s = self._recorder.now_s

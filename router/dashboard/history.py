@@ -1,9 +1,9 @@
 """The last ten minutes in steps of two seconds. Pure: time and totals are passed in, no I/O.
 
-Fed with totals that only grow (those behind ``/metrics``), so nothing is done per request or per token: a step is what
-was counted since the step before it. A step keeps the counts of its histograms, so that the steps of several routers
-can be added; quantiles are made from the sums (``Summary``), with values taken to be spread evenly inside each bucket.
-A value above the last bound counts as that bound.
+It is fed with totals that only grow (those behind ``/metrics``), so it costs nothing per request or per token: a step
+is what was counted since the step before it. A step keeps the counts of its histograms, so that the steps of several
+routers can be added; quantiles are made from the sums (``Summary``), with values taken to be spread evenly inside each
+bucket. A value above the last bound counts as that bound.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Bounds = Mapping[str, tuple[float, ...]]
 
 
 class HistogramCounts(msgspec.Struct, frozen=True, array_like=True):
-    """A histogram at one moment, or in one step: one more count than it has bounds, and the sum of the values."""
+    """A histogram at one moment, or of one step: a count per bucket (one more than there are bounds), and the sum."""
 
     counts: tuple[int, ...]
     sum_s: float = 0.0
 
     def since(self, before: HistogramCounts) -> HistogramCounts:
-        """What came after ``before``."""
+        """What was counted after ``before``."""
         counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=True))
         return HistogramCounts(counts, self.sum_s - before.sum_s)
 
     def plus(self, other: HistogramCounts) -> HistogramCounts:
-        """Both together."""
+        """Both added."""
         return HistogramCounts(tuple(map(int.__add__, self.counts, other.counts)), self.sum_s + other.sum_s)
 
     @property
@@ -48,17 +48,17 @@ class HistogramCounts(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was counted since the router began. ``times``: histograms by name; every moment has the same names."""
+    """What was counted since the router began. ``times``: histograms by name, always the same names."""
 
     ended: int
     failed: int
     chunks: int
     times: Mapping[str, HistogramCounts]
-    #: Live requests by state, now.
+    #: Live requests by state, at this moment.
     live: Mapping[str, int]
-    #: Answered with an error before they began.
+    #: Requests that were answered with an error before they began.
     refused: int = 0
-    #: Those of ``failed`` and of ``refused`` by the status of the answer.
+    #: ``failed`` and ``refused`` by the status of the answer.
     failed_by_status: Mapping[str, int] = field(default_factory=dict)
     refused_by_status: Mapping[str, int] = field(default_factory=dict)
 
@@ -72,12 +72,12 @@ class Step(msgspec.Struct, frozen=True):
     live: dict[str, int]
     times: dict[str, HistogramCounts]
     refused_per_s: float = 0.0
-    #: Of both per second, by the status of the answer; only what there was.
+    #: ``failed_per_s`` and ``refused_per_s`` by the status of the answer; only statuses that there were.
     failed_by_status: dict[str, float] = {}
     refused_by_status: dict[str, float] = {}
 
     def plus(self, other: Step) -> Step:
-        """Both together, of the same two seconds in two routers."""
+        """The same step of two routers, added."""
         return Step(
             self.ended_per_s + other.ended_per_s,
             self.failed_per_s + other.failed_per_s,
@@ -92,7 +92,7 @@ class Step(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one histogram in one step, seconds; None where nothing was measured."""
+    """What a histogram of one step says, seconds; None: nothing was measured."""
 
     p50_s: float | None
     p95_s: float | None
@@ -100,21 +100,21 @@ class Summary:
 
 
 class Summed(msgspec.Struct, frozen=True):
-    """A step with what its histograms say."""
+    """A step, and what its histograms say."""
 
     step: Step
     times: dict[str, Summary]
 
 
 class History:
-    """The newest ``num_steps`` steps, oldest first. Before the first one it is shorter."""
+    """The newest ``num_steps`` steps, oldest first; fewer at the beginning."""
 
     def __init__(self, now_s: float, totals: Totals, bounds: Bounds, num_steps: int = NUM_STEPS) -> None:
         self.bounds = bounds
         self._until_s = now_s
         self._last = totals
         self._steps: deque[Summed] = deque(maxlen=num_steps)
-        #: Steps so far, also those that are forgotten.
+        #: Steps so far, including those that are forgotten.
         self.num_steps = 0
 
     def __len__(self) -> int:
@@ -133,9 +133,9 @@ class History:
         return now_s - self._until_s
 
     def sample(self, now_s: float, totals: Totals) -> int:
-        """Close the steps that are over, and say how many; called before ``next_s`` it does nothing.
+        """Close the steps that are over, and return how many. Before ``next_s`` there are none.
 
-        Called late (the process stood still), what came is spread over the missed steps: no gap, and nothing is lost.
+        If it is called late, because the process stood still, the counts are spread over the missed steps.
         """
         num_over = int((now_s - self._until_s) // STEP_S)
         if num_over < 1:
@@ -163,7 +163,7 @@ def _step(before: Totals, after: Totals, seconds: float) -> Step:
 
 
 def _grown(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Per second, of what has grown."""
+    """The growth of each count per second, without those that have not grown."""
     grown = {status: count - before.get(status, 0) for status, count in after.items()}
     return {status: count / seconds for status, count in grown.items() if count}
 
@@ -184,7 +184,7 @@ def _summary(counts: HistogramCounts, bounds_s: Sequence[float]) -> Summary:
 
 
 def quantile(counts: HistogramCounts, bounds_s: Sequence[float], q: float) -> float | None:
-    """Below which a share ``q`` of the values lies, seconds; None without values."""
+    """The value, in seconds, below which a share ``q`` of all values lies; None without values."""
     total = counts.total
     if not total:
         return None

@@ -1,8 +1,8 @@
 """``GET /admin/live``: the newest snapshot of all routers, again whenever it differs, as server-sent events.
 
-The state is looked at twice a second while somebody watches; to tell of every change of every request would cost the
-hot path more than that. All who watch share one snapshot. A reader that is slow holds one event: while it does not
-read nothing is made for it, then it gets the newest. One that does not read at all is dropped.
+Twice a second the state is looked at while a page is watching; to send every change of every request would cost the hot
+path more. All watchers share one snapshot. For a slow reader one event waits; when it has read that, it gets the
+newest. A reader that does not read at all is dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from router.dashboard.schema import Snapshot
     from router.services import Services
 
-#: Seconds between looks, and so the least time between two events.
+#: Seconds between two looks at the state, and so at least between two events.
 PERIOD_S = 0.5
 #: A reader that takes nothing for so long is dropped, seconds.
 STUCK_S = 10.0
@@ -42,7 +42,10 @@ _HEADERS = [
 
 
 class LiveSnapshots:
-    """The newest snapshot of all routers, made, and the others asked, only when somebody wants it."""
+    """The newest snapshot of all routers.
+
+    It is made, and the other routers are asked, only while a page is watching.
+    """
 
     def __init__(self, services: Services, recorder: HistoryRecorder) -> None:
         self._services = services
@@ -50,20 +53,20 @@ class LiveSnapshots:
         self._others = FanOut(services, recorder)
         self._made_s = -PERIOD_S
         self._body = b""
-        #: The newest snapshot as an event, and how many differing ones there were.
+        #: The newest snapshot as an event, and its number: it grows when a snapshot differs from the one before.
         self._event = b""
         self._number = 0
 
     def newest(self) -> tuple[int, bytes]:
         """The number and the event of the newest snapshot, not older than ``PERIOD_S``."""
         now_s = self._recorder.now_s
-        if now_s - self._made_s >= PERIOD_S * 0.9:  # who comes a little early does not wait for another period
+        if now_s - self._made_s >= PERIOD_S * 0.9:  # a watcher may come a little early
             self._made_s = now_s
             self._make()
         return self._number, self._event
 
     def take(self, time_s: float) -> Snapshot:
-        """Now, with the others as they last answered. ``time_s``: seconds since 1970."""
+        """A snapshot of now, with the shares that the other routers last sent. ``time_s``: seconds since 1970."""
         own = local_share(self._services, self._recorder)
         return merge(
             time_s,
@@ -103,7 +106,7 @@ class LiveStream(Response):
                 await gone
 
     async def _run(self, send: Send, gone: asyncio.Task[None]) -> None:
-        """Raises TimeoutError when the client does not read."""
+        """Send events until the client is gone. Raises TimeoutError if it does not read."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         sent = 0
         while not (gone.done() or self._closing()):

@@ -1,8 +1,8 @@
 """The histories of all routers as one. Pure.
 
-Routers count steps on clocks of their own. A router says how long ago its newest step ended, which puts its steps
-beside those of this router, right to within half a step; they keep that place until the clocks have drifted apart.
-Steps are added as counts, so a quantile is one of all requests and not a mean of quantiles.
+Each router counts steps on its own clock. It tells how long ago its newest step ended, which places its steps beside
+those of this router, to within half a step. They keep this place until the clocks have drifted apart. Steps are added
+as counts, so quantiles are over all requests, and no means of quantiles.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from router.dashboard.history import History
 
-#: Steps by which a place may be wrong before another one is taken; above the half that rounding costs.
+#: Steps by which a place may be wrong before it is corrected; more than the half step that rounding costs.
 MAX_DRIFT = 0.75
 
 
 class MergedHistory:
-    """What other routers told, by the number of the step of this router that it belongs to."""
+    """The steps of other routers, by the number of the step of this router at the same time."""
 
     def __init__(self) -> None:
         self._told: defaultdict[int, dict[str, Step]] = defaultdict(dict)
@@ -30,7 +30,10 @@ class MergedHistory:
         self._offsets: dict[str, int] = {}
 
     def take(self, router_id: str, steps: Sequence[Step], number: float, own_number: float) -> None:
-        """What a router told. ``number``: steps in its life until now; ``own_number``: in this router's."""
+        """Note the steps of a router.
+
+        ``number``: steps in its life until now; ``own_number``: in this router's life.
+        """
         offset = self._offsets.get(router_id)
         if offset is None or abs(own_number - number - offset) > MAX_DRIFT:
             offset = self._offsets[router_id] = round(own_number - number)
@@ -41,7 +44,7 @@ class MergedHistory:
                 self._made.pop(at, None)
 
     def together(self, own: History) -> list[Summed]:
-        """This router's steps, oldest first, each with what others did at the time."""
+        """This router's steps, oldest first, each with those of the others at the same time added."""
         begin = own.num_steps - len(own) + 1
         for kept in (self._told, self._made):
             for old in [at for at in kept if at < begin]:
@@ -62,5 +65,5 @@ class MergedHistory:
 
 
 def position(num_steps: int, age_s: float) -> float:
-    """Steps in a router's life until now: ``num_steps`` are over, the newest since ``age_s``."""
+    """Steps in a router's life until now: ``num_steps`` are over, the newest one for ``age_s`` seconds."""
     return num_steps + min(age_s / STEP_S, 0.999)

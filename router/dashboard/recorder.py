@@ -1,4 +1,4 @@
-"""Keeps the history of one router, whether anybody watches or not."""
+"""Keeps the history of one router, also while no page is watching."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from router.metrics.metrics import Buckets, Metrics
     from router.services import Services
 
-#: Names of the histograms in ``Totals.times``; those of the phases are the states.
+#: Names of the histograms in ``Totals.times``, besides those of the phases, which are named after the states.
 TTFT, ITL = "ttft", "itl"
 
 
@@ -62,7 +62,7 @@ class HistoryRecorder:
 
     @property
     def now_s(self) -> float:
-        """On the clock of the history."""
+        """Now, by the clock of the history."""
         return self._loop.time()
 
     def _wake(self) -> None:

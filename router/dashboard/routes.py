@@ -41,7 +41,7 @@ _SCRIPTS = (
     "stuck.js",
     "workers.js",
 )
-#: Path to file. Nothing secret is in them, so they need no token; the stream does.
+#: File by path. They have no secrets, so they need no token; the stream does.
 FILES = {
     "/dashboard": "dashboard.html",
     "/dashboard/dashboard.css": "dashboard.css",
@@ -53,7 +53,7 @@ HEADERS = headers(script="'self'", style="'self'", connect="'self'")
 def dashboard_router(
     services: Services, recorder: HistoryRecorder, keys: AdminKeys, closing: Callable[[], bool]
 ) -> APIRouter:
-    """``/admin/live`` and ``/dashboard``. ``closing``: the router ends, so its streams have to."""
+    """``/admin/live`` and ``/dashboard``. ``closing`` says that the router stops, so that streams have to end."""
     api = APIRouter()
     snapshots = LiveSnapshots(services, recorder)
 
@@ -69,7 +69,7 @@ def dashboard_router(
 
     @api.get("/dashboard/", include_in_schema=False)
     async def slash() -> Response:
-        """Relative: whatever the browser calls us, and whatever path a proxy adds, stays."""
+        """A relative redirect keeps the host that the browser uses, and any path that a proxy adds."""
         return Response(status_code=308, headers={"location": "../dashboard"})
 
     return api

@@ -37,7 +37,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
     draining: bool
     occupied: int
     limit: int
-    #: None: the worker has told of none (static workers never do).
+    #: None: the worker has told no blocks (static workers never do).
     blocks: Blocks | None
     leases: int
     handshakes: Handshakes
@@ -45,9 +45,9 @@ class LiveWorker(msgspec.Struct, frozen=True):
     engine_id: str = ""
     #: Base URL of its public port.
     url: str = ""
-    #: Of the layout of its blocks: only equal ones are paired. Empty: not told.
+    #: Only a P and a D with equal hashes are paired. Empty: not told.
     compatibility_hash: str = ""
-    #: Of its weights: only equal ones go on for each other. Empty: not told.
+    #: Only workers with equal fingerprints may continue each other's streams. Empty: not told.
     weights_fingerprint: str = ""
     #: ``closed``, ``open`` or ``half_open``: whether requests that reached it failed.
     breaker: str = "closed"
@@ -87,14 +87,14 @@ class LiveRequest(msgspec.Struct, frozen=True):
     endpoint: str = ""
     priority: int = 0
     lease_id: str | None = None
-    #: Times that a prompt was given to a P, or to a D that needs none.
+    #: Times that its prompt was sent to a P, or to a D that prefills.
     num_prefills: int = 0
-    #: Legs that were tried again, and times that another worker went on with its stream.
+    #: Legs that were tried again, and times that another worker continued its stream.
     num_retries: int = 0
     num_resumed: int = 0
     #: Engines that died with the request on them.
     dead_engines: list[str] = []
-    #: Of the last attempt that failed; None: none has.
+    #: The error of the last attempt that failed; None: none has.
     last_error: str | None = None
     #: What its client calls it.
     client_id: str | None = None
@@ -104,7 +104,7 @@ class Queue(msgspec.Struct, frozen=True):
     """One of the two queues."""
 
     length: int
-    #: How long the one that waits longest has waited; None: nobody waits.
+    #: How long its oldest request has waited, milliseconds; None: it is empty.
     oldest_ms: float | None
 
 
@@ -131,7 +131,7 @@ class LiveHistory(msgspec.Struct, frozen=True):
     failed_per_s: list[float | None]
     #: Requests that were answered with an error before they began, as 401, 429 or 503.
     refused_per_s: list[float | None]
-    #: Those of the two above by the status of the answer; only statuses that there were.
+    #: The two above by the status of the answer; only statuses that there were.
     failed_by_status: dict[str, list[float | None]]
     refused_by_status: dict[str, list[float | None]]
     tokens_per_s: list[float | None]
@@ -147,7 +147,7 @@ class LiveRouter(msgspec.Struct, frozen=True):
     """One router on the same Redis."""
 
     id: str
-    #: Of its API; None: this router's own, which who reads this knows.
+    #: URL of its API; None for the router that answers, whose URL the reader knows.
     url: str | None
     #: The one that was asked for the snapshot.
     is_this: bool

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Requests listed one by one: half of them the oldest, half the newest.
+#: Bound on the requests listed one by one: half of them are the oldest, half the newest.
 MAX_LISTED = 100
-#: Requests that are over, listed of each outcome.
+#: Bound on the requests listed that are over, per outcome.
 MAX_ENDED = 25
 
 
@@ -39,7 +39,7 @@ class RouterShare(msgspec.Struct, frozen=True):
     num_hidden: int
     #: Steps in the router's life until now.
     position: float
-    #: Of the histograms in ``steps``; steps with other bounds cannot be added.
+    #: The bounds of the histograms in ``steps``; steps with other bounds cannot be added.
     bounds_s: dict[str, tuple[float, ...]]
     steps: list[Step]
     #: Requests that are over, each with the seconds since its end, newest first.
@@ -68,7 +68,7 @@ def local_share(services: Services, recorder: HistoryRecorder, num_steps: int = 
 
 
 def oldest_and_newest(requests: Sequence[T]) -> tuple[Sequence[T], int]:
-    """Of many in order of arrival those that are listed, and how many are not."""
+    """Those of many items, in order of arrival, that are listed, and how many are not."""
     if len(requests) <= MAX_LISTED:
         return requests, 0
     return [*requests[: MAX_LISTED // 2], *requests[-MAX_LISTED // 2 :]], len(requests) - MAX_LISTED

@@ -60,7 +60,7 @@ def _queue(queues: Iterable[Queue]) -> Queue:
 
 
 def _ended(shares: Sequence[RouterShare]) -> list[EndedRequest]:
-    """Newest first, by how long ago each router says that was: the clocks of two routers are never compared."""
+    """Newest first, by their ages as each router tells them: the clocks of two routers are never compared."""
     newest: list[EndedRequest] = []
     num = Counter[str]()
     for _, ended in sorted((pair for share in shares for pair in share.ended), key=lambda pair: pair[0]):
@@ -71,7 +71,10 @@ def _ended(shares: Sequence[RouterShare]) -> list[EndedRequest]:
 
 
 def _workers(shares: Sequence[RouterShare]) -> list[LiveWorker]:
-    """Each worker once, as this router sees it; it drains, and is as busy, as the one says that knows more of it."""
+    """Each worker once, as this router sees it.
+
+    It drains if any router says so, and is as busy as the highest count.
+    """
     found: dict[str, LiveWorker] = {}
     for share in shares:
         for worker in share.workers:

@@ -1,1 +1,1 @@
-"""What is counted, and what a scrape is told."""
+"""The router's counters and histograms, and what a scrape of Prometheus gets."""

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus. Counting is a few additions on plain fields; the text is made when somebody asks."""
+"""Numbers for Prometheus. Counting is a few additions on plain fields; the text is made at a scrape."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Buckets:
         self.total += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: (upper bound, values up to it)."""
+        """The rows of Prometheus: (upper bound, number of values up to it)."""
         rows: list[tuple[str, float]] = []
         seen = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -64,15 +64,16 @@ class Metrics:
         self.phases = {phase: Buckets(_TTFT_BOUNDS_S) for phase in PHASES.values()}
         #: (outcome, reason), e.g. ("aborted", "client_gone").
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        #: State a request was in when it was aborted.
+        #: Aborted requests, by the state that they were in.
         self.aborted_in: Counter[str] = Counter()
-        #: By the status of the answer: requests that never began, and requests that failed.
+        #: Requests that never began, and requests that failed, by the status of the answer.
         self.refused: Counter[int] = Counter()
         self.failed: Counter[int] = Counter()
         self.retries: Counter[str] = Counter({"prefill": 0, "decode": 0, "prefill_again": 0})
-        #: Streams that broke off: another worker went on ("resumed"), none did, none was asked ("refused").
+        #: Streams that broke: another worker continued ("resumed"), none could ("failed", "aborted"), none was asked
+        #: ("refused").
         self.resumed: Counter[str] = Counter({"resumed": 0, "failed": 0, "aborted": 0, "refused": 0})
-        #: Retries that were not made because there were too many of late.
+        #: Retries that were not made because the retry budget was spent.
         self.num_over_budget = 0
         #: Requests that skipped P, by reason.
         self.skipped_prefill: Counter[str] = Counter(dict.fromkeys(SkipPrefill, 0))
@@ -80,10 +81,10 @@ class Metrics:
         self.waiting: Counter[tuple[str, str]] = Counter()
         #: Requests answered 429 to make room for more urgent ones.
         self.num_displaced = 0
-        #: Prompts that were next but waited because of max_leased_fraction, and for how long, seconds.
+        #: Prompts at the head of the queue that waited because of ``max_leased_fraction``, and for how long, seconds.
         self.num_lease_limit_waits = 0
         self.lease_limit_wait_s = 0.0
-        #: Announcements in the registry that nobody of ours has written, by ("worker" or "router", reason).
+        #: Announcements in the registry that no process of ours has written, by ("worker" or "router", reason).
         self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
         #: Whether workers of the registry proved that they know the internal token; "none": no answer.
         self.worker_proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})
@@ -103,7 +104,10 @@ class Metrics:
             self._note_times(facts)
 
     def _note_times(self, facts: RequestFacts) -> None:
-        """Unstreamed, the first content is also the last: the whole answer is neither a TTFT nor a read."""
+        """Count the times of a request that is done.
+
+        The first content of an unstreamed answer is all of it: no TTFT, no read.
+        """
         if facts.ttft_s is not None:
             self.ttft.observe(facts.ttft_s)
         for state, seconds in facts.spent_s.items():
@@ -112,7 +116,7 @@ class Metrics:
 
 
 def _reason(error: ApiError | None) -> str:
-    """For a label, so one of few: what a worker calls its errors is its own affair."""
+    """The reason as a label, so one of few values: the codes of workers are not among them."""
     if error is None:
         return ""
     return f"worker_{error.status}" if isinstance(error, WorkerError) else error.code or error.type

@@ -1,1 +1,1 @@
-"""What a browser finds at ``/`` and ``/docs``. Nothing on these pages comes from elsewhere, and nothing is secret."""
+"""The pages at ``/`` and ``/docs``. They load nothing from other sites, and have no secrets."""

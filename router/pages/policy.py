@@ -1,4 +1,4 @@
-"""What a browser may do with a page of ours."""
+"""The headers that tell a browser what a page of ours may load, and that other sites may not frame it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import hashlib
 def headers(**sources: str) -> dict[str, str]:
     """Headers of a page, a script or a style sheet. ``sources`` are directives of the policy: ``script="'self'"``.
 
-    What is not named may not be loaded at all, and no page of another site may frame this one.
+    Kinds of content that are not named may not be loaded, and no page of another site may frame this one.
     """
     allowed = "".join(f"{name}-src {source}; " for name, source in sources.items())
     return {

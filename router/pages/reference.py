@@ -29,12 +29,12 @@ _SWAGGER = {f"/docs/{name}": name for name in ("swagger-ui-bundle.js", "swagger-
 #: Swagger UI has pictures in its style sheet, and styles in its script.
 _POLICY = headers(script="'self'", style="'self' 'unsafe-inline'", img="'self' data:", connect="'self'")
 _DAY_S = 86400
-#: Written piece by piece: for a client that does not read, one piece waits and not the whole file.
+#: Files are sent in pieces: for a client that does not read, one piece waits in memory and not the whole file.
 _PIECE_BYTES = 1 << 16
 
 
 def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admin_token: bool) -> APIRouter:
-    """The page, its files and the document."""
+    """The routes of the page, its files and ``/openapi.json``."""
     api = APIRouter(include_in_schema=False)
     for path, name in _OURS.items():
         _add_file(api, path, name)
@@ -49,7 +49,7 @@ def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admi
 
 
 def _with_keys(document: dict[str, Any], *, has_keys: bool, has_admin_token: bool) -> dict[str, Any]:
-    """Which calls need which key, as far as keys are needed here."""
+    """Note in the document which calls need which key, as far as this router has keys."""
     needed = {"/v1/": ("api_key", has_keys), "/admin/": ("admin_token", has_admin_token)}
     for beginning, (name, is_needed) in needed.items():
         if not is_needed:
@@ -80,7 +80,7 @@ def _add_swagger(api: APIRouter, path: str, name: str) -> None:
 
 @functools.cache
 def _swagger(name: str) -> bytes:
-    """Read when somebody looks: most routers never show the page."""
+    """Read at the first request, since most routers never show the page."""
     return resources.files("fastapi_offline").joinpath("static", name).read_bytes()
 
 

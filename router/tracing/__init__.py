@@ -1,5 +1,4 @@
-"""One OpenTelemetry trace per request, for those who ask for it in the standard environment variables.
+"""One OpenTelemetry trace per request, if the standard environment variables ask for traces.
 
-``setup`` reads these; it is all that is imported when nobody asks. The rest needs the extra
-``otel``.
+``setup`` reads these, and is all that is imported without them. ``spans`` and ``provider`` need the extra ``otel``.
 """

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from router.request.facts import RequestFacts
 
-#: What is not exported by then is lost when the process ends, seconds.
+#: Seconds for the last export; what is not exported by then is lost.
 FLUSH_S = 3.0
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def batches(exporter: str) -> SpanProcessor:
-    """Exports in a thread of its own, as the environment says. Raises ImportError, ValueError."""
+    """A processor that exports in a thread of its own, as the environment says. Raises ImportError, ValueError."""
     if exporter == "console":
         return BatchSpanProcessor(ConsoleSpanExporter())
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -40,7 +40,7 @@ def batches(exporter: str) -> SpanProcessor:
 
 
 class Tracing:
-    """Begins traces. Everything else is in the environment: sampler, resource, limits."""
+    """Begins traces. Sampler, resource and limits come from the environment."""
 
     def __init__(self, processors: Iterable[SpanProcessor], environ: Mapping[str, str]) -> None:
         named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
@@ -53,7 +53,7 @@ class Tracing:
         for processor in processors:
             self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("baton.router")
-        # Started now: while the interpreter ends, none can be.
+        # Started now, since no thread can be started while the interpreter ends.
         self._told = threading.Event()
         self._closer = threading.Thread(target=self._close_when_told, name="tracing-close", daemon=True)
         self._closer.start()

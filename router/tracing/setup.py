@@ -1,4 +1,4 @@
-"""Whether requests are traced, and where their spans go: what OpenTelemetry's environment variables say.
+"""Reads from OpenTelemetry's environment variables whether requests are traced, and where their spans go.
 
 Without them no part of OpenTelemetry is imported.
 """
@@ -23,7 +23,10 @@ _EXPORTERS = frozenset({"otlp", "console"})
 
 
 def set_up(environ: Mapping[str, str]) -> Tracing | None:
-    """Tracing as asked for, closed when the process exits; None when nobody asks or it cannot be, which is logged."""
+    """Tracing as the environment asks for it, closed when the process exits.
+
+    None: not asked for, or not possible, which is logged.
+    """
     names = exporters(environ)
     if not names:
         return None

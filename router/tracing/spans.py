@@ -1,7 +1,7 @@
 """The spans of a request, made when it is over from the times its phases took.
 
-Until then a request only notes five or so times. The ids of its spans are drawn beforehand, because workers are told
-them: a worker's spans hang below the phase in which it was asked.
+Until then about five times are noted per request. The ids of its spans are drawn beforehand, because workers are sent
+them: a worker's spans are children of the phase in which it was asked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.protocol.errors import ApiError
     from router.request.facts import RequestFacts
 
-#: What begins a phase in which a worker is asked; the others are the router's own.
+#: Events that begin a phase in which a worker is asked; other phases are the router's own.
 _ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})
 _AGAIN = RETRIES | {Event.STREAM_BROKE}
 
@@ -43,13 +43,13 @@ class _Phase(NamedTuple):
     span_id: int
     worker_id: str
     asks: bool
-    #: Why something was tried again after it, or another worker went on; empty when nothing was.
+    #: Why a leg was tried again after it, or the stream migrated; empty: neither.
     retry_reason: str
     broke_off: bool
 
 
 class RequestTrace:
-    """What one request notes on its way. Times are seconds of the loop's clock."""
+    """The phases of one request, noted as they end. Times are seconds of the loop's clock."""
 
     __slots__ = ("_asks", "_ids", "_offset_ns", "_phases", "_root", "_since_s", "_span_id", "_tracer")
 
@@ -85,7 +85,7 @@ class RequestTrace:
                 self._span_id,
                 worker_id,
                 self._asks,
-                # Nothing is asked of a worker while a request is held: what it loses there are P's blocks.
+                # No worker is asked while a request is held: if it fails there, it has lost P's blocks.
                 "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(error),
                 event is Event.STREAM_BROKE,
             )
@@ -98,7 +98,7 @@ class RequestTrace:
         """The request is over: make its spans."""
         root, error = self._root, facts.error
         if root.is_recording():
-            # As HTTP's conventions have it: what the client did, or did wrong, is no error of a server's span.
+            # By the conventions for HTTP, what the client did, or did wrong, is no error of a server's span.
             broken = facts.state is State.FAILED and facts.answer_begun
             failure = error if error is not None and (error.status >= 500 or broken) else None
             for phase in self._phases:
