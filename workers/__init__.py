@@ -3,7 +3,7 @@
 In the main process, without torch and NIXL:
 
 ``main``           runs one worker; ``worker`` builds and stops its parts, ``app`` builds its two ASGI applications
-``engine``         schedules: sequences, block pool, steps
+``engine``         decides what runs when, and which sequence or lease owns which block
 ``server``         serves HTTP: the OpenAI endpoints and the internal port
 ``text``           turns prompts into tokens (``tokenizer``) and tokens into text (``detokenizer``)
 ``leases``         grants and ends P's leases (``keeper``), in threads
@@ -13,8 +13,8 @@ In the main process, without torch and NIXL:
 
 In a rank process:
 
-``rank``           computes: the model shard (``model``), the paged cache, and the sampler (``sampler``), with torch
-``transfer``       reads blocks from other engines (``read_machine``) and checks the fence (``fence``), with NIXL
+``rank``           computes: loads the model shard, executes steps over the paged cache, samples tokens (``sampling``)
+``transfer``       reads blocks from other engines and checks the fence (``reads``), with NIXL
 
 In both, without I/O:
 

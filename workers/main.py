@@ -26,7 +26,7 @@ from core.protocol.status import Ready
 from workers.rank_protocol.errors import RankError, one_line
 from workers.stores import connect
 from workers.text.tokenizer import TokenizerError
-from workers.worker import Worker
+from workers.worker import WorkerProcess
 
 if TYPE_CHECKING:
     import socket
@@ -78,7 +78,7 @@ async def _serve(
     except ValueError:  # an option in the URL; the message may repeat it
         return "redis_url is not understood by the Redis client"
     try:
-        worker = Worker(settings, sockets, stores, pipe.tell)
+        worker = WorkerProcess(settings, sockets, stores, pipe.tell)
     except TlsError as error:
         await stores.close()
         return str(error)
@@ -101,8 +101,8 @@ def warn(settings: WorkerSettings) -> None:
         logger.warning("unsafe_disable_fence is on: answers may be made of blocks that belong to other prompts")
 
 
-async def _start(worker: Worker, signals: _Signals) -> bool:
-    """Start the worker; False if a signal came first. Raises what ``Worker.start`` raises."""
+async def _start(worker: WorkerProcess, signals: _Signals) -> bool:
+    """Start the worker; False if a signal came first. Raises what ``WorkerProcess.start`` raises."""
     starting = asyncio.create_task(worker.start(), name="start")
     leave = asyncio.create_task(signals.leave.wait())
     try:
@@ -117,7 +117,7 @@ async def _start(worker: Worker, signals: _Signals) -> bool:
         await asyncio.gather(starting, leave, return_exceptions=True)
 
 
-async def _until_signal(worker: Worker, signals: _Signals, drain_timeout_s: float) -> str | None:
+async def _until_signal(worker: WorkerProcess, signals: _Signals, drain_timeout_s: float) -> str | None:
     leave = asyncio.create_task(signals.leave.wait())
     events: set[asyncio.Future[Any]] = {leave, worker.failed}
     await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +127,7 @@ async def _until_signal(worker: Worker, signals: _Signals, drain_timeout_s: floa
     return worker.failed.result() if worker.failed.done() else None
 
 
-async def _drain(worker: Worker, signals: _Signals, timeout_s: float) -> None:
+async def _drain(worker: WorkerProcess, signals: _Signals, timeout_s: float) -> None:
     """Drain the worker: until it is idle, the timeout, a second signal, or its failure."""
     if signals.hurry.is_set():
         return

@@ -73,7 +73,7 @@ PORT_GRACE_S = 2.0
 KEEP_ALIVE_S = 300
 
 
-class Worker:
+class WorkerProcess:
     """Call ``start``, await ``failed`` or ``drain``, then call ``stop`` (also after a ``start`` that raised)."""
 
     def __init__(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PeerRead:
-    """All ranks of a reader have read the lease's blocks from all of our ranks."""
+    """All ranks of a reader have read the lease's blocks from all local ranks."""
 
     lease_id: str
 
