@@ -1,4 +1,4 @@
-"""The clock that everything but people goes by."""
+"""The clock for everything but what people read."""
 
 from __future__ import annotations
 

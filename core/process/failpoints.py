@@ -1,11 +1,11 @@
-"""Named lines at which a process can be made to die, stand still or dawdle: for fault tests, and for nothing else.
+"""Named lines at which a fault test can make a process die, stop or sleep.
 
 ``BATON_FAILPOINTS="worker.grant.before=kill@2,router.decode.chosen=sleep:500"`` arms some of the names in
 ``FAILPOINTS``. What an armed one does:
 
 kill        SIGKILL to its own process, as a crash
-stop        SIGSTOP to its own process, until somebody continues it
-sleep:MS    the thread that comes by sleeps so many milliseconds; on an event loop, so does everything else on it
+stop        SIGSTOP to its own process, until a SIGCONT
+sleep:MS    the thread at that line sleeps so many milliseconds, and with it the event loop that it runs
 
 ``@N`` means the N-th time only; without it, every time. Unset, a failpoint costs a call and the test of one global.
 The variable is read by ``arm``, once, when a process starts; a name or an action that does not exist is refused there.
@@ -46,7 +46,7 @@ FAILPOINTS: dict[str, str] = {
 
 
 class FailpointError(ValueError):
-    """What ``BATON_FAILPOINTS`` says makes no sense; one line for a person."""
+    """``BATON_FAILPOINTS`` cannot be understood. The message is one line for people."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Armed:
     hits: Iterator[int] = field(default_factory=lambda: count(1), repr=False, compare=False)
 
     def come_by(self, name: str) -> None:
-        """A thread is at the line."""
+        """Act, if it is this hit's turn: a thread is at the line."""
         if self.on_hit and next(self.hits) != self.on_hit:
             return
         logger.warning("failpoint %s: %s", name, self.action)
@@ -73,7 +73,7 @@ _armed: dict[str, Armed] | None = None
 
 
 def hit(name: str) -> None:
-    """The process is at the line of this name."""
+    """Act as armed for ``name``: the process is at that line."""
     if _armed is not None and (armed := _armed.get(name)) is not None:
         armed.come_by(name)
 

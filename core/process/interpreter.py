@@ -1,8 +1,8 @@
-"""How one of our processes starts another: with our packages and the installed ones, never with files that happen to
-lie in the current directory.
+"""How one process of Baton starts another: with Baton's packages and the installed ones, and never with files of the
+current directory.
 
-``python -m`` looks in the current directory first. A ``router.py`` or a folder ``workers`` of the user who types
-``baton up`` there would be executed in place of ours, with the internal token in its environment.
+``python -m`` looks in the current directory first. If a user starts ``baton up`` in a directory with a ``router.py`` or
+a folder ``workers``, that would run in place of Baton's, with the internal token in its environment.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The folder that our packages are in: a checkout, or where pip installs.
+#: The folder with Baton's packages: a checkout, or where pip installs.
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PYTHONPATH"
-#: As ``-P``, for interpreters that our processes start in their turn.
+#: The same as ``-P``, for interpreters that a child starts itself.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
@@ -38,5 +38,5 @@ def with_import_path(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _installed() -> set[Path]:
-    """Where pip installs. It is searched anyway, and in ``PYTHONPATH`` it would come before the standard library."""
+    """Where pip installs: searched anyway, but in ``PYTHONPATH`` it would come before the standard library."""
     return {Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages())}

@@ -1,6 +1,6 @@
 """Log lines as text or JSON: the same shape from every process, so that one reader understands all of them.
 
-A record made with ``extra={FACTS: {...}}`` has these as fields of its JSON line; its text is to say the same.
+The fields of a record made with ``extra={FACTS: {...}}`` are in its JSON line too; its text should say the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The attribute of a record that has its fields for programs: names to numbers, strings, booleans or None.
+#: The attribute of a record with fields for programs: names to numbers, strings, booleans or None.
 FACTS = "facts"
 
 
@@ -22,7 +22,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record with time, level, logger and message, which no fact replaces, and its facts."""
+        """A line with time, level, logger and message, and with the facts, which cannot replace those."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -36,12 +36,12 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line).decode()
 
 
-#: What could end a line, or move a terminal's cursor.
+#: Characters that could end a line, or move the cursor of a terminal.
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 class TextFormatter(logging.Formatter):
-    """One line, and after it an exception's traceback. What others sent cannot begin a line of its own."""
+    """One line per record, followed by the traceback of an exception. Text from clients cannot begin a new line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line, with control characters as escapes."""
@@ -49,7 +49,7 @@ class TextFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, shape: str, quiet: Iterable[str]) -> None:
-    """Configure the process's logging, once; to standard error. ``quiet`` libraries are heard from warnings on."""
+    """Configure logging of this process to standard error, once. ``quiet`` loggers log warnings and errors only."""
     handler = logging.StreamHandler()
     if shape == "json":
         handler.setFormatter(JsonFormatter())

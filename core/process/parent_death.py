@@ -1,6 +1,4 @@
-"""Processes that cannot outlive the one that started them, however that ends. Linux's doing; elsewhere nothing
-happens.
-"""
+"""Ends a process when its parent ends, however that ends. Only Linux can; elsewhere a process outlives its parent."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ def end_with(parent_pid: int) -> None:
     """Have the kernel kill this process when the thread of the parent that forked it ends, SIGKILL included."""
     if hasattr(_libc, "prctl"):
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the line above, and nobody will send the signal any more
+    if os.getppid() != parent_pid:  # the parent died before the line above, so the signal will not come
         os._exit(1)
 
 
 def die_with_parent() -> Callable[[], None]:
-    """A ``preexec_fn`` that has the child ``end_with`` this process."""
+    """A ``preexec_fn`` that makes the child ``end_with`` this process."""
     parent_pid = os.getpid()
     return lambda: end_with(parent_pid)

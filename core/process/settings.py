@@ -56,7 +56,7 @@ SHARED = frozenset(
 )
 #: Settings whose value is never shown, neither in help nor in errors.
 SECRET = frozenset({"redis_url", "redis_password", "internal_token", "admin_token", "api_keys"})
-#: Settings that only a parent process uses; not shown in help.
+#: Settings that only a parent process sets; not shown in help.
 HIDDEN = frozenset({"status_fd", "group", "missing_file"})
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     @field_validator("*")
     @classmethod
     def _secrets_are_usable(cls, value: Any) -> Any:
-        """An empty secret is known to everybody; what a header cannot carry is of use to nobody."""
+        """Refuse an empty secret, which anyone could guess, and one that a header cannot carry."""
         for secret in value if isinstance(value, tuple) else (value,):
             if isinstance(secret, SecretStr) and not _is_usable(secret.get_secret_value()):
                 raise ValueError("a secret is printable ASCII without spaces, and not empty")
@@ -103,12 +103,12 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what the caller gives. The command line brings its own sources, see ``baton/config``."""
+        """Only the caller's arguments. The command line has its own sources (``baton/config``)."""
         return (init_settings,)
 
 
 class ProcessSettings(Settings):
-    """What the router and the workers have in common."""
+    """The settings that routers and workers have in common."""
 
     works_without_redis: ClassVar[bool] = True
 
@@ -197,7 +197,7 @@ class ProcessSettings(Settings):
     @field_validator("internal_tls_certificate_file", "internal_tls_key_file", "internal_ca_file")
     @classmethod
     def _whole_paths(cls, path: Path | None) -> Path | None:
-        """So that they mean the same wherever a process of ours is started."""
+        """Make the paths absolute, so that they mean the same in a child with another current directory."""
         return whole_path(path)
 
     @model_validator(mode="after")
@@ -222,12 +222,12 @@ class ProcessSettings(Settings):
 
     @property
     def body_limits(self) -> BodyLimits:
-        """What the body of a client may be made of."""
+        """The limits of a client's body."""
         return BodyLimits(self.max_messages, self.max_json_values)
 
     @property
     def speaks_internal_tls(self) -> bool:
-        """Between routers and workers."""
+        """Whether TLS is set up between routers and workers."""
         return self.internal_tls_certificate_file is not None
 
     @property
@@ -237,7 +237,7 @@ class ProcessSettings(Settings):
 
 
 def whole_path(path: Path | None) -> Path | None:
-    """Of a file. Raises ValueError."""
+    """The absolute path. Raises ValueError for the home of an unknown user."""
     try:
         return None if path is None else path.expanduser().absolute()
     except RuntimeError:
@@ -245,7 +245,7 @@ def whole_path(path: Path | None) -> Path | None:
 
 
 def redis_login(url: str, password: SecretStr | None) -> str:
-    """What a Redis client is given: the URL with the password in it, if there is one."""
+    """The URL for a Redis client, with the password in it if there is one."""
     return url if password is None else with_password(url, password.get_secret_value())
 
 

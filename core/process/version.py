@@ -1,4 +1,4 @@
-"""Which Baton this is."""
+"""The version of Baton."""
 
 from __future__ import annotations
 

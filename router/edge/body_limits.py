@@ -1,8 +1,8 @@
-"""What bodies may be made of that no client sends."""
+"""Limits of bodies that operators and other routers send."""
 
 from __future__ import annotations
 
 from core.protocol.json_body import BodyLimits
 
-#: What operators and other routers send: a few keys.
+#: Such a body has a few keys.
 SMALL = BodyLimits(max_messages=0, max_values=4096)

@@ -1,7 +1,7 @@
-"""Which pages of other sites may use ``/v1``, by the rules of browsers (CORS). Off where no origin is named.
+"""Which pages of other sites may use ``/v1``, by the rules of browsers (CORS). None, where no origin is named.
 
-``/admin`` is never opened: a page that may abort and drain should come from the router itself. No cookie or the like
-is ever meant, so "credentials" are never allowed; a key is what the page itself sends.
+``/admin`` is never opened: a page that can abort and drain must come from the router itself. "Credentials" are never
+allowed, because the API knows no cookies; a page sends its key itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from starlette.types import Message, Send
 
 ANY = "*"
-#: Headers of answers that scripts may read, beside those that they always may.
+#: Headers of answers that scripts may read, beside those that they may always read.
 EXPOSED = b"x-request-id, x-client-request-id, retry-after"
-#: Seconds that a browser need not ask again; Chromium's own limit is two hours.
+#: Seconds that a browser may remember a preflight; Chromium's own limit is two hours.
 MAX_AGE_S = 7200
 #: Names of headers, as a browser lists them.
 _NAMES = re.compile(rb"[0-9A-Za-z!#$%&'*+.^_`|~-]+(?:\s*,\s*[0-9A-Za-z!#$%&'*+.^_`|~-]+)*")
@@ -25,7 +25,7 @@ _MAX_NAMES_BYTES = 2048
 
 
 class Cors:
-    """The origins that were named; ``*`` is all of them."""
+    """The origins in the settings; ``*`` allows every one."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
@@ -39,7 +39,7 @@ class Cors:
         return origin is not None and (self._any or origin.lower() in self._origins)
 
     def opened(self, send: Send, origin: bytes | None) -> Send:
-        """``send`` with what lets the page read the answer, whatever that is."""
+        """``send``, with the headers that let the page read the answer, also an error."""
         more = self._headers(origin)
 
         async def send_opened(message: Message) -> None:
@@ -50,7 +50,7 @@ class Cors:
         return send_opened
 
     def preflight(self, asked: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """What an allowed page may send, beside the headers of ``opened``."""
+        """Headers that say what an allowed page may send, beside those of ``opened``."""
         headers = [
             (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
             (b"access-control-max-age", b"%d" % MAX_AGE_S),
@@ -75,11 +75,11 @@ class Cors:
 
 
 def is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:
-    """The question that a browser asks before it sends what a page of another site wants to send."""
+    """Whether it is the question that a browser asks before it sends the request of a page of another site."""
     return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 
 async def answer_preflight(send: Send, headers: list[tuple[bytes, bytes]]) -> None:
-    """Without a body."""
+    """Answer 204 without a body."""
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -1,6 +1,6 @@
-"""What a request may be refused for before anybody looks at keys: the name it asks under, and the page it comes from.
+"""Refuses requests before their keys are checked: by the name in ``Host``, and by the page that sent them.
 
-A path that a token guards is guarded by that: whoever has one may come from anywhere.
+A path with a token is not checked for names: the token guards it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from router.settings import RouterSettings
 
-#: What API keys guard, and what the admin token does: the page of ``/dashboard`` shows nothing without it.
+#: Paths with API keys, and with the admin token. The page of ``/dashboard`` is open, but shows nothing without it.
 _WITH_KEYS = ("/v1/", "/openapi.json", "/docs")
 _WITH_ADMIN_TOKEN = ("/admin", "/dashboard")
 
@@ -29,7 +29,7 @@ _NO_ADMIN = "The admin API does not answer pages of other sites."
 
 
 class Doors:
-    """The public port's, as it is configured."""
+    """What the settings say for the public port."""
 
     def __init__(self, settings: RouterSettings) -> None:
         self.cors = Cors(settings.cors_origins)
@@ -39,7 +39,7 @@ class Doors:
         self._guarded = (_WITH_KEYS if self._has_keys else ()) + (_WITH_ADMIN_TOKEN if self._has_admin_token else ())
 
     def check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
-        """Raise PermissionDeniedError for what must not be looked at any further."""
+        """Raise PermissionDeniedError for a request that is refused."""
         if not path.startswith(self._guarded):
             self._hosts.check(headers.get(b"host"))
         if is_api(path):
@@ -48,7 +48,7 @@ class Doors:
             raise PermissionDeniedError(_NO_ADMIN, code="other_site")
 
     def _check_page(self, method: str, headers: Mapping[bytes, bytes]) -> None:
-        """Where there are keys only the preflight is refused: without one a browser does not send a page's key."""
+        """With API keys only a preflight is refused: when that fails, the browser does not send the page's request."""
         if self._has_keys and not is_preflight(method, headers):
             return
         if is_from_other_site(headers) and not self.cors.allows(headers.get(b"origin")):
@@ -56,5 +56,5 @@ class Doors:
 
 
 def is_api(path: str) -> bool:
-    """What is for programs, and may be opened to pages."""
+    """Whether it is a path of the API for programs, which CORS can open to pages."""
     return path.startswith("/v1/")

@@ -1,8 +1,8 @@
-"""HTTP to workers: what a leg is sent over, what it answers, and what its errors mean.
+"""Calls to workers, over ``core/net/client``, and what their errors mean.
 
-``port``            what the steps see: one request, one answer, closing is aborting
-``events``          whole events out of a stream, however it is cut
+``port``            the interface that the steps use: one request, one answer, closing is aborting
+``events``          cuts the bytes of a stream into whole events
 ``worker_errors``   what a worker's refusal means
-``internal_calls``  the way to workers' internal ports; ``hello`` has a worker prove that it knows the token first
-``prefill_aborts``  tells a P of an answer that nobody will read
+``internal_calls``  calls to internal ports; ``hello`` has a worker prove before that it knows the internal token
+``prefill_aborts``  tells a P that its answer will not be read
 """

@@ -1,4 +1,4 @@
-"""Whole events out of the bytes of a worker's stream, however they are cut. Pure."""
+"""Cuts the bytes of a worker's stream into whole events. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MAX_EVENT_BYTES = 1 << 20
 
 
 class EventTooLarge(UpstreamError):
-    """More than is kept of what cannot be shown in parts. Any worker's would be as large: nobody's fault, not tried
-    again, so no CallError.
+    """An event is larger than the router buffers. It is no CallError, because no worker is at fault, and another
+    worker's event would be as large.
     """
 
     def __init__(self, what: str, max_bytes: int) -> None:
@@ -24,7 +24,7 @@ class EventTooLarge(UpstreamError):
 
 
 class EventCutter:
-    """Of one stream. The beginning of an event is kept and looked at once, in however many pieces it comes."""
+    """Cuts one stream. Each byte is searched once, in however many pieces an event comes."""
 
     __slots__ = ("_max_bytes", "_partial")
 
@@ -56,11 +56,11 @@ class EventCutter:
         return whole
 
     def rest(self) -> bytes:
-        """What has come of the next event."""
+        """The part of the next event that has come."""
         return bytes(self._partial)
 
     def _check_each(self, events: bytes) -> None:
-        """Several that came together may be longer than each may be."""
+        """Check each of several events whose sum is over the limit."""
         begin = 0
         while begin < len(events):
             end = events.find(END, begin) + len(END)

@@ -1,4 +1,4 @@
-"""Has a worker prove that it knows the internal token, before this router sends it the token, or a prompt."""
+"""Has a worker prove that it knows the internal token, before this router sends it the token or a prompt."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MAX_ANSWER_BYTES = 1 << 16
 
 
 class WorkerHello:
-    """Asks workers that the registry knows."""
+    """Asks workers of the registry for the proof."""
 
     def __init__(self, upstream: Upstream, key: bytes) -> None:
-        """``key``: made of the internal token (``core/protocol/token_keys.py``)."""
+        """``key`` is made of the internal token (``core/protocol/token_keys.py``)."""
         self._upstream = upstream
         self._key = key
 
     async def proves(self, worker: WorkerIdentity) -> bool:
-        """Whether it knows the token, and is what was announced. Raises CallError when it does not answer."""
+        """Whether the worker knows the token, and is the one that was announced. Raises CallError without an answer."""
         if not worker.internal_url:
             return False
         nonce = new_nonce()

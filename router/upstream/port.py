@@ -2,7 +2,7 @@
 
 After a ConnectError another worker may be tried, whatever kind of worker this one is; after an AnswerTooLarge the
 worker has done nothing wrong. Cancelling any of the coroutines below closes the connection, which is how a worker
-learns that nobody waits.
+learns that no client waits.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Upstream(Protocol):
 
 
 async def read_whole(answer: Answer, limit_bytes: int, timeout_s: float) -> bytes:
-    """The body of an answer. Raises CallError, and UpstreamError where every worker's would be as large."""
+    """The body of an answer. Raises CallError, and UpstreamError for a 200 over the limit, as any worker's would be."""
     try:
         return await answer.read(limit_bytes, timeout_s)
     except AnswerTooLarge:

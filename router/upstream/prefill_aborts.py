@@ -1,8 +1,8 @@
-"""Tells a P that nobody will read its answer.
+"""Tells a P that its answer will not be read.
 
-Closing the connection tells it too, but only until P has handed its answer to its own kernel: from then on the lease
-in that answer is known to nobody. So whoever leaves a prefill before its answer is read also aborts it by id, on P's
-internal port. In the background: no exit waits for it. At most once: what it misses, the lease's expiry ends.
+Closing the connection tells P too, but only until P has given its answer to its own kernel: after that no router knows
+the lease in the answer. So a request that leaves a prefill before it has read the answer also aborts the prefill by id,
+on P's internal port. It does so in the background, and once: if the call fails, the lease expires.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
     from router.upstream.internal_calls import InternalCalls
 
-#: Calls under way at once; the next ones are left to the leases' expiry.
+#: Calls under way at once. Beyond them none is made, and the leases expire.
 MAX_CALLS = 1024
-#: Longest life of a call, connecting included: a fraction of a lease.
+#: Seconds for a call with its connection: a fraction of a lease.
 CALL_TIMEOUT_S = 2.0
 
 
@@ -33,7 +33,7 @@ _decoder = msgspec.json.Decoder(_Aborted)
 
 
 class PrefillAborts:
-    """Aborts under way. ``outcomes`` counts them: aborted, unknown (P had nothing), failed, skipped (too many)."""
+    """Aborts under way. ``outcomes`` counts them: aborted, unknown (to P), failed, skipped (too many at once)."""
 
     def __init__(self, calls: InternalCalls) -> None:
         self._internal = calls
@@ -44,7 +44,7 @@ class PrefillAborts:
         return f"<PrefillAborts {len(self._calls)} under way, {dict(self.outcomes)}>"
 
     def start(self, worker: WorkerIdentity, request_id: str) -> None:
-        """Abort the request there, soon. Never raises."""
+        """Abort the request on the worker, in the background. Never raises."""
         key = worker.internal_url, request_id
         if key in self._calls:
             return
@@ -55,11 +55,11 @@ class PrefillAborts:
         task.add_done_callback(lambda _: self._calls.pop(key, None))
 
     def under_way(self, internal_url: str, request_id: str) -> asyncio.Task[None] | None:
-        """The abort of this request there, if one is under way: until it is over it would also hit the next attempt."""
+        """The abort of this request there, if one is under way: until it is over it could also hit the next attempt."""
         return self._calls.get((internal_url, request_id))
 
     async def close(self) -> None:
-        """Let those under way end, which takes ``CALL_TIMEOUT_S`` at most. Cancelled, it ends them."""
+        """Wait for the calls under way, at most ``CALL_TIMEOUT_S``. If this is cancelled, they are too."""
         calls = list(self._calls.values())
         try:
             if calls:

@@ -1,4 +1,4 @@
-"""What a worker's refusal means: for the client, and for whether another worker is tried. Pure."""
+"""What a worker's error means: for the client, and for whether another worker is tried. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import orjson
 
 from core.protocol.errors import ApiError, UpstreamError
 
-#: Another worker may do better. Everything else in 4xx is about the request and goes to the client as it is.
+#: Statuses after which another worker is tried. Other 4xx are about the request and go to the client unchanged.
 _TRY_ANOTHER = frozenset({408, 425, 429})
-#: Between router and worker; the client's own key was fine.
+#: Errors between router and worker; the client's own key was right.
 _NOT_THE_CLIENTS = frozenset({401, 403, 404, 405})
 
 _BAD_TOKEN = frozenset({401, 403})
 
-#: Only what contains this can be an error event. (In a text the quotes are escaped; as a whole text it is parsed.)
+#: An error event contains this. In the text of an answer its quotes would be escaped.
 LOOKS_FAILED = b'"error"'
 
-#: Characters of what a worker says of its error; more is no sentence.
+#: Characters of a worker's message that are passed on.
 MAX_TEXT_CHARS = 2000
-#: ``Retry-After`` in seconds, of as many digits as make a week.
+#: ``Retry-After`` in seconds, of at most six digits, which is more than a week.
 _SECONDS = re.compile(rb"[0-9]{1,6}")
-#: What HTTP has numbers for. A worker that answers another one is not understood, and no client would be.
+#: The statuses of HTTP. Clients would not understand another one.
 _STATUSES = range(100, 600)
 
 #: D's code for "P's blocks could not be read".

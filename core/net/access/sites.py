@@ -15,7 +15,7 @@ _OURS = frozenset({b"same-origin", b"none"})
 
 
 def is_from_other_site(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether ``Sec-Fetch-Site`` says so, which a page cannot set, and which a proxy that changes ``Host`` leaves right.
+    """Whether ``Sec-Fetch-Site`` says so, which a page cannot set, whatever ``Host`` a proxy sends.
 
     Browsers send it over TLS and to loopback only. Without it, whether ``Origin`` is another site: browsers send that
     with every request but a GET.
