@@ -1,4 +1,4 @@
-"""One child process of ``baton up``: its status lines, its log, its end."""
+"""One child process: its status lines, its log, its end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from core.process.interpreter import python, with_import_path
 from core.process.parent_death import die_with_parent
 from core.protocol.status import Failed, Progress, Ready, Status, decode
 
-#: Runs this same interpreter and package, whatever is first on PATH and in the current directory.
+#: Runs this interpreter with this package, whatever is on PATH and in the current directory.
 COMMAND = python("baton")
-#: How much of the end of a log is searched for its last line.
+#: So many bytes at the end of a log are searched for its last line.
 LOG_TAIL_BYTES = 8192
-#: Pipe and process end together, in any order. This bounds how long the one is waited for after the other: a pipe
-#: that somebody else holds open, a process that has closed its own.
+#: The status pipe and the process end together, in any order. After one has ended the other one is waited for so long:
+#: another process may hold the pipe open, or the child may have closed it and live on.
 STATUS_TAIL_TIMEOUT_S = 1.0
 
-#: What it raises ends the child's service: ``ready`` and ``ended`` tell.
+#: Called with the child's name and each status. When it raises, the child counts as ended, for this reason.
 OnStatus = Callable[[str, Status], None]
 
 
@@ -36,7 +36,7 @@ class ChildSpec:
     name: str
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(repr=False)
-    #: It drains on SIGTERM for longer than a stop may take; a second SIGTERM makes it stop at once.
+    #: Whether it drains on SIGTERM, for longer than a stop may take. A second SIGTERM makes it stop at once.
     drains: bool = False
 
 
@@ -45,7 +45,7 @@ class ChildDiedError(Exception):
 
 
 class PutOffError(ChildDiedError):
-    """It died before it ever served. Others may serve without it, and it is started again."""
+    """A child died before it ever served. It is started again, and others may serve without it meanwhile."""
 
 
 class Supervised(Protocol):
@@ -75,8 +75,8 @@ class Supervised(Protocol):
 class Child:
     """Runs one ``ChildSpec`` in a session of its own, so that Ctrl-C in the terminal does not reach it.
 
-    ``start``, then ``ready`` and ``ended`` may be awaited (also several times, also cancelled), then ``stop`` or
-    ``leave``. Without a log path it writes to where this process writes.
+    After ``start``, ``ready`` and ``ended`` may be awaited, also several times, and cancelled; then comes ``stop`` or
+    ``leave``. Without a log path the child writes to where this process writes.
     """
 
     def __init__(self, spec: ChildSpec, log_path: Path | None, on_status: OnStatus) -> None:
@@ -138,8 +138,9 @@ class Child:
         return await asyncio.shield(self._ended)
 
     async def stop(self, timeout_s: float) -> None:
-        """SIGTERM, to one that drains once more at half time, after ``timeout_s`` SIGKILL; whatever it started goes
-        with it. Safe to call twice, also at once.
+        """SIGTERM, and SIGKILL to its process group after ``timeout_s``. Safe to call twice, also at the same time.
+
+        A child that drains gets SIGTERM a second time after half of ``timeout_s``.
         """
         if self._spec.drains:
             await self._until_ended(timeout_s / 2)
@@ -149,15 +150,15 @@ class Child:
         await self._clear_away()
 
     async def leave(self, timeout_s: float) -> None:
-        """SIGTERM and as much time as it needs, at most ``timeout_s``; then SIGKILL as in ``stop``."""
+        """SIGTERM once, and SIGKILL to its process group after ``timeout_s``."""
         await self._until_ended(timeout_s)
         await self._clear_away()
 
     def terminate(self) -> None:
         """SIGTERM to the process, if it lives."""
         if self._process is not None and self._process.returncode is None:
-            # Not the process's own ``terminate()``: that polls first, and so may take the exit status from the loop
-            # that waits for it.
+            # Not asyncio's own ``terminate()``: that polls first, and so may take the exit status away from the loop,
+            # which waits for it.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGTERM)
 
@@ -207,12 +208,12 @@ class Child:
         code = await exit_code
         if status.cancel():
             await asyncio.wait({status})
-        # A process that was killed had no last words: the end of its log would be taken for the reason.
+        # The end of the log is a reason only if the process has ended by itself.
         because = _because(last_line(self.log_path)) if code >= 0 and self.log_path is not None else ""
         self._end(f"{_exit_text(code)}{because}")
 
     def _note_broken_status(self, status: asyncio.Task[None]) -> None:
-        """Nobody reads what the child says any more: whoever waits for it has to know why."""
+        """Reading the status lines has failed: end the service of the child, with the error as reason."""
         if not status.cancelled() and (error := status.exception()) is not None:
             self._end(f"what it said could not be handled: {error!r}")
 
@@ -247,7 +248,7 @@ class Child:
                 self._end(error)
 
     def _end(self, reason: str) -> None:
-        """The first reason is the one that counts."""
+        """Note why the child has ended, unless a reason is noted already."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(f"{self.name}: {reason}")
 

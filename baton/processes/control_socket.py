@@ -17,7 +17,7 @@ import msgspec
 from baton.processes.embedded_redis import MAX_SOCKET_PATH_BYTES
 from core.protocol.scale import MAX_LINE_BYTES, Answer, NotScaled, Scale, decode_command, encode
 
-#: Longest wait for the command of somebody who has connected.
+#: Longest wait for a command after a connection has come, seconds.
 COMMAND_TIMEOUT_S = 5.0
 
 Tell = Callable[[Answer], None]
@@ -25,11 +25,11 @@ Handle = Callable[[Scale, Tell], Awaitable[Answer]]
 
 
 class ControlSocketError(Exception):
-    """There is no socket to use. The message is one line for a person."""
+    """The control socket cannot be used. The message is one line for a person."""
 
 
 def private_folder(environ: Mapping[str, str]) -> Path:
-    """Where the sockets of this user are."""
+    """The folder of all control sockets of this user."""
     runtime = environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "baton" if runtime else Path(tempfile.gettempdir()) / f"baton-{os.getuid()}"
 
@@ -51,7 +51,7 @@ def running(folder: Path) -> dict[int, Path]:
 
 @asynccontextmanager
 async def control_socket(path: Path, handle: Handle) -> AsyncIterator[None]:
-    """Take commands while inside; whoever is being answered at the end is left. Raises ControlSocketError."""
+    """Take commands while inside. Commands that are under way at the end are cancelled. Raises ControlSocketError."""
     _make_private(path.parent)
     _clear(path)
     tasks: set[asyncio.Task[object]] = set()
@@ -64,7 +64,7 @@ async def control_socket(path: Path, handle: Handle) -> AsyncIterator[None]:
             with contextlib.suppress(ConnectionError):
                 await _serve_one(reader, writer, handle)
         except asyncio.CancelledError:
-            return  # only we cancel it, below
+            return  # cancelled below
         finally:
             tasks.discard(task)
             writer.close()
@@ -104,7 +104,10 @@ async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
 
 
 def _make_private(folder: Path) -> None:
-    """Somebody else's folder, or one that others may enter, would hand them our workers."""
+    """Make the folder.
+
+    Raises ControlSocketError if another user owns it or may enter it: they could stop our workers.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
@@ -115,7 +118,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Remove what a ``baton up`` that was killed left behind."""
+    """Remove the socket that a killed ``baton up`` has left behind. Raises ControlSocketError if one still uses it."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         raise ControlSocketError(f"{path} is too long for a socket")
     if _answers(path):
@@ -125,7 +128,7 @@ def _clear(path: Path) -> None:
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # another ``baton up`` has its socket there
+    with contextlib.suppress(OSError):  # not empty: another ``baton up`` has its socket there
         path.parent.rmdir()
 
 

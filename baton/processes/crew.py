@@ -1,23 +1,23 @@
-"""Children that do the same work: as long as one of them can do it, the others may be missing. Pure."""
+"""Children that stand in for each other: while one of them serves or may serve again, the others may fail. Pure."""
 
 from __future__ import annotations
 
 
 class Crew:
-    """Knows of whom among its members there is little hope that they will serve."""
+    """Knows which of its members will hardly serve again."""
 
     def __init__(self) -> None:
         self._hopeless: dict[str, bool] = {}
 
     def note(self, name: str, is_hopeless: bool) -> None:
-        """A member serves, starts or has died; a name that is new joins."""
+        """Note whether there is little hope for a member. A new name joins."""
         self._hopeless[name] = is_hopeless
 
     def leave(self, name: str) -> None:
-        """It is no member any more. Safe to call twice."""
+        """Remove a member. Safe to call twice."""
         self._hopeless.pop(name, None)
 
     @property
     def is_lost(self) -> bool:
-        """There is no hope of any member."""
+        """Whether there is little hope for every member."""
         return all(self._hopeless.values())

@@ -12,21 +12,21 @@ from baton.processes.output import say
 from core.protocol.ids import short
 from core.protocol.status import Failed, Progress, Ready, Status
 
-#: How long it may be silent while something loads.
+#: Seconds without a line, while something loads, after which there is a reminder.
 REMIND_S = 5.0
 
 
 class Display(Protocol):
-    """Told every status of every process."""
+    """Shows every status of every process."""
 
     def show(self, name: str, status: Status) -> None:
-        """One process said something."""
+        """Show what a process said."""
 
     def remind(self) -> None:
-        """Nothing was said for a while: show that something goes on."""
+        """Show that something goes on although no process has said anything for a while."""
 
     def close(self) -> None:
-        """Loading is over; what follows is printed below. Safe to call twice."""
+        """End it: what is printed from now on stands below. Safe to call twice."""
 
 
 class LineDisplay:
@@ -34,7 +34,7 @@ class LineDisplay:
 
     def __init__(self, stream: TextIO, names: Iterable[str] = ()) -> None:
         self._stream = stream
-        #: What each process that is not ready said last.
+        #: What each process that is not ready has said last, by name.
         self._loading = dict.fromkeys(names, "starting")
 
     def show(self, name: str, status: Status) -> None:
@@ -81,13 +81,13 @@ class LiveDisplay:
 
 
 def make_display(names: list[str]) -> Display:
-    """The one that suits standard output."""
+    """The display that suits standard output."""
     return LiveDisplay(names) if sys.stdout.isatty() else LineDisplay(sys.stdout, names)
 
 
 @asynccontextmanager
 async def reminders(display: Display) -> AsyncIterator[None]:
-    """Remind now and then, while inside."""
+    """Remind every ``REMIND_S`` seconds while inside."""
     task = asyncio.create_task(_remind(display), name="reminders")
     try:
         yield

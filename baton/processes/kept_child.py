@@ -15,38 +15,39 @@ from baton.processes.display import as_whom
 from baton.processes.restarts import Restarts
 from core.protocol.status import Failed, Ready
 
-#: A child that has given up, but not ended yet, gets this long to do so.
+#: Seconds that a child gets to end after it has said that it gives up.
 LAST_WORDS_S = 5.0
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """How children are kept: what all of one parent have in common."""
+    """How children are kept. All children of a parent may share it."""
 
-    #: Told every status of a child that has not served yet.
+    #: Called with every status of a child that has not served yet.
     on_status: OnStatus
-    #: Told a line for a person when a child dies or serves again.
+    #: Called with a line for a person when a child dies or serves again.
     on_news: Callable[[str], None]
-    #: How long a start may take.
+    #: How long a start may take, seconds.
     start_timeout_s: float
     #: Where logs go; None: to where this process's own output goes.
     log_dir: Path | None = None
-    #: What is run the next time, by what was run and what it answered.
+    #: What is run at later starts, from what was run and what it answered when it was ready for the first time.
     next_spec: Callable[[ChildSpec, Ready], ChildSpec] = lambda spec, _: spec
-    #: Told whenever a child has begun to be missed, or is missed no more.
+    #: Called with a child's name, and whether it is missing now: it does not serve although it should.
     on_missing: Callable[[str, bool], None] = lambda *_: None
-    #: How long to wait before a start, for each child anew.
+    #: Makes what knows, for one child, how long to wait before a start.
     make_restarts: Callable[[], Restarts] = Restarts
-    #: One life of a child: what is run, where its log goes, and who is told its statuses.
+    #: Makes the process of one start, from what is run, the path of the log, and what is called with statuses.
     make_child: Callable[[ChildSpec, Path | None, OnStatus], Supervised] = Child
     #: What is added to the news that a child serves again.
     as_whom: Callable[[Ready], str] = as_whom
 
 
 class KeptChild:
-    """As a ``Child``, but ``ended`` means given up: there is no hope left of it, nor of anybody in its crew.
+    """A ``Child`` that is started again whenever it dies, until there is little hope for its whole crew.
 
-    ``start``, then ``ready`` (the first time) and ``ended`` may be awaited, then ``stop`` or ``leave``.
+    After ``start``, ``ready`` may be awaited, which is about the first start, and ``ended``, which means given up. Then
+    comes ``stop`` or ``leave``.
     """
 
     def __init__(self, spec: ChildSpec, keeping: Keeping, crew: Crew | None = None) -> None:
@@ -56,7 +57,7 @@ class KeptChild:
         self._crew = Crew() if crew is None else crew
         self._crew.note(spec.name, is_hopeless=False)
         self._child = self._make_child()
-        #: What came of the first start; None: put off.
+        #: What came of the first start; None: the child was put off.
         self._first: asyncio.Future[Ready | None] | None = None
         self._keeper: asyncio.Task[str] | None = None
         self._trouble = ""
@@ -76,21 +77,21 @@ class KeptChild:
 
     @property
     def trouble(self) -> str:
-        """Why it does not serve, in one line; empty while it does, and while it starts for the first time."""
+        """Why it does not serve, in one line; empty while it serves and while it starts for the first time."""
         return self._trouble
 
     @property
     def runs(self) -> bool:
-        """There is a process."""
+        """Whether its process lives."""
         return self._child.runs
 
     @property
     def crew(self) -> Crew:
-        """Those whose work it can do."""
+        """The children that it can stand in for."""
         return self._crew
 
     def join(self, crew: Crew) -> None:
-        """From now on it is missed less."""
+        """Become a member of another crew."""
         self._crew = crew
         crew.note(self.name, self._restarts.is_hopeless)
 
@@ -115,7 +116,7 @@ class KeptChild:
         return ready
 
     async def ended(self) -> str:
-        """Wait until it is given up; one line that says who and why."""
+        """Wait until it is given up; one line with its name and the reason."""
         assert self._keeper is not None
         return await asyncio.shield(self._keeper)
 
@@ -130,7 +131,7 @@ class KeptChild:
         await self._child.leave(timeout_s)
 
     def keep_no_more(self) -> None:
-        """From now on its end is nothing to speak of, and it is not started again; ``ended`` is cancelled."""
+        """Do not start it again when it ends, and say nothing of its end. Cancels ``ended``."""
         if self._keeper is not None:
             self._keeper.cancel()
 
@@ -139,7 +140,7 @@ class KeptChild:
         self._child.kill()
 
     def terminate(self) -> None:
-        """SIGTERM, once more."""
+        """SIGTERM to the process, if it lives."""
         self._child.terminate()
 
     async def _let_go(self) -> None:
@@ -150,7 +151,7 @@ class KeptChild:
             await asyncio.wait({self._keeper})
 
     async def _keep(self) -> str:
-        """Returns the reason why it is given up."""
+        """Start it again whenever it dies; returns the reason why it is given up."""
         reason = await self._until_dead()
         while True:
             self._note_trouble(reason)
@@ -164,7 +165,7 @@ class KeptChild:
             reason = await self._start_again()
 
     async def _start_again(self) -> str:
-        """Another life, from its start to its end."""
+        """Start a new process, and wait for its end; returns the reason."""
         self._child = self._make_child()
         try:
             await self._child.start()
@@ -173,7 +174,7 @@ class KeptChild:
         return await self._until_dead()
 
     async def _until_dead(self) -> str:
-        """The life of a process that was just started."""
+        """Wait for the end of a process that was just started; returns the reason."""
         try:
             async with asyncio.timeout(self._keeping.start_timeout_s):
                 ready = await self._child.ready()

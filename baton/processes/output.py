@@ -1,4 +1,4 @@
-"""Printing for a person who may have gone away."""
+"""Printing to a stream that may have no reader any more."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TextIO
 
 
 def say(text: str, stream: TextIO) -> None:
-    """Print a line at once. When nobody can read it any more (``baton up | head -1``, a terminal that was closed) this
-    and what follows goes nowhere: what runs does not depend on somebody watching.
+    """Print a line at once.
+
+    When the stream has no reader any more (``baton up | head -1``, a terminal that was closed), this line and all later
+    ones are dropped: what runs goes on.
     """
     try:
         print(text, file=stream, flush=True)
@@ -18,8 +20,8 @@ def say(text: str, stream: TextIO) -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let the stream's descriptor lead nowhere; also what it still holds, so that closing it cannot fail."""
-    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor has nothing to be led elsewhere
+    """Lead the stream's descriptor to /dev/null, so that writing what it still holds and closing it cannot fail."""
+    with contextlib.suppress(OSError, ValueError):  # the stream has no descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, stream.fileno())

@@ -1,21 +1,21 @@
-"""When a child that died is started again. Pure: times are seconds of any one clock, passed in."""
+"""When a child that died is started again. Pure: times are passed in, seconds of one clock."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 
-#: The first pause; each further one is twice as long, up to the longest.
+#: The first pause before a start, seconds; each further one is twice as long, up to the longest.
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
-#: A child that has served this long dies as if for the first time.
+#: After a child has served for so many seconds, its next death counts as its first one.
 STEADY_S = 60.0
-#: Starts in a row that never got as far as serving; then there is little hope that the next one does.
+#: After so many starts in a row in which the child did not get as far as serving, there is little hope for it.
 MAX_VAIN_STARTS = 5
-#: Pauses where there is little hope. Loading a model again and again would only be in the way of those that serve.
+#: Pauses when there is little hope: loading a model again and again would only slow down the workers that serve.
 FIRST_RARE_PAUSE_S = 5.0
 LONGEST_RARE_PAUSE_S = 600.0
-#: Pauses are stretched by up to this part of themselves, so that children that died together do not load together.
+#: Pauses are lengthened by up to this share, so that children that died together do not load at the same time.
 JITTER = 0.2
 
 
@@ -24,7 +24,7 @@ def _jitter() -> float:
 
 
 class Restarts:
-    """The patience with one child. Each pause is multiplied by what ``stretch`` returns."""
+    """Decides the pauses before the starts of one child. Each is multiplied by what ``stretch`` returns."""
 
     def __init__(self, stretch: Callable[[], float] = _jitter) -> None:
         self._stretch = stretch
@@ -35,16 +35,16 @@ class Restarts:
 
     @property
     def has_served(self) -> bool:
-        """It was ready at least once."""
+        """Whether it was ready at least once."""
         return self._has_served
 
     @property
     def is_hopeless(self) -> bool:
-        """It died before it ever served, or too often since: starting it again will hardly help, a person must."""
+        """Whether it will hardly serve again by itself: it died before it ever served, or too often since."""
         return self._vain_starts >= (MAX_VAIN_STARTS if self._has_served else 1)
 
     def serves(self, now_s: float) -> None:
-        """It has become ready."""
+        """Note that it has become ready."""
         if self.is_hopeless:
             self._pause_s = FIRST_PAUSE_S
         self._has_served = True
@@ -52,7 +52,7 @@ class Restarts:
         self._serves_since_s = now_s
 
     def died(self, now_s: float) -> float:
-        """Seconds to wait before the next start."""
+        """Note that it has died; seconds to wait before the next start."""
         since_s, self._serves_since_s = self._serves_since_s, None
         if since_s is None:
             self._vain_starts += 1

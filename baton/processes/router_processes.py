@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A router needs well below a second; a machine that swaps needs longer.
+#: Longest start, seconds: a router needs well below one, but the machine may be busy or swap.
 START_TIMEOUT_S = 60.0
-#: What a router may take to close after it has drained.
+#: Seconds that a router may take to close after it has drained.
 CLOSE_S = 5.0
 
 
 def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why.
+    """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, and one line on stderr says why.
 
-    ``arguments`` is the command line that the settings came from, as in ``sys.argv[1:]``: with more than one process
-    each is started with the same, and finds variables and files as this process did.
+    ``arguments`` is the command line that the settings came from, by default ``sys.argv[1:]``. Where there are several
+    processes each is started with it, and finds the same variables and files.
     """
     if settings.processes == 1:
         return int(importlib.import_module("router.main").run(settings))
@@ -45,7 +45,7 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
         sock = reserve(settings.host, settings.port)
     except OSError as error:
         return pipe.give_up("router", str(error.strerror))
-    with sock:  # held until the last process has ended, so that nobody takes the port while one is started again
+    with sock:  # held until the last process has ended, so that the port stays ours while one is started again
         specs = _specs(settings.processes, sock.getsockname()[1], sys.argv[1:] if arguments is None else arguments)
         try:
             asyncio.run(_serve(settings, specs, pipe))
@@ -55,14 +55,14 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
 
 
 def _specs(processes: int, port: int, arguments: Sequence[str]) -> list[ChildSpec]:
-    """Of a flag that is there twice the last one counts."""
+    """What each process runs. A flag may be there twice; then the last one counts, which is the one added here."""
     own = ("--processes", "1", "--port", str(port), "--internal-port", "0", "--group", secrets.token_hex(6))
     argv = (*COMMAND, *arguments, *own)
     return [ChildSpec(f"router-{number}", argv, dict(os.environ)) for number in range(1, processes + 1)]
 
 
 async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec], pipe: StatusPipe) -> None:
-    """Raises ChildDiedError when a process cannot start, or does not come back."""
+    """Run all processes until a signal comes. Raises ChildDiedError when one cannot start, or does not come back."""
     stops = StopRequests()
     keeping = Keeping(lambda *_: None, logger.warning, START_TIMEOUT_S)
     children = [KeptChild(spec, keeping) for spec in specs]

@@ -15,23 +15,23 @@ from core.protocol.status import Ready
 T = TypeVar("T")
 C = TypeVar("C", bound=Supervised)
 
-#: Told the names of those that are waited for.
+#: Called with the names of the children that a stop waits for.
 OnWait = Callable[[list[str]], None]
-#: How long a stop may take before it says what it waits for, and how often it does.
+#: Seconds after which a stop says for the first time what it waits for, and between two such lines.
 FIRST_WAIT_S, WAIT_S = 1.0, 5.0
 
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)
 
 
 class StopRequests:
-    """Ctrl-C and its relatives: the first one asks to stop, the second one not to wait."""
+    """Counts the signals that ask this process to stop: the first asks it to stop in order, the second not to wait."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
 
     def request(self) -> None:
-        """Called once per signal."""
+        """Count one signal."""
         (self.second if self.first.is_set() else self.first).set()
 
     @asynccontextmanager
@@ -57,9 +57,10 @@ async def _ready_or_put_off(child: Supervised) -> Ready | None:
 
 
 class Supervisor(Generic[C]):
-    """``stages`` are stopped one after the other, first to last; the children of one stage together.
+    """Starts all children together and stops them in order: one of ``stages`` after the other, first to last, and the
+    children of one stage together.
 
-    ``hurry`` is done to every child when a second stop is requested.
+    ``hurry`` is called with every child when a second stop is requested.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Supervisor(Generic[C]):
 
     @property
     def children(self) -> list[C]:
-        """All of them."""
+        """The children of all stages."""
         return [child for stage in self._stages for child in stage]
 
     def stage(self, index: int) -> list[C]:
@@ -84,9 +85,10 @@ class Supervisor(Generic[C]):
         return list(self._stages[index])
 
     async def add(self, index: int, child: C, timeout_s: float) -> Ready:
-        """Start one more child and wait until it serves; from then on its end is everybody's.
+        """Start one more child and wait until it serves. From then on its end ends ``wait``, as that of the others
+        does.
 
-        Raises ChildDiedError when it does not get that far; nothing is left of it then, nor after a cancellation.
+        Raises ChildDiedError when it does not get that far. Then, and after a cancellation, nothing is left of it.
         """
         self._stages[index].append(child)
         try:
@@ -103,7 +105,10 @@ class Supervisor(Generic[C]):
         return ready
 
     async def dismiss(self, index: int, child: C, timeout_s: float) -> None:
-        """Let a child finish what it has. It is still stopped with the others when that is cancelled."""
+        """Stop one child and give it time to finish what it has.
+
+        When this is cancelled, ``stop`` still stops the child.
+        """
         await child.leave(timeout_s)
         self._stages[index].remove(child)
 
@@ -112,25 +117,25 @@ class Supervisor(Generic[C]):
         self._stages[index].remove(child)
 
     async def start(self) -> dict[str, Ready]:
-        """Start all at once and wait until every one serves or is put off: those that serve, by name.
+        """Start all children at once, and wait until each serves or is put off; returns those that serve, by name.
 
-        Raises ChildDiedError for the first that is given up, StoppedError when a stop was requested.
+        Raises ChildDiedError for the first child that is given up, StoppedError when a stop was requested.
         """
         await self.unless_over(self._start_all())
         return await self.unless_over(self._all_ready())
 
     async def wait(self) -> None:
-        """Return when a stop is requested. Raises ChildDiedError when something ends by itself before."""
+        """Wait until a stop is requested. Raises ChildDiedError when a child is given up before."""
         try:
             await self.unless_over(asyncio.get_running_loop().create_future())
         except StoppedError:
             return
 
     async def stop(self, timeout_s: float, on_wait: OnWait = lambda _: None) -> None:
-        """Stop everything in order; a second stop request hurries what is left. When it takes long ``on_wait`` is told
-        who still runs.
+        """Stop every child, stage by stage. A second stop request hurries those that still run.
 
-        Whatever goes wrong with one child, all others are stopped too; then the first such error is raised.
+        ``on_wait`` is called now and then with the names of those that still run. If stopping a child raises an error,
+        all others are stopped nevertheless, and then the first such error is raised.
         """
         hurry = asyncio.create_task(self._hurry_on_second_request())
         waiting = asyncio.create_task(self._tell_who_runs(on_wait))
@@ -148,7 +153,9 @@ class Supervisor(Generic[C]):
             raise errors[0]
 
     async def unless_over(self, work: Awaitable[T]) -> T:
-        """Await ``work``, but raise StoppedError or ChildDiedError (and cancel it) as soon as there is reason to."""
+        """Await ``work``. It is cancelled, and StoppedError or ChildDiedError raised, when a stop is requested or a
+        child is given up before.
+        """
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stops.first.wait())
         try:
@@ -169,7 +176,7 @@ class Supervisor(Generic[C]):
         future.add_done_callback(self._note_end)
 
     def _note_end(self, end: asyncio.Future[str]) -> None:
-        """The first one counts."""
+        """Note why it is over, unless a reason is noted already."""
         self._ends.discard(end)
         if not end.cancelled() and not self._over.done():
             error = end.exception()

@@ -1,7 +1,7 @@
-"""Whether a model of the Hugging Face hub can be had, before any process is started.
+"""Checks, before any process is started, whether a model of the Hugging Face hub can be loaded.
 
-One question with a short limit: without a network the hub's own library asks file after file, again and again, before
-it says so.
+The hub is asked once, for a short time: without a network its own library would ask for file after file, several times
+each, before it says so.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from urllib.parse import quote, urlsplit
 from baton.up.preflight import PreflightError
 
 OFFLINE = "HF_HUB_OFFLINE"
-#: Looking up the hub's address included, for which there is no limit of its own.
+#: Longest wait for the hub, seconds. Looking up its address is included, for which the system has no short limit.
 TIMEOUT_S = 6.0
 _TRUE = {"1", "on", "yes", "true"}
 _REFUSED = {401, 403, 404}
-#: One of them at least is needed; some models have the second and a file of another name.
+#: A model needs at least one of them; some have the second and a tokenizer file of another name.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 
 
 def look_up(model: str, revision: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that loading the model needs besides: none, or the one that says not to ask a hub that is out of reach.
+    """More environment variables that loading the model needs: none, or ``HF_HUB_OFFLINE`` if the hub is out of reach.
 
     Raises PreflightError when the model is neither on the hub nor, as a whole, in the local cache.
     """
@@ -47,7 +47,7 @@ def look_up(model: str, revision: str | None, environ: Mapping[str, str]) -> dic
 
 
 def is_cached(model: str, revision: str | None, environ: Mapping[str, str]) -> bool:
-    """The config, the tokenizer and all files of the weights were downloaded before."""
+    """Whether the config, the tokenizer and all files of the weights are in the local cache."""
     folder = _cache(environ) / f"models--{model.replace('/', '--')}"
     try:
         commit = (folder / "refs" / (revision or "main")).read_text().strip()
@@ -86,7 +86,7 @@ def _ask_now(url: str, environ: Mapping[str, str], answers: list[int]) -> None:
         answers.append(httpx.head(url, headers=headers, timeout=TIMEOUT_S).status_code)
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
         return
-    except (ImportError, ValueError):  # a proxy that httpx cannot use: whoever loads the model may
+    except (ImportError, ValueError):  # a proxy that httpx cannot use; the library that loads the model may
         answers.append(200)
 
 

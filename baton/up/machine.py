@@ -1,4 +1,4 @@
-"""What this machine has, without importing a compute library."""
+"""Finds out what this machine has, without importing a compute library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from baton.up.machine_shares import Machine
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """CPUs this process may use, and the GPUs that are visible to it."""
+    """The CPUs that this process may use, and the GPUs that it can see."""
     return Machine(len(os.sched_getaffinity(0)), _gpus(environ))
 
 

@@ -1,6 +1,6 @@
-"""Which part of the machine each worker gets: CPU threads, GPUs and their memory. Pure.
+"""Decides which part of the machine each worker gets: CPU threads, GPUs and their memory. Pure.
 
-Nothing here overrules a person: what somebody has set (threads, a device, a fraction) stays as it is.
+A setting that a person has given (threads, a device, a fraction) stays as it is.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from workers.settings import WorkerSettings
 
 #: Share of a GPU's free memory that all workers on it take together for their caches.
 GPU_MEMORY_FRACTION = 0.9
-#: Devices of which torch chooses one (``cuda:1`` and ``cpu`` are chosen already).
+#: Devices that leave open which GPU it is; ``cuda:1`` and ``cpu`` do not.
 _OPEN_DEVICES = ("auto", "cuda")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to share between the workers."""
+    """What the workers share."""
 
     num_cpus: int
     #: Ids for ``CUDA_VISIBLE_DEVICES``; empty without a GPU.
@@ -29,7 +29,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Share:
-    """One worker's part, as flags and variables for it."""
+    """One worker's part of the machine, as flags and environment variables for it."""
 
     flags: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def share_out(
     environ: Mapping[str, str],
     threads_per_worker: int | None = None,
 ) -> list[Share]:
-    """One share for each worker. ``environ`` is what all of them are started with."""
+    """One share for each worker. ``environ`` is the environment that all of them are started with."""
     threads = _threads(workers, machine, environ, threads_per_worker)
     gpus = _gpus(workers, machine)
     return [Share({**one, **other.flags}, other.environ) for one, other in zip(threads, gpus, strict=True)]
@@ -50,7 +50,7 @@ def share_out(
 def _threads(
     workers: Sequence[WorkerSettings], machine: Machine, environ: Mapping[str, str], given: int | None
 ) -> list[dict[str, int]]:
-    """Every rank the same, however many the worker has: one that computes slower holds up its whole group."""
+    """As many threads for every rank, however many ranks its worker has: a slow rank would hold up its whole group."""
     if given is not None:
         return [{"torch_threads": given}] * len(workers)
     if "OMP_NUM_THREADS" in environ:
@@ -60,9 +60,9 @@ def _threads(
 
 
 def _gpus(workers: Sequence[WorkerSettings], machine: Machine) -> list[Share]:
-    """GPUs in turn, one for each rank; when there are too few, the workers on a GPU share its memory.
+    """One GPU for each rank, in turn. Where there are too few, the workers on a GPU share its memory.
 
-    Ranks of one worker on one GPU share that worker's part between them.
+    Ranks of one worker that are on the same GPU share the worker's part of it.
     """
     if not machine.gpus:
         return [Share()] * len(workers)
@@ -78,7 +78,10 @@ def _gpus(workers: Sequence[WorkerSettings], machine: Machine) -> list[Share]:
 
 
 def _in_turn(wanted: Sequence[int], gpus: Sequence[str]) -> list[tuple[str, ...]]:
-    """For each worker the next GPUs, as many as it wants or there are; after the last comes the first again."""
+    """For each worker the next GPUs, as many as it wants if there are so many.
+
+    After the last GPU comes the first again.
+    """
     turns, start = [], 0
     for number in wanted:
         end = start + min(number, len(gpus))
@@ -88,5 +91,5 @@ def _in_turn(wanted: Sequence[int], gpus: Sequence[str]) -> list[tuple[str, ...]
 
 
 def _is_set(worker: WorkerSettings, name: str) -> bool:
-    """Somebody has set it, in whatever way."""
+    """Whether a person has given this setting, by flag, variable or file."""
     return name in worker.model_fields_set

@@ -1,6 +1,7 @@
-"""Which workers ``baton up`` is without: a file that its routers read when they are asked for ``/ready``.
+"""A file with the workers that ``baton up`` has started and that do not serve. Its routers read it to answer
+``/ready``.
 
-A worker that never came to serve has told no router of itself.
+A worker that has never served is not in the registry, so routers cannot know of it otherwise.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ class MissingFile:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the file."""
         return self._path
 
     def note(self, name: str, is_missing: bool) -> None:
-        """A worker serves, has left, or has died."""
+        """Note whether a worker is missing."""
         if is_missing == (name in self._names):
             return
         self._names ^= {name}
         self._write()
 
     def remove(self) -> None:
-        """Nobody reads it any more."""
+        """Remove the file."""
         with contextlib.suppress(OSError):
             self._path.unlink()
 
     def _write(self) -> None:
-        """Whole or not at all. A full disk is no reason to stop: then ``/ready`` tells what was true before."""
+        """Write the file whole or not at all. On a full disk it stays as it was, and ``/ready`` answers accordingly."""
         new = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
             new.write_text(json.dumps(sorted(self._names)))

@@ -1,4 +1,4 @@
-"""Which processes ``baton up`` starts, with which flags and environment. Pure."""
+"""Decides which processes ``baton up`` starts, with which flags and environment. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GPUS = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """The processes by what they are; ``stages`` is the order in which they are stopped."""
+    """What is started. ``stages`` is the order in which it is stopped."""
 
     router: ChildSpec
     decode: tuple[ChildSpec, ...]
@@ -39,7 +39,10 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What is served: a folder or hub id, and what clients call it (None: as the workers would by themselves)."""
+    """What is served: a folder or hub id, and the name for clients.
+
+    None: the name that workers choose by themselves.
+    """
 
     place: str
     name: str | None = None
@@ -48,7 +51,7 @@ class ServedModel:
 def choose_model(
     settings: UpSettings, environ: Mapping[str, str], document: Document, demo: ServedModel
 ) -> ServedModel:
-    """``--model``, else the worker section's model, else the demo. A name that somebody has set stays."""
+    """``--model``, else the worker section's model, else the demo. A name that a person has given stays."""
     if settings.model is not None:
         return ServedModel(settings.model)
     given = gather(settings_model("worker"), environ, document)
@@ -58,8 +61,9 @@ def choose_model(
 
 
 def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
-    """With these settings in it. Secrets travel in the environment, never on a command line, where ``ps`` shows them to
-    everybody.
+    """The environment with these settings added.
+
+    Secrets are handed over in it and never on a command line, where ``ps`` shows them to every user of the machine.
     """
     result = dict(environ)
     for name, value in secrets.items():
@@ -78,8 +82,8 @@ def make_plan(
     document: Document,
     machine: Machine,
 ) -> ProcessPlan:
-    """Raises ConfigurationError when the router or a worker would refuse its settings. Nothing is started here."""
-    drain_s = settings.stop_timeout_s / 2  # the rest is for what comes after: withdraw, close, exit
+    """The plan. Raises ConfigurationError when the router or a worker would refuse its settings."""
+    drain_s = settings.stop_timeout_s / 2  # the other half is for what comes after: withdraw, close, exit
     flags: dict[str, Any] = {"host": settings.host, "port": settings.port, "drain_timeout_s": drain_s}
     if settings.routers is not None:
         flags["processes"] = settings.routers
@@ -99,13 +103,13 @@ def make_plan(
 
 
 def with_missing_file(plan: ProcessPlan, path: Path) -> ProcessPlan:
-    """The router is told where to read which workers are missing."""
+    """The plan, with the path of the file of missing workers for the router."""
     router = replace(plan.router, argv=(*plan.router.argv, flag("missing_file"), str(path)))
     return replace(plan, router=router)
 
 
 def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:
-    """The router as it has to be started again: on the port that the system chose for it (``--port 0``)."""
+    """How the router is started again: with ``--port 0``, on the port that the system chose at the first start."""
     argv = list(spec.argv)
     place = argv.index(flag("port")) + 1 if flag("port") in argv else 0
     if not place or argv[place] != "0":
@@ -115,9 +119,9 @@ def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:
 
 
 def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> ChildSpec:
-    """Another worker of a role beside those that run: as the first of its role, on the GPUs that the fewest use.
+    """One more worker of a role: like the first of this role, on the GPUs that the fewest workers use.
 
-    Threads and memory were shared out at the start and stay as they are: the new one gets what the others got.
+    It gets as many threads, and as large a part of a GPU's memory, as the others got at the start.
     """
     names = {spec.name for spec in running}
     name = next(name for number in count(1) if (name := f"{role}-{number}") not in names)
@@ -131,7 +135,7 @@ def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> Ch
 
 
 def _workers(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and the flags that differ, the prefill workers first."""
+    """The name of each worker, and the flags in which workers differ; the prefill workers first."""
     for role, num_workers, tp in (
         ("prefill", settings.prefill, settings.prefill_tp),
         ("decode", settings.decode, settings.decode_tp),

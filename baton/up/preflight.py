@@ -1,4 +1,4 @@
-"""What ``baton up``, and a worker of its own, checks before it starts anything."""
+"""What ``baton up`` and ``baton worker`` check before they start anything."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from core.net.tls import TlsError
 from router.settings import RouterSettings
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
-#: What the extra ``worker`` of the package brings; each is imported under the name by which it is installed.
+#: The packages of the extra ``worker``; each is imported under the name by which it is installed.
 WORKER_PACKAGES = ("accelerate", "nixl", "numpy", "safetensors", "tokenizers", "torch", "transformers")
-#: Seconds to connect, and to answer.
+#: Longest wait for a connection to Redis, and for its answer, seconds.
 REDIS_TIMEOUT_S = 3.0
 
 
 class PreflightError(Exception):
-    """Nothing was started. The message is one line that says what to change."""
+    """Nothing can be started. The message is one line that says what to change."""
 
 
 def check_worker_packages() -> None:
-    """Raises PreflightError where Baton was installed without what workers need. Nothing is imported."""
+    """Raises PreflightError if packages that workers need are not installed. Imports none of them."""
     missing = [name for name in WORKER_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise PreflightError(
@@ -34,10 +34,10 @@ def check_worker_packages() -> None:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raises PreflightError unless the address can be listened on. Port 0 always can."""
+    """Raises PreflightError if no socket can listen on the address."""
     family, address = _resolve(host, port)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no hindrance
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do, so that TIME_WAIT does not matter
         try:
             probe.bind(address)
             probe.listen(1)
@@ -49,7 +49,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_model(model: str) -> bool:
-    """Whether it is a folder, else it may be a hub id. Raises PreflightError when it can be neither."""
+    """Whether the model is a folder; otherwise it may be a hub id. Raises PreflightError when it can be neither."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -63,7 +63,7 @@ def check_model(model: str) -> bool:
 
 
 def check_tls(settings: RouterSettings) -> None:
-    """Raises PreflightError when a certificate or a key cannot be used. Workers have the files of the router."""
+    """Raises PreflightError when a certificate or a key cannot be used. Workers use the same files as the router."""
     from router.tls import load_tls
 
     try:
@@ -73,7 +73,7 @@ def check_tls(settings: RouterSettings) -> None:
 
 
 def check_redis(url: str) -> None:
-    """Raises PreflightError when nobody answers there. The URL is not repeated: it may hold a password."""
+    """Raises PreflightError when no Redis answers there, with a message without the URL, which may hold a password."""
     try:
         with contextlib.closing(redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S)) as client:
             client.ping()

@@ -19,7 +19,7 @@ STAGES = {"prefill": PREFILL_STAGE, "decode": DECODE_STAGE}
 
 
 class Scaler:
-    """One command at a time. What is under way when it is cancelled is left to the supervisor's stop."""
+    """Carries out one command at a time. When a command is cancelled, the supervisor's stop ends what it began."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Scaler:
         self._busy = False
 
     async def scale(self, command: Scale, tell: Tell) -> Answer:
-        """Returns when everybody new is ready and everybody superfluous has drained and ended."""
+        """Returns when every new worker is ready, and every superfluous one has drained and ended."""
         if self._busy:
             return NotScaled("another baton scale is under way")
         self._busy = True
@@ -58,7 +58,7 @@ class Scaler:
         for role, wanted in (("prefill", command.prefill), ("decode", command.decode)):
             if wanted is None:
                 continue
-            # Those that do not serve leave first.
+            # Workers that do not serve leave first.
             crew = sorted(self._supervisor.stage(STAGES[role]), key=lambda child: bool(child.trouble))
             for _ in range(wanted - len(crew)):
                 spec = one_more(role, specs, self._gpus)
@@ -74,7 +74,7 @@ class Scaler:
         return KeptChild(spec, replace(self._keeping, on_status=on_status))
 
     async def _add(self, stage: int, child: KeptChild) -> None:
-        """Raises ChildDiedError; nothing is left of the worker then."""
+        """Start a worker and wait until it serves. Raises ChildDiedError; then nothing is left of the worker."""
         crew = self._supervisor.stage(stage)[0].crew
         await self._supervisor.add(stage, child, self._keeping.start_timeout_s)
         child.join(crew)

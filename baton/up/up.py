@@ -1,4 +1,4 @@
-"""``baton up``: everything on this machine with one command, and nothing left of it afterwards."""
+"""``baton up``: a whole Baton on this machine with one command, of which nothing is left afterwards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EXIT_WRONG_SETTINGS = 2
 
 
 def run(settings: UpSettings, command: tuple[str, ...] = COMMAND) -> int:
-    """Run until Ctrl-C, SIGTERM or a part that cannot be kept alive; returns the exit code."""
+    """Run until Ctrl-C or SIGTERM comes, or a process cannot be kept alive; returns the exit code."""
     try:
         environ = read_secret_files(os.environ)
         document = read_document(environ.get(CONFIG_VARIABLE) or None)
@@ -81,7 +81,7 @@ class _Start:
 
     @property
     def revision(self) -> str | None:
-        """Of the model, where one was given."""
+        """The revision of the model, where one was given."""
         return gather(settings_model("worker"), self.environ, self.document).get("revision")
 
     def plan(self, redis_url: str) -> ProcessPlan:
@@ -93,7 +93,7 @@ class _Start:
 
 
 def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...]) -> _Start:
-    """All checks. Raises PreflightError or ConfigurationError."""
+    """Check everything that can be checked before the first start. Raises PreflightError or ConfigurationError."""
     from baton.demo import MODEL_DIR, MODEL_NAME
 
     model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME))
@@ -115,7 +115,7 @@ async def _serve(start: _Start) -> int:
     stops = StopRequests()
     log_dir = _log_dir(start.settings)
     async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
-        missing = MissingFile(log_dir / f"missing-{os.getpid()}.json")  # the folder may be another one's too
+        missing = MissingFile(log_dir / f"missing-{os.getpid()}.json")  # another ``baton up`` may have the same folder
         plan = with_missing_file(start.plan(redis_url), missing.path)
         display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
         stages = _children(start.settings, plan, display, log_dir, missing)
@@ -130,7 +130,7 @@ async def _serve(start: _Start) -> int:
             try:
                 display.close()
             finally:
-                for child in supervisor.children:  # also those whose turn to stop comes later
+                for child in supervisor.children:  # none of them is started again while others stop
                     child.keep_no_more()
                 await supervisor.stop(start.settings.stop_timeout_s, _tell_who_runs)
                 missing.remove()
@@ -140,8 +140,9 @@ async def _serve(start: _Start) -> int:
 def _children(
     settings: UpSettings, plan: ProcessPlan, display: Display, log_dir: Path, missing: MissingFile
 ) -> list[list[KeptChild]]:
-    """By stages, each of which is a crew. Workers choose a new port whenever they start; the router's is known to
-    clients.
+    """The children by stages, each of which is a crew.
+
+    Workers choose a new port at every start. The router keeps its port, because clients know it.
     """
     workers = Keeping(display.show, _tell_news, settings.start_timeout_s, log_dir, on_missing=missing.note)
     router = replace(workers, next_spec=with_known_port)
@@ -193,10 +194,10 @@ def _num_serving(supervisor: Supervisor[KeptChild], stage: int) -> int:
 async def _commands(
     start: _Start, supervisor: Supervisor[KeptChild], url: str, keeping: Keeping
 ) -> AsyncIterator[None]:
-    """``baton scale`` works while inside, or a line says why it does not."""
+    """Take the commands of ``baton scale`` while inside. Where that is impossible, a line says why."""
     settings = start.settings
     gpus = this_machine(start.environ).gpus
-    # The worker's own limit is the first; the rest is for what comes after: withdraw, close, exit.
+    # A worker may drain for the first of the two; the other one is for what comes after: withdraw, close, exit.
     scaler = Scaler(supervisor, keeping, gpus, settings.drain_timeout_s + settings.stop_timeout_s, _tell_news)
     path = socket_path(private_folder(os.environ), urlsplit(url).port or 0)
     async with AsyncExitStack() as stack:
@@ -209,8 +210,11 @@ async def _commands(
 
 @asynccontextmanager
 async def _redis(settings: UpSettings, log_dir: Path) -> AsyncIterator[tuple[str, EmbeddedRedis | None]]:
-    """The Redis to use: the given one, else a private one. Its few milliseconds of start may block the loop; its
-    parent has to be the main thread, which lives as long as this process."""
+    """The URL of the Redis to use: the given one, or that of a private one, which is yielded too.
+
+    Starting it blocks the loop for a few milliseconds: its parent has to be the main thread, which lives as long as
+    this process.
+    """
     if settings.redis_url is not None:
         yield settings.redis_url, None
         return
