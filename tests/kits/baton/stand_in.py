@@ -55,15 +55,21 @@ def child(kind: str, flags: dict[str, str]) -> int:
     if behaviour == "crash":
         raise RuntimeError("out of luck")
     if behaviour == "silent":
-        stop.wait()
+        _wait(stop)
         return 0
     server = http.server.ThreadingHTTPServer(("127.0.0.1", int(flags.get("--port", 0))), Models)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.write(fd, encode(Ready(f"http://127.0.0.1:{server.server_port}")))
     _note("STAND_IN_SERVING", role)
-    stop.wait()
+    _wait(stop)
     _note("STAND_IN_STOPPED", role)
     return 0
+
+
+def _wait(stop: threading.Event) -> None:
+    """Wait in small steps: a signal that the system gives to the server's thread does not wake this one."""
+    while not stop.wait(0.05):
+        pass
 
 
 def _note(variable: str, role: str) -> None:
