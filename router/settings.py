@@ -144,7 +144,7 @@ class RouterSettings(ProcessSettings):
         ("high=-10", "normal=0", "low=10"),
         description=(
             "Names for priorities, each name=number from -1000 to 1000, lower is more urgent: what the header "
-            "x-baton-priority may say, and how the metrics group those who wait."
+            "x-baton-priority may say, and how the metrics group waiting requests."
         ),
     )
     max_requests: int = Field(16384, ge=1, description="Requests in any state; the next one is answered 429.")
@@ -162,7 +162,7 @@ class RouterSettings(ProcessSettings):
     max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
     max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
     max_resumes: int = Field(
-        3, ge=0, le=16, description="Times that another worker goes on with a stream that broke off; 0: never."
+        3, ge=0, le=16, description="Times that another worker continues a stream that broke; 0: never."
     )
     max_worker_deaths: int = Field(
         2,
@@ -218,14 +218,14 @@ class RouterSettings(ProcessSettings):
         "prefix",
         description=(
             "Which prefill worker is next: least_loaded, round_robin, two_choices (the less loaded of two random ones) "
-            "or prefix (who was sent the prompt's beginning before, unless it is much busier than others)."
+            "or prefix (the one that was sent the prompt's beginning before, unless it is much busier than others)."
         ),
     )
     pick_decode: Literal["least_loaded", "round_robin", "two_choices", "affinity"] = Field(
         "affinity",
         description=(
             "Which decode worker is next: least_loaded, round_robin, two_choices or "
-            "affinity (who decoded the conversation's earlier turn, unless it is much busier than others)."
+            "affinity (the one that decoded the conversation's earlier turn, unless it is much busier than others)."
         ),
     )
 
@@ -280,25 +280,25 @@ class RouterSettings(ProcessSettings):
 
     @property
     def speaks_tls(self) -> bool:
-        """With clients."""
+        """The port for clients speaks TLS."""
         return self.tls_certificate_file is not None
 
     @property
     def bound_internal_host(self) -> str:
-        """Where the internal port listens."""
+        """Address on which the internal port listens."""
         if self.internal_host is not None:
             return self.internal_host
         return "127.0.0.1" if self.internal_token is None else self.host
 
     def advertised(self, bound: str) -> str:
-        """The host that other routers use for a port bound to ``bound``."""
+        """The host under which other routers reach a port that is bound to ``bound``."""
         if self.advertise_host is not None and bound not in LOOPBACK:
             return self.advertise_host
         return socket.gethostname() if bound in _ANY_ADDRESS else bound
 
     @property
     def serves_admin(self) -> bool:
-        """``/admin`` is reachable: guarded by a token, or by nobody else being able to connect."""
+        """``/admin`` is served: a token guards it, or only this machine can connect."""
         return self.admin_token is not None or self.host in LOOPBACK
 
 

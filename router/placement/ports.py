@@ -1,4 +1,4 @@
-"""What a policy is: an object with one method. The pool has already left out who must not be picked."""
+"""What a policy is: an object with one method. Workers that must not be picked are left out before."""
 
 from __future__ import annotations
 

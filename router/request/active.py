@@ -1,4 +1,4 @@
-"""The requests that are not over, by id. Those who list or abort them are given ids and facts, never the records."""
+"""The requests that are not over, by id. Listings and aborts use ids and facts, never the records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ActiveRequests:
         return self._by_id.get(request_id)
 
     def ids(self) -> list[str]:
-        """Of all live requests, in order of arrival."""
+        """The ids of all live requests, in order of arrival."""
         return list(self._by_id)
 
     def facts(self, now_s: float, ids: Iterable[str] | None = None) -> list[RequestFacts]:

@@ -54,11 +54,11 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     num_prefills: int
     num_retries: int
     num_migrations: int
-    #: Its stream broke off, and no other worker has continued it yet.
+    #: Its stream broke, and no other worker has continued it yet.
     is_migrating: bool
     #: Engines that died with the request on them.
     dead_engines: tuple[str, ...]
-    #: Of the last attempt that failed.
+    #: The error of the last attempt that failed; None: none has.
     last_error: ApiError | None
     trace_id: str | None
     #: The live state in which it ended; None: it is live, or its outcome was noted before its exit (done, or failed
