@@ -1,4 +1,4 @@
-"""Upper bounds of what a hand-off or a handshake contains. ``server/transfer_params.py`` checks hand-offs once."""
+"""Upper bounds of what a hand-off or a handshake contains. ``server/answers/transfer_params.py`` applies them."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class RedisRegistry(Generic[EntryT]):
         if announcement is None:
             return None
         if key != (self._kind.key_prefix + announcement.id).encode() or left_ms <= 0:
-            self._ignore(key, "its key is another's, or does not expire")
+            self._ignore(key, "it has another's name, or does not expire")
             return None
         return announcement, left_ms
 
