@@ -34,8 +34,8 @@ from router.queue.priorities import HEADER
 from router.request.bodies import LegBodies
 from router.request.client_id import client_id
 from router.request.client_request import ClientRequest
-from router.request.facts import facts_of
 from router.request.reply import ClientReply
+from router.request.snapshot import facts_of
 from router.steps.admission import check_queue, check_requests, make_room
 from router.steps.exit import ClientGone, settle
 from router.steps.run import new_request, run

@@ -6,6 +6,6 @@
 ``sent_tokens``     the names of the tokens that the client has been sent
 ``attempts``        what was tried, and what is next after a failure; ``failure_table`` has the rows
 ``active``          all that are not over; ``ended`` are the last ones that are
-``facts``           what metrics, log, traces, admin REST and dashboard are told of a request
+``facts``           what metrics, log, traces, admin REST and dashboard are told; ``snapshot`` takes it from the record
 ``client_id``       what a client calls its own request
 """

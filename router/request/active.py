@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.leases.store import LeaseState
-from router.request.facts import facts_of
+from router.request.snapshot import facts_of
 from router.request.states import LIVE, State
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from core.process.failpoints import hit
 from core.protocol.errors import ApiError
 from router.request.ended import ended_request
-from router.request.facts import facts_at_end
+from router.request.snapshot import facts_at_end
 from router.request.states import Event, State
 from router.steps.end_log import log_end
 

@@ -19,8 +19,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path, at_import_time: bool = False) -> set[str]:
-    """Absolute names of modules that a file imports; ``at_import_time`` leaves out typing and function bodies."""
+def imported(path: Path) -> set[str]:
+    """Absolute names of modules that a file imports, in functions and for typing as well."""
     found: set[str] = set()
     pending: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
     while pending:
@@ -30,11 +30,6 @@ def imported(path: Path, at_import_time: bool = False) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             base = absolute(path, node)
             found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-        if at_import_time and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if at_import_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            pending.extend(node.orelse)
-            continue
         pending.extend(ast.iter_child_nodes(node))
     return found
 
