@@ -1,4 +1,4 @@
-"""Addresses that people write into settings, checked before anything connects. Messages never repeat what was given."""
+"""Checks addresses of settings and messages before anything connects. Error messages never repeat an address."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ipaddress
 import re
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit, urlunsplit
 
-#: RFC 1123, and underscores, which container names have.
+#: A label as in RFC 1123, or with underscores, which names of containers have.
 _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
 _MAX_NAME_CHARS = 253
-#: Those that browsers leave out.
+#: Ports that browsers leave out of an origin.
 _PORTS = {"http": 80, "https": 443}
-#: Of a worker's URL as it is kept and passed on, which is also the id of a worker that was added by it.
+#: Characters of a worker's URL, which is also the worker's id if it was added by URL.
 MAX_URL_CHARS = 512
 
 
@@ -37,14 +37,14 @@ def has_password(redis_url: str) -> bool:
 
 
 def with_password(redis_url: str, password: str) -> str:
-    """A URL of Redis that has no password yet, with this one in it."""
+    """The URL of Redis, which has no password, with this one in it."""
     parts = _split(redis_url)
     user, _, place = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{user.removesuffix(':')}:{quote(password, safe='')}@{place}"))
 
 
 def worker_url(address: str) -> str:
-    """``host:port`` or a URL, as a base URL without a trailing slash, which is its own base URL. Raises ValueError."""
+    """The base URL, without a trailing slash, of ``host:port`` or a URL; unchanged, if it is one. Raises ValueError."""
     url = address if "://" in address else f"http://{address}"
     parts = _split(url)
     if parts.scheme not in {"http", "https"} or parts.query or parts.fragment or "@" in parts.netloc:
@@ -57,7 +57,7 @@ def worker_url(address: str) -> str:
 
 
 def own_host(name: str) -> str:
-    """A name or an address that a request may call us by, or ``*``. Raises ValueError."""
+    """A name or an address that requests may have in ``Host``, or ``*``. Raises ValueError."""
     plain = name.removeprefix("[").removesuffix("]").lower()
     if plain != "*" and not is_host(plain):
         raise ValueError("a host is a name or an address without scheme and port, or * for every name")

@@ -72,7 +72,7 @@ class BadRequestError(ApiError):
 
 
 class AuthenticationError(ApiError):
-    """No key or a wrong one."""
+    """The key is missing or wrong."""
 
     status = 401
     type = "invalid_request_error"
@@ -80,7 +80,7 @@ class AuthenticationError(ApiError):
 
 
 class PermissionDeniedError(ApiError):
-    """A right key for something else."""
+    """The key is right, but not for this; or the request may not come from there."""
 
     status = 403
     type = "permission_error"
@@ -94,7 +94,7 @@ class NotFoundError(ApiError):
 
 
 def no_such_model(model: str) -> NotFoundError:
-    """Nobody here serves what was asked for."""
+    """The error for a model that is not served here."""
     return NotFoundError(f"The model '{excerpt(model)}' does not exist.", param="model", code="model_not_found")
 
 
@@ -107,7 +107,7 @@ class BodyTimeoutError(ApiError):
 
 
 class ConflictError(ApiError):
-    """It cannot be done with what is there now, or it is not clear with what of it."""
+    """It is not possible in the present state, or what was named is ambiguous."""
 
     status = 409
     type = "invalid_request_error"
@@ -138,7 +138,7 @@ class HeadTooLargeError(ApiError):
 
 
 class CancelledByAdminError(ApiError):
-    """Somebody with the admin token aborted the request."""
+    """The request was aborted through the admin API."""
 
     status = 499
     type = "request_cancelled"
@@ -146,7 +146,7 @@ class CancelledByAdminError(ApiError):
 
 
 class InternalError(ApiError):
-    """Our fault."""
+    """A bug of Baton."""
 
     code = "internal_error"
 

@@ -1,8 +1,8 @@
-"""What errors and log lines repeat of what somebody sent."""
+"""How much of a client's text errors and log lines repeat."""
 
 from __future__ import annotations
 
-#: Enough to know one's own words again.
+#: Enough for a client to recognize its text.
 MAX_CHARS = 200
 
 

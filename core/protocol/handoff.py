@@ -41,30 +41,30 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
     dcp_size: int = 1
     transfer_mode: str = "pull"
 
-    # Ours. An engine that does not speak them (vLLM) leaves them out.
+    # Baton's own fields. Another engine (vLLM) leaves them out.
     lease_id: str = ""
     #: One unsigned 64-bit version for each id of ``remote_block_ids[0]``: what the fence compares against.
     block_versions: list[int] = []
-    #: The token P sampled; already with the client. D continues after it. -1: none, D samples it.
+    #: The token that P sampled and that the client has. D continues after it. -1: D samples the first token.
     first_token: int = -1
     #: The logprobs entry of the first token in OpenAI's shape for this endpoint, when the client asked for any.
     first_logprobs: dict[str, Any] | None = None
     prompt_token_ids: list[int] = []
     #: Seed of the sampling noise, which is a function of (seed, position) only. D takes it when the body has none.
     seed: int | None = None
-    #: Unix seconds, so that every chunk of one stream carries the same value whoever wrote it.
+    #: Unix seconds, so that all chunks of one stream have the same value, from whichever worker they come.
     created: int = 0
     #: Prompt tokens that P found in its prefix cache (``usage.prompt_tokens_details.cached_tokens``).
     num_cached_tokens: int = 0
-    #: Outputs before ``first_token``, which the client has too: what P was given to go on after.
+    #: Output tokens before ``first_token``, which the client has too: P continued after them.
     output_token_ids: list[int] = []
 
 
 class Resume(msgspec.Struct, kw_only=True):
     """``kv_transfer_params.resume`` of a request that goes on after what its client has seen already.
 
-    With ``do_remote_decode`` it asks a P, without either flag whoever shall give all the rest. What is answered is as
-    if the sequence had been preempted there and had never left; nothing of ``token_ids`` is shown again.
+    With ``do_remote_decode`` the receiver is a P; without either flag it computes the rest of the answer. The answer
+    continues as if the sequence had been preempted there; nothing of ``token_ids`` is shown again.
     """
 
     #: All output tokens that the client has, P's first one included.

@@ -1,7 +1,7 @@
-"""The handshake: what a reader must know about a rank of another engine. msgpack, in two parts.
+"""The handshake: what D must know about a rank of P before it reads. msgpack, in two parts.
 
-``GET /kv/handshake/{rank}`` answers one ``Handshake``. Its second part stays encoded until the first one agrees, so
-that two versions of this file can always tell each other why they do not pair.
+``GET /kv/handshake/{rank}`` answers one ``Handshake``. Its second part is decoded only if the first one matches, so
+that two versions of Baton can always tell why they cannot be paired.
 
 History
 -------
@@ -19,7 +19,7 @@ WIRE_VERSION = 2
 
 
 class Compatibility(msgspec.Struct, kw_only=True, frozen=True):
-    """What has to be equal on both sides before a byte is read. All of it goes into ``hash``."""
+    """What must be equal on both sides before D reads. All of it is in ``hash``."""
 
     weights_fingerprint: str
     kv_dtype: str

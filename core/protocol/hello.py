@@ -1,9 +1,9 @@
-"""How a process proves that it knows the internal token, before it is shown the token or anything that needs it.
+"""How a process proves that it knows the internal token, before another process sends it the token or a prompt.
 
 ``GET /internal/hello/<nonce>`` on the internal port of a worker or a router, open to everybody. The answer is 64 hex
 digits: HMAC-SHA256, under a key made of the token for this alone, of the kind of process, its ids, its two base URLs as
-it announces them, and the nonce, one a line. Whoever passes a question on to another process gets that one's URLs
-proven and not its own.
+it announces them, and the nonce, one a line. A process that forwards the question to another one gets a proof for the
+URLs of the other one, not for its own.
 
 History
 -------
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
 
-#: The nonce follows.
+#: The path, without the nonce at its end.
 HELLO_PATH = "/internal/hello/"
 NONCE = re.compile(r"[0-9a-f]{32}")
 NUM_PROOF_CHARS = 64
 
 
 class WorkerIdentity(Protocol):
-    """What of a worker is proven."""
+    """The fields of a worker that the proof covers."""
 
     @property
     def worker_id(self) -> str: ...
@@ -43,22 +43,22 @@ class WorkerIdentity(Protocol):
 
 
 def new_nonce() -> str:
-    """Random: an answer that somebody has heard before proves nothing."""
+    """A random nonce, so that an answer to an earlier question proves nothing."""
     return secrets.token_hex(16)
 
 
 def worker_proof(key: bytes, worker: WorkerIdentity, nonce: str) -> str:
-    """What the worker answers, if it knows the token."""
+    """The proof of a worker that knows the token."""
     return _proof(key, "worker", worker.worker_id, worker.engine_id, worker.url, worker.internal_url, nonce)
 
 
 def router_proof(key: bytes, record: RouterRecord, nonce: str) -> str:
-    """What the router answers."""
+    """The proof of a router."""
     return _proof(key, "router", record.router_id, record.url, record.internal_url, nonce)
 
 
 def is_proof(given: bytes, expected: str) -> bool:
-    """Compared in constant time."""
+    """Whether the proof is as expected, compared in constant time."""
     return hmac.compare_digest(given, expected.encode())
 
 

@@ -1,10 +1,10 @@
-"""Ids of requests, workers, engines and routers as people read and type them. One rule, everywhere: what is shown is
-``short``, and what is taken is the id or any beginning of it, of 4 characters at least, that no other has.
+"""Ids of requests, workers, engines and routers as people read and type them. One rule holds everywhere: ``short`` is
+shown, and an id may be given whole or by its beginning, of at least 4 characters, which no other id may share.
 
-They are random hex from the first digit on, so that eight tell one from all that somebody can see. Workers that were
-added by URL have that for an id. Its beginning means nothing, as ``10.0.0.5:80`` is another worker's address than
-``10.0.0.5:8000``: it is shown without its scheme, and taken with or without it, but whole. A request may also be called
-as its answer is (``chatcmpl-...``).
+Ids are random hex from the first digit on, so that eight digits nearly always differ. A worker that was added by URL
+has that URL for an id. Its beginning means nothing, because ``10.0.0.5:80`` and ``10.0.0.5:8000`` are two workers: it
+is shown without its scheme, and has to be given whole, with or without the scheme. A request may also be given by the
+id of its answer (``chatcmpl-...``).
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from core.protocol.excerpts import excerpt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Characters that are shown of an id.
+#: Characters of an id that are shown.
 SHORT_CHARS = 8
-#: Characters that somebody has to type: with fewer, a slip of the hand too often means another one.
+#: Characters of a beginning. With fewer, a typing error would too often name another id.
 MIN_CHARS = 4
-#: Ids that are named where a beginning fits several.
+#: Ids that the error for an ambiguous beginning names.
 _MAX_NAMED = 8
-#: What the ``id`` of an answer has before the id of its request.
+#: Prefixes of the ``id`` of an answer, which the id of its request follows.
 _ANSWERS = ("chatcmpl-", "cmpl-")
 
 
 class IdError(Exception):
-    """What was typed means no id, or not one. One line for people."""
+    """What was given does not name one id. The message is one line for people."""
 
 
 class IdUnknown(IdError):
-    """No id is it or begins with it."""
+    """No id begins with it."""
 
 
 class IdTooShort(IdError):
-    """It is no id, and too little to be taken for the beginning of one."""
+    """It is too short for the beginning of an id."""
 
 
 class IdAmbiguous(IdError):
@@ -44,13 +44,13 @@ class IdAmbiguous(IdError):
 
 
 def short(full: str) -> str:
-    """What is shown of an id."""
+    """The part of an id that is shown."""
     return _address(full) or full[:SHORT_CHARS]
 
 
 def shorten(ids: Iterable[str]) -> dict[str, str]:
-    """Each id and what is shown of it in a list of all: ``short``, or more where two begin alike, so that ``resolve``
-    takes it.
+    """By id, what a list of all of them shows: ``short``, or more where two ids begin alike, so that ``resolve`` finds
+    each.
     """
     every = set(ids)
     urls = {each for each in every if _address(each)}
@@ -66,7 +66,7 @@ def shorten(ids: Iterable[str]) -> dict[str, str]:
 
 
 def resolve(given: str, known: Iterable[str], what: str) -> str:
-    """The one known id that is meant. ``what`` they are ids of is for the message. Raises IdError."""
+    """The known id that ``given`` names. ``what`` says in the message what they are ids of. Raises IdError."""
     ids = list(known)
     if given in ids:
         return given
@@ -78,7 +78,7 @@ def resolve(given: str, known: Iterable[str], what: str) -> str:
 
 
 def only(given: str, found: Sequence[str], what: str) -> str:
-    """The one id in ``found``, which are all that begin with ``given``. Raises IdError."""
+    """The only id in ``found``, the ids that begin with ``given``. Raises IdError unless there is one."""
     if not found:
         raise IdUnknown(f"no {what} has an id that begins with '{excerpt(given)}'")
     if len(found) > 1:
@@ -100,19 +100,19 @@ def check_length(given: str, what: str) -> None:
 
 
 def request_of(given: str) -> str:
-    """The id of a request, or its beginning, out of what may be the id of its answer."""
+    """The id of a request, or its beginning, where the id of its answer may be given."""
     for prefix in _ANSWERS:
         given = given.removeprefix(prefix)
     return given
 
 
 def _address(full: str) -> str:
-    """What follows the scheme, if it is a URL."""
+    """The part after the scheme, if the id is a URL; else empty."""
     return full.partition("://")[2]
 
 
 def _common(left: str, right: str) -> int:
-    """Characters that both begin with."""
+    """The number of characters at the beginning that are equal."""
     for index, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return index

@@ -1,7 +1,7 @@
-"""From the bytes of a body to an object: what it is made of is counted before any of it is built.
+"""Parses the JSON of a body, and counts its parts before any of them is built.
 
-A body of 16 MB can hold half a million messages, a million keys, or brackets without end in a field that nobody reads.
-Building those, and only then looking at them, takes a second or two in which an event loop does nothing else.
+A body of 16 MB can hold half a million messages, a million keys, or endless brackets in a field that is not used.
+Building all of them blocks the event loop for a second or two.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from core.protocol.errors import BadRequestError
 
 #: Text parts for each message that is allowed, counted over all messages together.
 PARTS_PER_MESSAGE = 4
-#: Objects, arrays and keys, likewise. A message with all of OpenAI's fields has 12, each of its parts at most 6.
+#: Objects, arrays and keys for each message. A message with all of OpenAI's fields has 12, each part at most 6.
 NODES_PER_MESSAGE = 36
-#: So many besides: ``logit_bias`` alone may have 1024 keys.
+#: Objects, arrays and keys besides: ``logit_bias`` alone may have 1024 keys.
 MORE_NODES = 4096
 
 _TOO_MANY = "array_above_max_length"
@@ -25,7 +25,7 @@ _TOO_MANY = "array_above_max_length"
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """How much one body may be made of. ``max_values``: numbers, strings and so on, mostly token ids of a prompt.
+    """Bounds of one body. ``max_values``: numbers, strings and so on, mostly the token ids of a prompt.
 
     ``more_nodes``: objects, arrays and keys besides those that messages have.
     """
@@ -41,7 +41,7 @@ class BodyLimits:
 
     def check_bytes(self, raw: bytes) -> None:
         """Raise BadRequestError for JSON that would be too much to build. Anything else is left to the parser."""
-        # Nearly always enough: the text of strings counts as well, so these are too many rather than too few.
+        # This counts the text of strings too, so it never counts too few, and is nearly always within the bounds.
         if _num_nodes(raw) > self.max_nodes or raw.count(b",") >= self.max_values:
             self._check_outside_strings(raw)
 
@@ -60,7 +60,7 @@ class BodyLimits:
     def _check_outside_strings(self, raw: bytes) -> None:
         # In JSON backslashes are in strings only, so every quote that is left begins or ends one.
         bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-        # A string is a key or a value. Split at more quotes than that, the pieces would cost what is to be saved.
+        # Each string is a key or a value. Splitting at more quotes would cost as much as building the body.
         if bare.count(b'"') // 2 > self.max_nodes + self.max_values:
             raise _too_large(f"{self.max_nodes + self.max_values} strings")
         outside = b"".join(bare.split(b'"')[::2])

@@ -1,8 +1,8 @@
 """The messages of a chat, as clients send them.
 
-An answer of ours, or of another server, is taken back as history: every field that OpenAI's messages have is known,
-null means absent, and what other vendors add (``reasoning_content``, ``cache_control``, ...) is dropped before anybody
-computes with it. A field that would have to do something here, and does not, is refused by name.
+An answer of Baton or of another server is accepted as history: every field of OpenAI's messages is known, null means
+absent, and fields of other vendors (``reasoning_content``, ``cache_control``, ...) are dropped at once. A field that
+would have to do something, and does not here, is refused by name.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from core.protocol.objects import CountedObject, Unsupported
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: What is left of a message.
+#: The fields of a message that are passed on.
 _PLAIN = frozenset({"role", "content", "name"})
 
 
 class TextPart(CountedObject):
-    """One part of a message's content; only text is served. What an assistant refused with is a text as well."""
+    """One part of a message's content. Only text is supported; an assistant's refusal counts as text."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -37,7 +37,7 @@ class TextPart(CountedObject):
 
 
 class Message(CountedObject):
-    """One message of a chat. An assistant's may have no content: it has said nothing then, or ``refusal``."""
+    """One message of a chat. An assistant's may have no content, or ``refusal`` in place of it."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -61,12 +61,12 @@ class Message(CountedObject):
         return value
 
     def text(self) -> str:
-        """What was said as one string."""
+        """The content and the refusal as one string."""
         said = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return said + (self.refusal or "")
 
     def plain(self) -> dict[str, Any]:
-        """The same for any engine: role, content and name."""
+        """The message as any engine understands it: role, content and name."""
         named = {} if self.name is None else {"name": self.name}
         if isinstance(self.content, str):
             return {"role": self.role, "content": self.text(), **named}
@@ -75,7 +75,7 @@ class Message(CountedObject):
 
 
 def plain_messages(messages: Sequence[Message], given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``given`` messages, of which ``messages`` were made, without what is dropped. Most are as they were."""
+    """The ``given`` messages, of which ``messages`` were made, without the fields that are dropped."""
     return [
         same if type(same.get("content")) is str and same.keys() <= _PLAIN else message.plain()
         for message, same in zip(messages, given, strict=True)

@@ -1,4 +1,4 @@
-"""What every object in a client's body has in common: how many keys it may have, and how a field is refused."""
+"""The base of every object in a client's body: how many keys it may have, and how a field is refused."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-#: Keys in one object: more than any has fields, few enough that one complaint for each is nothing.
+#: Keys in one object: more than any has fields, and few enough that a complaint about each costs little.
 MAX_KEYS = 64
-#: The kind of complaint about a field that would have to do something, and does not here.
+#: The kind of complaint about a field that is not supported.
 UNSUPPORTED = "unsupported"
 
 
 class CountedObject(BaseModel):
-    """An object whose keys are counted before anything else is looked at.
+    """An object whose keys are counted before they are validated.
 
-    pydantic collects a complaint, with a copy of the path, for everything that is wrong: a few MB of it would take
-    seconds and gigabytes. So every list of clients' values fails fast, and the keys of every object are counted first.
+    pydantic collects one complaint, with a copy of the path, for everything that is wrong. For a few MB of wrong values
+    that takes seconds and gigabytes. So every list fails fast, and the keys of every object are counted first.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -36,5 +36,5 @@ def _is_nothing(value: Any) -> Any:
     return value
 
 
-#: A field that is taken with a value that asks for nothing, and refused by name with any other.
+#: A field that is accepted with a value that has no effect, and refused by name with any other.
 Unsupported = Annotated[Any, AfterValidator(_is_nothing)]

@@ -1,4 +1,4 @@
-"""What a router tells the others: who it is. And what the id of a request says: which router has it.
+"""What a router tells the other routers about itself, and the form of request ids, which name their router.
 
 JSON, in the registry. Routers of neighbouring versions read each other: unknown fields are skipped, and a field that is
 added has a default.
@@ -20,15 +20,14 @@ import secrets
 
 import msgspec
 
-#: Hex digits of a router id, and how many more make the id of a request.
+#: Hex digits of a router id, and how many more a request id has.
 ROUTER_ID_CHARS = 12
 _REST_CHARS = 20
 _REQUEST_ID = re.compile(f"[0-9a-f]{{{ROUTER_ID_CHARS + _REST_CHARS}}}")
-#: How long a worker takes nothing of a router that was given up, seconds from when it was told. What a dead one still
-#: had in some buffer arrives within milliseconds, or with a retransmission. One that lives after all tries again for
-#: longer than that.
+#: Seconds that a worker refuses requests of a router that it was told is dead. What the dead router had in a buffer
+#: arrives within milliseconds, or with a retransmission. A router that lives after all tries again for longer.
 REFUSE_GONE_S = 2.0
-#: How long the others try to tell a worker, seconds from when they gave it up: a fraction of a lease.
+#: Seconds that other routers try to tell a worker, from when they gave up the router: a fraction of a lease.
 TELL_GONE_S = 1.5
 
 
@@ -42,7 +41,7 @@ class RouterRecord(msgspec.Struct, kw_only=True, frozen=True):
     internal_url: str
     #: Routers that share one public port have the same; empty: it shares its port with nobody.
     group: str = ""
-    #: When its process started, Unix time in seconds, by its own clock: for people. 0: not told.
+    #: When its process started, in Unix seconds of its own clock, for people. 0: unknown.
     started_s: int = 0
 
 
@@ -52,15 +51,15 @@ def new_router_id() -> str:
 
 
 def new_request_id(router_id: str) -> str:
-    """An id that no other request has. It begins at random (``core/protocol/ids.py``) and ends with its router's."""
+    """A new request id: random digits first (``core/protocol/ids.py``), then the id of its router."""
     return os.urandom(_REST_CHARS // 2).hex() + router_id
 
 
 def is_request_id(text: str) -> bool:
-    """It has the form that ``new_request_id`` gives, and nothing else that is likely has."""
+    """Whether it has the form of ``new_request_id``, which other ids are unlikely to have."""
     return _REQUEST_ID.fullmatch(text) is not None
 
 
 def owner_of(request_id: str) -> str:
-    """The id of the router whose request it is; of a router that never was, for what is no request id."""
+    """The id of the request's router. For a text that is no request id, no router has the result."""
     return request_id[-ROUTER_ID_CHARS:]

@@ -1,7 +1,7 @@
-"""What ``baton scale`` and a running ``baton up`` tell each other over its control socket: JSON, an object per line.
+"""Messages between ``baton scale`` and a running ``baton up``, over its control socket: JSON, one object per line.
 
-One ``Scale`` to ``baton up``; it answers with any number of ``Step`` and then exactly one of ``Scaled`` and
-``NotScaled``. Who hangs up earlier ends nothing.
+``baton scale`` sends one ``Scale``. ``baton up`` answers with any number of ``Step`` and then with one ``Scaled`` or
+``NotScaled``. Closing the connection before that ends nothing.
 
 History
 -------
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-#: Workers of one role that ``baton up`` runs at most.
+#: Workers of one role that ``baton up`` can run.
 MAX_WORKERS = 64
 #: Longest line that ``baton up`` reads, bytes.
 MAX_LINE_BYTES = 4096
@@ -23,27 +23,27 @@ _Number = Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
 
 
 class Scale(msgspec.Struct, frozen=True, tag_field="command", tag="scale", forbid_unknown_fields=True):
-    """How many workers of each role there should be; None: as many as there are."""
+    """The number of workers of each role that there should be; None: no change."""
 
     prefill: _Number | None = None
     decode: _Number | None = None
 
 
 class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
-    """What is being done, for a person."""
+    """What is being done now, for people."""
 
     text: str
 
 
 class Scaled(msgspec.Struct, frozen=True, tag_field="event", tag="scaled"):
-    """Done: so many workers serve."""
+    """The numbers of workers that serve now."""
 
     prefill: int
     decode: int
 
 
 class NotScaled(msgspec.Struct, frozen=True, tag_field="event", tag="not_scaled"):
-    """Nothing or not everything was done; one line that says why."""
+    """Not everything was done. ``error`` is one line that says why."""
 
     error: str
 

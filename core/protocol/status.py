@@ -1,4 +1,4 @@
-"""What a child process tells ``baton up`` while it starts: one JSON object per line on the descriptor it was given.
+"""What a child process tells its parent while it starts: one JSON object per line, on a pipe.
 
 ``{"event": "progress", "text": "loading weights"}``, any number of times, then exactly one of
 ``{"event": "ready", "url": "http://127.0.0.1:41234"}`` and ``{"event": "failed", "error": "one line for people"}``.
@@ -16,7 +16,7 @@ import msgspec
 
 
 class Progress(msgspec.Struct, frozen=True, tag_field="event", tag="progress"):
-    """A few words on what is being done now."""
+    """A few words about what is being done now."""
 
     text: str
 
@@ -24,7 +24,7 @@ class Progress(msgspec.Struct, frozen=True, tag_field="event", tag="progress"):
 class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     """The process serves. ``url`` is the base URL of its public port, ``internal_url`` of its internal one, if any.
 
-    ``worker_id`` is what a worker announces itself as; it has a new one whenever it starts.
+    ``worker_id`` is the id that a worker announces; it is new at every start.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""Keys that are made of the internal token, one for each use, so that what is signed with them never shows the token.
+"""Keys made of the internal token, one for each use, so that signatures do not reveal the token.
 
 Each is HMAC-SHA256 of the name of its use under the token, as in the extraction step of HKDF (RFC 5869).
 """
@@ -9,12 +9,12 @@ import hmac
 
 
 def announcement_key(token: str) -> bytes:
-    """For the signatures of announcements (``core/registry/signature.py``)."""
+    """The key that signs announcements (``core/registry/signature.py``)."""
     return _derive(token, b"baton announcement 1")
 
 
 def hello_key(token: str) -> bytes:
-    """For the proof that a process knows the token (``hello.py``)."""
+    """The key of the proof that a process knows the token (``hello.py``)."""
     return _derive(token, b"baton hello 1")
 
 

@@ -1,4 +1,4 @@
-"""What a worker tells the registry: who it is (once) and how busy it is (several times a second).
+"""What a worker tells the registry several times a second: its record, which never changes, and its load.
 
 JSON. Routers and workers of neighbouring versions read each other: unknown fields are skipped, and a field that is
 added has a default.
@@ -28,7 +28,7 @@ class Role(StrEnum):
 
 
 class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """Who a worker is. ``worker_id`` stays the same for one process; so does ``engine_id`` (random per start)."""
+    """A worker's record. ``worker_id`` and ``engine_id`` are new at every start of the process."""
 
     worker_id: str
     engine_id: str
@@ -46,16 +46,16 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     max_num_seqs: int
     #: Ranks of the engine.
     tp: int = 1
-    #: Engines with the same one sample the same tokens, whatever the layout of their blocks. Empty: not told.
+    #: Engines with the same fingerprint sample the same tokens, whatever the layout of their blocks. Empty: unknown.
     weights_fingerprint: str = ""
-    #: What the model was loaded from, as the worker was told: a folder or a hub id. Empty: not told.
+    #: What the model was loaded from: a folder or a hub id. Empty: unknown.
     root: str = ""
-    #: When it was loaded, Unix seconds, for people; 0: not told.
+    #: When the model was loaded, Unix seconds, for people; 0: unknown.
     created: int = 0
 
 
 class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):
-    """How busy a worker is now; ``GET /load`` answers the same."""
+    """The load of a worker now; ``GET /load`` answers the same."""
 
     running: int = 0
     waiting: int = 0
@@ -66,11 +66,11 @@ class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):
     leased_blocks: int = 0
     leases: int = 0
     draining: bool = False
-    #: Remote engines by how far the handshake with them has come. Failed: lost since, or not answering reads, too.
+    #: Remote engines by state of the handshake. Engines that were lost since, or do not answer reads, count as failed.
     peers_connecting: int = 0
     peers_connected: int = 0
     peers_failed: int = 0
-    #: Why, by engine id, for people: of the few that failed last, one short line each that begins with a reason.
+    #: By id of the few engines that failed last: one short line for people, which begins with a reason.
     peer_errors: dict[str, str] = {}
 
 
