@@ -1,1 +1,1 @@
-"""What ``make bench`` measures: what the router adds to a request and to a token, on workers that cost nothing."""
+"""Measurements. ``make bench`` measures what the router adds to a request and to a token."""

@@ -1,7 +1,7 @@
 """``make bench``: the same load straight at a stub worker and through the router; the difference is the router.
 
-The router gets one core, stub and load generator another. CPU per request and per token is the number to compare
-between versions: on a shared machine throughput and latency move with whoever else is there, CPU less.
+The router gets one core, stub and load generator another one. CPU time per request and per token is what to compare
+between versions: other programs on the machine change throughput and latency more than they change CPU time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ sys.exit(run(RouterSettings(redis_url="", port=int(port), prefill=(p,), decode=(
 
 @dataclass(frozen=True)
 class Workload:
-    """``pace_us`` between two tokens of a stream; 0 is as fast as the stub can."""
+    """One kind of load. ``pace_us`` are microseconds between two tokens of a stream; 0: as fast as the stub can."""
 
     connections: int
     tokens: int
@@ -92,7 +92,7 @@ def _load(port: int, name: str, seconds: float, pid: int | None) -> dict[str, fl
         preexec_fn=_on_last_core,
     )
     result: dict[str, float] = json.loads(done.stdout)
-    # The process also worked during the warm-up; its share of the time is taken off.
+    # The process worked during the warm-up as well: only the measured share of the time counts.
     share = min(1.0, seconds / (time.perf_counter() - began_s))
     cpu_us = (_cpu_s(pid) - before_s) * 1e6 * share
     result["cpu_us_request"] = cpu_us / max(1, result["requests"])

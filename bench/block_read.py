@@ -1,10 +1,10 @@
-"""How fast are block reads on this machine? Two processes, two NIXL agents, host memory.
+"""Measures how fast block reads are on this machine: two processes, two NIXL agents, host memory.
 
     python -m bench.block_read [--blocks 256] [--block-kib 64,256,1024] [--tls tcp]
 
-Prints for each block size, best of several: memcpy, the read with its fence, the fence's share, and how long a thread
-that wants to wake every 200 microseconds had to wait for the GIL at worst. Then the CPU time of an idle agent.
-All of it means something only on a machine that does nothing else.
+For each block size it prints the best of several runs: memcpy, the read with and without its fence, and the longest
+wait for the GIL of a thread that wants to wake every 200 microseconds. Then it prints the CPU time of an idle agent.
+The numbers mean something only on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.nixl.ucx import apply_ucx_environment
 from workers.transfer.port import TransferEvent
 
-#: Reads of each size; the fastest counts, since other processes only ever make one slower.
+#: Reads of each size, of which the fastest counts: other processes can only make a read slower.
 REPEATS = 7
 
 
 class BenchRank:
-    """A rank with ``num_blocks`` blocks of its own."""
+    """A rank with ``num_blocks`` blocks of ones."""
 
     def __init__(self, num_blocks: int, block_bytes: int, options: TransferOptions | None = None) -> None:
         from workers.transfer.rank_transfer import RankTransfer
@@ -46,7 +46,7 @@ class BenchRank:
         self.transfer = RankTransfer(memory, self.events.put, options)
 
     def read(self, engine_id: str, blocks: list[int]) -> ReadResult:
-        """Read the same blocks from there into here; raises RuntimeError unless it is done."""
+        """Read blocks of an engine into the blocks of the same ids here. Raises RuntimeError when that fails."""
         self.transfer.submit(Read(1, engine_id, "ab", blocks, blocks, [0] * len(blocks), []))
         report = self.events.get()
         if not isinstance(report, TransferReport) or [result.outcome for result in report.received] != ["done"]:
@@ -55,7 +55,7 @@ class BenchRank:
 
 
 class Heartbeat:
-    """The longest that a thread which wants to wake every 200 microseconds had to wait."""
+    """Measures the longest wait of a thread that wants to wake every 200 microseconds."""
 
     def __init__(self) -> None:
         self.worst_s = 0.0
@@ -78,7 +78,7 @@ class Heartbeat:
 
 
 def serve(num_blocks: int, block_bytes: int) -> None:
-    """The other process: be read until the standard input ends."""
+    """The other process: let its blocks be read until the standard input ends."""
     rank = BenchRank(num_blocks, block_bytes)
     sys.stdout.write(msgspec.msgpack.encode(rank.transfer.metadata()).hex() + "\n")
     sys.stdout.flush()
@@ -87,7 +87,7 @@ def serve(num_blocks: int, block_bytes: int) -> None:
 
 
 def measure(num_blocks: int, block_bytes: int, rng: np.random.Generator) -> None:
-    """One line for one block size; blocks in random order, so that NIXL cannot join neighbours."""
+    """Print the line of one block size. Blocks are in random order, so that NIXL cannot join neighbours."""
     command = [sys.executable, "-m", "bench.block_read", "--serve", f"{num_blocks},{block_bytes}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -117,7 +117,7 @@ def measure(num_blocks: int, block_bytes: int, rng: np.random.Generator) -> None
 
 
 def time_memcpy(num_bytes: int) -> float:
-    """Seconds to copy within one process."""
+    """Seconds that it takes to copy so many bytes within one process."""
     source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
     times = []
     for _ in range(REPEATS):
@@ -128,7 +128,7 @@ def time_memcpy(num_bytes: int) -> float:
 
 
 def measure_idle() -> None:
-    """CPU of an agent that nobody talks to."""
+    """Print the CPU time of an agent that has nothing to do."""
     rank = BenchRank(16, 65536)
     time.sleep(2 * TransferOptions().quiet_after_s)
     before, wall_s = time.process_time(), 3.0

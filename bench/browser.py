@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium")
 _FLAGS = ("--headless", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--no-first-run")
-#: Seconds for the browser to start, and for anything in the page to come true.
+#: Longest wait for the browser to start, and for an expression in the page to become true, seconds.
 PATIENCE_S = 30.0
 
-#: Resolves once the expression is true; the page changes with every snapshot, which is what wakes it.
+#: A promise that resolves once the expression is true. It looks whenever the page changes, as it does with snapshots.
 _UNTIL = """new Promise((resolve) => {
   const look = () => { if (%s) { observer.disconnect(); resolve(true); } };
   const observer = new MutationObserver(look);
@@ -43,7 +43,7 @@ _PIXELS = """(async () => {
 })()"""
 
 
-#: The dashboard is connected or says why it is not.
+#: True once the dashboard is connected or says why it is not.
 DASHBOARD_SHOWN = "document.getElementById('connection')?.textContent.match(/^live|^not/)"
 
 
@@ -53,9 +53,9 @@ class Page:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._id = 0
-        #: What went wrong in the page: exceptions, errors on its console, what did not load, what its policy refused.
+        #: Exceptions, errors on the console, and files that did not load or that the page's policy refused, as JSON.
         self.complaints: list[str] = []
-        #: Every URL it asked for.
+        #: Every URL that it has asked for.
         self.urls: list[str] = []
 
     async def call(self, method: str, **params: Any) -> Any:
@@ -79,14 +79,14 @@ class Page:
             self.complaints.append(json.dumps(params))
 
     async def run(self, script: str) -> Any:
-        """What the script gives, awaited. Raises RuntimeError when it throws."""
+        """The value of the script, which is awaited. Raises RuntimeError when it throws."""
         answer = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
     async def until(self, expression: str) -> None:
-        """Until the expression is true in the page. Raises TimeoutError."""
+        """Wait until the expression is true in the page. Raises TimeoutError."""
         await self.run(_UNTIL % expression)
 
     async def open(self, url: str, until: str = DASHBOARD_SHOWN) -> None:
@@ -97,7 +97,7 @@ class Page:
         await self.until(until)
 
     async def look(self, width: int, height: int, *, dark: bool = False) -> bytes:
-        """What a person sees in a window of that size, as PNG."""
+        """The page as a window of that size shows it, as PNG."""
         await self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
@@ -107,7 +107,7 @@ class Page:
         return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])
 
     async def pixels(self, png: bytes) -> bytes:
-        """What is in a PNG, decoded by the browser: red, green, blue and 255 for each pixel, row by row."""
+        """The pixels of a PNG, which the browser decodes: red, green, blue and 255 for each, row by row."""
         return base64.b64decode(await self.run(_PIXELS % base64.b64encode(png).decode()))
 
 
@@ -137,7 +137,7 @@ async def browse() -> AsyncIterator[Page]:
 
 
 async def _port(told: Path) -> str:
-    """From the file in which the browser tells it, once it is whole. Raises TimeoutError."""
+    """The port, from the file into which the browser writes it, once a whole line is there. Raises TimeoutError."""
     async with asyncio.timeout(PATIENCE_S):
         while not (port := _first_line(told)):  # noqa: ASYNC110 (a file has no event to wait on)
             await asyncio.sleep(0.02)  # another process writes it

@@ -1,4 +1,4 @@
-"""A real decode worker with the demo model, and streams of tokens from it whose times are noted."""
+"""A real decode worker with the demo model, and streams from it that note when each token came."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def handshake_of(worker: Ready) -> Handshake:
 
 
 class TimedStream:
-    """One streamed completion over a connection of its own, opened beforehand: posting costs one write."""
+    """One streamed completion over a connection that is opened beforehand, so that posting is one write."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
         self._reader, self._writer, self._body = reader, writer, body
@@ -52,11 +52,11 @@ class TimedStream:
 
     @classmethod
     async def open(cls, worker: Ready, body: dict[str, object]) -> TimedStream:
-        """Connect; nothing is asked yet."""
+        """Connect. Nothing is sent yet."""
         return cls(*await asyncio.open_connection(HOST, httpx.URL(worker.url).port), json.dumps(body).encode())
 
     def post(self) -> None:
-        """Ask."""
+        """Send the request."""
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(self._body)}\r\n\r\n"
         self._writer.write(head.encode() + self._body)
         self.posted_s = time.monotonic()
@@ -70,7 +70,7 @@ class TimedStream:
         return self.token_times_s[0] - self.posted_s
 
     async def run(self) -> None:
-        """Note when tokens come, until cancelled or at the end."""
+        """Note the times of tokens, until the end or until cancelled."""
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
                 await self._next_token()
@@ -82,7 +82,7 @@ class TimedStream:
         self.token_times_s.append(time.monotonic())
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
 

@@ -1,8 +1,8 @@
-"""Prefill engines to shake hands with: NIXL agents over memory that holds nothing, each with a handshake port.
+"""Stand-ins for prefill engines: NIXL agents over memory of zeros, each with a handshake port.
 
 ``python -m bench.handshake_peers JSON`` prints one JSON line, a list of ``[engine id, port]``, and serves until its
-standard input ends. The JSON is ``num_engines`` and what has to be as in the engine that reads: ``compatibility_hash``
-and, as msgpack in hex, the ``metadata`` of its rank 0. Every version of every block is 0.
+standard input ends. The argument has ``num_engines`` and what must be the same as in the engine that reads: its
+``compatibility_hash`` and, as msgpack in hex, the ``metadata`` of its rank 0. The version of every block is 0.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class StandInEngine:
         self.transfer = RankTransfer(memory, lambda event: None)
 
     def response(self, compatibility_hash: str) -> bytes:
-        """The whole HTTP answer to a handshake."""
+        """The bytes of the HTTP answer to a handshake."""
         body = handshake_bytes(self.transfer.metadata(), compatibility_hash)
         return b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 async def listen(response: bytes) -> asyncio.Server:
-    """Answer this to whoever asks for anything."""
+    """A server that answers every request with these bytes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,14 +1,14 @@
-"""Does a prefill engine that hangs, or is gone, delay the handshakes with the others? And do they delay the decoding?
+"""Measures whether a prefill engine that hangs or is gone delays handshakes with others, and these the decoding.
 
     python -m bench.handshakes [--engines 32] [--runs 5]
 
-A real decode worker with the demo model, and prefill engines that are NIXL agents with a handshake port and nothing
-else. One request for each engine is posted at once, to a worker that knows none of them, while a stream runs there.
-Runs with all engines well alternate with runs in which one never answers and one refuses, each with a new worker.
+The decode worker is real and has the demo model; the prefill engines are NIXL agents with a handshake port and nothing
+else. While a stream runs on the worker, which knows no engine yet, one request for each engine is posted at once. Runs
+in which all engines are well alternate with runs in which one never answers and one refuses, each with a new worker.
 
-``first token``: from posting to the first token of a request, for the engines that are well in both kinds of run.
-``longest gap``: between two tokens of the stream meanwhile. Each for engines that are met and then, with as many
-requests of the same kind, for engines that are known by then: what it takes without handshakes.
+``first token``: time from posting a request to its first token, for the engines that are well in both kinds of run.
+``longest gap``: longest time between two tokens of the stream meanwhile. Both are measured while the worker meets the
+engines, and again, with as many requests of the same kind, when it knows them (``known``).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from core.protocol.handshake import Handshake
     from core.protocol.status import Ready
 
-#: Engines that misbehave: one accepts and never answers, on the port of the other nobody listens.
+#: Engines that misbehave: one accepts and never answers, and the port of the other one refuses connections.
 NUM_BAD = 2
 #: Processes that the engines share.
 NUM_HELPERS = 2
 NUM_BLOCKS = 4
-#: A bound for what must come; reaching it is a failure.
+#: Longest wait for first tokens, seconds; reaching it is a failure.
 PATIENCE_S = 60.0
-#: The stream goes on alone for this long before and after.
+#: Seconds that the stream goes on alone before and after the requests.
 LEAD_S = 0.5
 
 
 @dataclass(frozen=True)
 class MetEngine:
-    """Where a prefill engine's handshake is said to be."""
+    """The id of a prefill engine, and the port for its handshake."""
 
     engine_id: str
     port: int
@@ -70,7 +70,7 @@ class Result:
 
 
 def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
-    """A completion of a prompt that nobody has seen, prefilled by this engine."""
+    """A completion of a prompt that no engine has seen, with this engine as its P."""
     prompt = [rng.randrange(10, 400) for _ in range(16 * NUM_BLOCKS)]
     params = KVTransferParams(
         do_remote_prefill=True,
@@ -130,9 +130,9 @@ async def run_once(folder: Path, well: Sequence[MetEngine], bad: Sequence[MetEng
 async def post_all(
     worker: Ready, well: Sequence[MetEngine], bad: Sequence[MetEngine], rng: random.Random
 ) -> tuple[list[float], float, float]:
-    """One request for each engine, at once: seconds to the first token for those that are well; begin and end."""
+    """Post one request for each engine at once: seconds to the first token, for those that are well; begin and end."""
     async with AsyncExitStack() as stack:
-        # Those that misbehave come first: they are in the way if anything is.
+        # Those that misbehave come first: so they are most in the way.
         streams = [await TimedStream.open(worker, request_for(peer, rng)) for peer in (*bad, *well)]
         for stream in streams:
             stack.callback(stream.close)
@@ -145,7 +145,7 @@ async def post_all(
 
 @contextlib.asynccontextmanager
 async def engines(like: Handshake, num_engines: int) -> AsyncIterator[list[MetEngine]]:
-    """Prefill engines that the worker can read from, in a few processes."""
+    """Prefill engines that a worker with this handshake can read from, in a few processes."""
     helpers: list[asyncio.subprocess.Process] = []
     try:
         for number in range(NUM_HELPERS):
@@ -166,7 +166,7 @@ async def engines(like: Handshake, num_engines: int) -> AsyncIterator[list[MetEn
 
 @contextlib.asynccontextmanager
 async def bad_engines() -> AsyncIterator[list[MetEngine]]:
-    """One that accepts and never answers, one whose port is bound by a socket that does not listen."""
+    """An engine that accepts and never answers, and one whose port is bound by a socket that does not listen."""
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -183,7 +183,7 @@ async def bad_engines() -> AsyncIterator[list[MetEngine]]:
 
 
 async def main(num_engines: int, num_runs: int, seed: int) -> None:
-    """Alternate and print."""
+    """Alternate both kinds of run and print the results."""
     rng = random.Random(seed)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -210,7 +210,7 @@ async def main(num_engines: int, num_runs: int, seed: int) -> None:
 
 
 def show(name: str, results: Sequence[Result]) -> None:
-    """One line: medians of these runs."""
+    """Print a line with the medians of these runs."""
     middle = median(median(result.first_token_ms) for result in results)
     worst = median(max(result.first_token_ms) for result in results)
     known = median(median(result.known_first_token_ms) for result in results)
@@ -219,7 +219,7 @@ def show(name: str, results: Sequence[Result]) -> None:
 
 
 def show_ratios(well: Sequence[Result], bad: Sequence[Result]) -> None:
-    """What the two bad engines cost the others, and the handshakes the decoding; both of medians."""
+    """Print how much the bad engines delay the others, and the handshakes the decoding: ratios of medians."""
     middle, worst = (
         median(pick(r.first_token_ms) for r in bad) / median(pick(r.first_token_ms) for r in well)
         for pick in (median, max)

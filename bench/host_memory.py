@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def host_memory(engine_id: str, cache: NDArray[Any], shard: Shard) -> RankMemory:
-    """``cache`` is ``[block, byte]`` and has to outlive what reads it; every version is 0."""
+    """The memory of a rank whose cache is ``[block, byte]``, with version 0 for every block.
+
+    ``cache`` has to live as long as the result.
+    """
     num_blocks, block_bytes = cache.shape
     return RankMemory(
         engine_id=engine_id,

@@ -1,4 +1,4 @@
-"""A load generator: closed loop, one request at a time on each connection.
+"""A load generator: each connection sends its next request when it has the answer to the last one.
 
 ``python -m bench.load PORT JSON`` prints one JSON line; the JSON is a ``Workload`` and ``seconds``.
 """
@@ -32,7 +32,7 @@ class LoadTally:
         self.all_ms: list[float] = []
 
     def done(self, sent_s: float, first_s: float, now_s: float, num_events: int, status: int) -> None:
-        """One answer is complete."""
+        """Count one answer, if it was complete within the measured time."""
         if not self.begin_s <= now_s <= self.end_s:
             return
         self.num_requests += 1
@@ -42,7 +42,7 @@ class LoadTally:
         self.all_ms.append((now_s - sent_s) * 1e3)
 
     def summary(self) -> dict[str, float]:
-        """Per second, and milliseconds."""
+        """Counts, rates per second, and quantiles of latencies in milliseconds."""
         seconds = self.end_s - self.begin_s
         return {
             "requests_per_s": self.num_requests / seconds,
@@ -61,7 +61,7 @@ def _quantile(values: list[float], percent: int) -> float:
 
 
 class LoadConnection(asyncio.Protocol):
-    """One connection that asks again as soon as it has an answer."""
+    """One connection, which asks again as soon as it has an answer."""
 
     def __init__(self, request: bytes, tally: LoadTally) -> None:
         self._request = request
@@ -100,7 +100,7 @@ class LoadConnection(asyncio.Protocol):
 
 
 def request_bytes(workload: dict[str, Any]) -> bytes:
-    """The one request that is sent over and over."""
+    """The request that is sent over and over."""
     body = {
         "model": "stub",
         "messages": [{"role": "user", "content": "x" * workload["prompt_bytes"]}],
@@ -113,7 +113,7 @@ def request_bytes(workload: dict[str, Any]) -> bytes:
 
 
 async def main(port: int, workload: dict[str, Any]) -> None:
-    """Run one workload and print what it saw."""
+    """Run one workload and print the summary."""
     begin_s = time.perf_counter() + WARM_UP_S
     tally = LoadTally(begin_s, begin_s + workload["seconds"])
     request = request_bytes(workload)

@@ -16,10 +16,11 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def png_of(pixels: Bytes) -> bytes:
-    """A PNG of rows, columns, and red, green and blue. More than 256 colours become 256."""
+    """A PNG of ``pixels``, ``[row, column, 3]``. More than 256 colours become 256."""
     palette, indices = _reduce(pixels)
     height, width = indices.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), indices], axis=1)  # filter 0: palettes gain by no other
+    # Each row begins with filter 0: no other one makes a picture with a palette smaller.
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), indices], axis=1)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         (
             _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
@@ -31,7 +32,7 @@ def png_of(pixels: Bytes) -> bytes:
 
 
 def _reduce(pixels: Bytes) -> tuple[Bytes, Bytes]:
-    """A palette, and for each pixel the index of its colour there."""
+    """A palette, and for each pixel the index of its colour in it."""
     colours, inverse, counts = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
     palette = colours if len(colours) <= MAX_COLOURS else _palette(colours, counts)
     distance = ((colours[:, None].astype(np.int32) - palette[None].astype(np.int32)) ** 2).sum(axis=2)
@@ -40,7 +41,7 @@ def _reduce(pixels: Bytes) -> tuple[Bytes, Bytes]:
 
 
 def _palette(colours: Bytes, counts: npt.NDArray[np.int64]) -> Bytes:
-    """The commonest colours exactly as they are; what is rare, at the edges of letters, shares the other half."""
+    """Half of the palette are the commonest colours; rare ones, as at the edges of letters, share the other half."""
     half, lost = MAX_COLOURS // 2, 8 - _COARSE_BITS
     commonest = colours[np.argsort(-counts)[:half]]
     coarse = np.minimum((colours.astype(np.int16) >> lost << lost) + (1 << lost - 1), 255).astype(np.uint8)

@@ -1,7 +1,7 @@
-"""``python -m bench.placement``: the router's own policies on simulated workers, one generated workload, one table.
+"""``python -m bench.placement``: a table of the router's policies on simulated workers with one generated workload.
 
-No time passes: events come from a heap. The policies are real, workers are not: what a token costs is assumed
-(``Costs``), the same for every policy, so compare rows with each other and not with a real machine.
+No time passes: events come from a heap. The policies are real, the workers are not. What a token costs is assumed
+(``Costs``), so rows can be compared with each other and not with a real machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAIRS = [
 
 @dataclass(frozen=True)
 class Costs:
-    """Assumed: the order of magnitude of a model of 8 billion parameters on one large GPU, blocks over 10 GB/s."""
+    """Assumed costs: of the order of a model of 8 billion parameters on one large GPU, with blocks read at 10 GB/s."""
 
     prefill_s: float = 0.01
     prefill_token_s: float = 1 / 10_000
@@ -53,7 +53,7 @@ class Costs:
 
 @dataclass(eq=False)
 class Turn:
-    """One request. ``then``: the next of its conversation, ``think_s`` after this one's end."""
+    """One request. ``then`` is the next one of its conversation, ``think_s`` after this one's end."""
 
     text: bytes
     num_new: int
@@ -72,7 +72,7 @@ class Turn:
 
 
 def conversations(rng: random.Random, num: int, rate: float) -> Iterator[tuple[float, Turn]]:
-    """When each begins, and its first turn. Every ten seconds, two have four times the rate."""
+    """When each conversation begins, and its first turn. In two of every ten seconds the rate is four times as high."""
     systems = [rng.randbytes(rng.randint(1, 16) * 1024) for _ in range(12)]
     now_s = 0.0
     for _ in range(num):
@@ -98,7 +98,7 @@ class Simulation:
         self._number = itertools.count()
         self.p = [_worker(f"p{i}", Role.PREFILL, 16, 24_000) for i in range(num_workers)]
         self.d = [_worker(f"d{i}", Role.DECODE, 64, 12_000) for i in range(num_workers)]
-        #: What is in the caches, in chunks of 128 tokens; the simulated truth, not what a policy believes.
+        #: What is in the caches of the simulated workers, in chunks of 128 tokens. Policies do not see it.
         self.cache = {worker: PrefixIndex(worker.num_blocks // 8) for worker in (*self.p, *self.d)}
         self.free_at_s = dict.fromkeys(self.p, 0.0)
         self.used_blocks = dict.fromkeys(self.d, 0)
@@ -122,7 +122,7 @@ class Simulation:
     def _report(self) -> None:
         for worker in self.d:
             worker.report(WorkerLoad(free_blocks=worker.num_blocks - self.used_blocks[worker]), self.now_s)
-            worker.in_flight_at_load = 0  # this router is the only one: its own count is all there is
+            worker.in_flight_at_load = 0  # there is no other router: its own count is the whole load
         if self._events or self.now_s == 0:
             self.at(self.now_s + REPORT_INTERVAL_S, self._report)
 
@@ -160,7 +160,10 @@ class Simulation:
         self.at(end_s, done)
 
     def _found(self, worker: Worker, turn: Turn) -> int:
-        """Tokens in its cache now; all of the prompt afterwards. P works in order, so what is queued there counts."""
+        """How many tokens of the prompt are cached.
+
+        Afterwards all are: P works in order, so queued prompts count too.
+        """
         found = self.cache[worker].longest(worker.worker_id, turn.prompt.chunks) * 128
         self.cache[worker].note(worker.worker_id, turn.prompt.chunks)
         return found

@@ -1,8 +1,9 @@
-"""``python -m bench.policies``: placement policies on real routers and real workers, one row a policy.
+"""``python -m bench.policies``: placement policies on real routers and real workers, one row for each pair of policies.
 
-Two P and two D of the demo model. Conversations begin with one of a few system prompts and come in bursts; a turn waits
-for the one before. Policies take turns, with the same conversations in each repetition, and medians are shown. Workers
-live through all of it: every run's prompts begin with words of their own, so nobody finds what another run left.
+There are two P and two D with the demo model. Conversations begin with one of a few system prompts and come in bursts;
+each turn waits for the one before. Policies take turns, with the same conversations in each repetition, and medians are
+shown. Workers are never started again: the prompts of each run begin with words of their own, so that no run finds what
+another one has left in the caches.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ PAIRS = [
 ]
 P_FLAGS = [{"num-blocks": 2048, "max-num-seqs": 8}] * 2
 D_FLAGS = [{"num-blocks": 1536, "max-num-seqs": 16}] * 2
-#: In the first so many of ten seconds conversations come four times as fast.
+#: In the first ``BURST_S`` of every ``PERIOD_S`` seconds conversations come ``BURST_FACTOR`` times as fast.
 BURST_S, PERIOD_S, BURST_FACTOR = 2.0, 10.0, 4.0
 QUERIES, HITS = "baton_worker_prefix_cache_queries_total", "baton_worker_prefix_cache_hits_total"
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What is asked, the answer's length in tokens, and how long the person thinks afterwards."""
+    """A question, the length of its answer in tokens, and the pause before the next question."""
 
     question: str
     num_new: int
@@ -69,7 +70,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One run: milliseconds, shares of the prompt tokens that were looked for, requests per second."""
+    """What one run measured. Hits are shares of the prompt tokens that were looked for in the cache."""
 
     ttft_p50_ms: float
     ttft_p99_ms: float
@@ -80,7 +81,10 @@ class PolicyResult:
 
 
 def conversations(seed: int, salt: str, seconds: float, rate: float) -> list[Conversation]:
-    """The same for the same seed, but for ``salt``, with which every prompt begins. ``rate``: new ones a second."""
+    """Conversations, the same for the same seed but for ``salt``, with which every prompt begins.
+
+    ``rate`` is how many begin in a second outside of bursts.
+    """
     rng = random.Random(seed)
     facts = load_questions()
 
@@ -102,7 +106,7 @@ def conversations(seed: int, salt: str, seconds: float, rate: float) -> list[Con
 
 
 async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Conversation]) -> PolicyResult:
-    """One policy, one router of its own, until the last conversation is over."""
+    """Run the conversations with a pair of policies, on a router of its own."""
     policies = {"pick_prefill": prefill, "pick_decode": decode}
     async with router(cluster, **policies, log_level="warning") as url, client() as http:
         before = {role: await counters(cluster, role) for role in ("prefill", "decode")}
@@ -136,7 +140,7 @@ async def _talk(http: httpx.AsyncClient, url: str, conversation: Conversation, t
 
 
 async def _ask(http: httpx.AsyncClient, url: str, messages: list[dict[str, str]], num_new: int, tally: Clients) -> str:
-    """The answer. Raises HTTPError, and KeyError or ValueError for an event that is none."""
+    """The text of the answer. Raises HTTPError, and KeyError or ValueError for what is no answer."""
     body = {"model": MODEL_NAME, "messages": messages, "max_tokens": num_new, "ignore_eos": True, "stream": True}
     sent_s, first_s, said = time.perf_counter(), None, ""
     async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
@@ -160,7 +164,7 @@ def _hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:
 
 
 async def measure(runs: int, seconds: float, rate: float, seed: int) -> dict[tuple[str, str], list[PolicyResult]]:
-    """All policies in turn, ``runs`` times; the order is turned round each time, so that none is always first."""
+    """Run all pairs of policies ``runs`` times. The order is reversed each time, so that none is always first."""
     rows: dict[tuple[str, str], list[PolicyResult]] = {pair: [] for pair in PAIRS}
     async with workers(P_FLAGS, D_FLAGS) as cluster:
         # The first run is not counted: in it every D meets every P.

@@ -1,4 +1,4 @@
-"""A worker that computes nothing: answers prefills with a hand-off, streams tokens at a fixed pace.
+"""A worker that computes nothing: it answers prefills with a hand-off, and streams tokens at a fixed pace.
 
 ``python -m bench.stub`` listens on two free ports (P, D), prints them as one JSON line and serves until killed.
 """
@@ -26,7 +26,7 @@ def _chunked(data: bytes) -> bytes:
 
 
 class StubProtocol(asyncio.Protocol):
-    """One connection. The pace comes with the request, as ``user``: microseconds between tokens."""
+    """One connection. The field ``user`` of a request is the pace: microseconds between two tokens."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
@@ -95,7 +95,7 @@ class StubProtocol(asyncio.Protocol):
 
 
 def _params(num_body_bytes: int) -> dict[str, Any]:
-    """As an engine without leases of ours answers, with as many blocks as such a prompt has."""
+    """A hand-off as an engine without leases answers it, with as many blocks as such a prompt has."""
     return {
         "do_remote_prefill": True,
         "do_remote_decode": False,

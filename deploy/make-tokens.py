@@ -1,7 +1,7 @@
-"""Write the secrets of a deployment into the directories of those who need them, unless they are there already.
+"""Write the secrets of a deployment into one directory for each service, unless they are there already.
 
-``make-tokens DIRECTORY=NAME,NAME,... ...``: each directory gets the named ones and no other; a name means the same
-value in all of them. ``redis.conf`` is the password of Redis once more, as its server reads it.
+``make-tokens DIRECTORY=NAME,NAME,... ...``: each directory gets the named secrets and no other. A name has the same
+value in all directories. ``redis.conf`` has the password of Redis once more, in the form that its server reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMES = ("internal-token", "admin-token", "api-keys", "redis-password", "redis.c
 
 
 def main(wanted: dict[Path, list[str]]) -> None:
-    """Each file appears complete or not at all, readable by its owner only. Raises OSError."""
+    """Write the files: each appears complete or not at all, and only its owner can read it. Raises OSError."""
     values: dict[str, str] = {}
     for name in NAMES:
         directories = [directory for directory, names in wanted.items() if name in names]
@@ -45,7 +45,7 @@ def _write(path: Path, value: str) -> None:
 
 
 def parse(arguments: list[str]) -> dict[Path, list[str]]:
-    """Raises SystemExit for a name that is none."""
+    """The names by directory. Raises SystemExit for a name that does not exist."""
     wanted = {}
     for argument in arguments:
         directory, _, names = argument.partition("=")
@@ -58,7 +58,7 @@ def parse(arguments: list[str]) -> dict[Path, list[str]]:
 
 if __name__ == "__main__":
     if os.environ.get("BATON_API_KEYS"):
-        # It used to be the router's, for everybody to see who may run docker inspect. To ignore it would open /v1.
+        # Earlier versions read this variable, which docker inspect shows. To ignore it now would open /v1 to everyone.
         sys.exit(
             "make-tokens: BATON_API_KEYS is not read any more: write the keys into a file, one a line, mount it as "
             "/run/baton/api-keys of the router, and set BATON_API_KEYS_FILE=/run/baton/api-keys instead"

@@ -1,7 +1,7 @@
-"""``quietly.py WHAT COMMAND...``: run a command that takes long and says too much.
+"""``quietly.py WHAT COMMAND...``: run a command that takes long and prints too much.
 
-Says what is done when it begins, what it has got to every few seconds, and when it is done. All of the command's output
-is printed when it fails. Needs nothing but Python: there is no environment yet.
+It prints a line when the command begins, one every few seconds with what it is doing, and one when it is done. If the
+command fails, all of its output is printed. It needs nothing but Python, as there is no environment yet.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Sequence
 
-#: How often there may be news, and how often it is said that something goes on.
+#: Seconds between two lines with something new, and between two lines if there is nothing new.
 NEWS_S, NO_NEWS_S = 3.0, 9.0
-#: What pip says about itself rather than about what it does, spaces in front left out.
+#: Beginnings of lines that say nothing about the progress of pip, without spaces in front.
 NOISE = (
     *("WARNING:", "Looking in", "Requirement already", "Using cached", "[notice]"),
     *("Attempting uninstall", "Found existing", "Uninstalling", "Successfully uninstalled"),
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _follow(reader, lines, began_s)
         code = process.wait()
-    except KeyboardInterrupt:  # the terminal has told the command as well
+    except KeyboardInterrupt:  # the command has got it from the terminal as well
         print(f"waiting for {command[0]} to end", flush=True)
         process.wait()
         return 128 + signal.SIGINT
@@ -62,7 +62,7 @@ def _follow(reader: threading.Thread, lines: Sequence[str], began_s: float) -> N
 
 
 def _news(lines: Sequence[str]) -> str:
-    """The last line that is about the work."""
+    """The last line of the output that is about the progress."""
     stripped = (line.strip() for line in reversed(lines))
     line = next((line for line in stripped if line and not line.startswith(NOISE)), "at work")
     return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]} ..."

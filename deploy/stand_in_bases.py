@@ -1,8 +1,9 @@
 """Make stand-ins for the base images, on a machine that reaches Debian packages but no image registry.
 
-``sudo python deploy/stand_in_bases.py`` takes the tags from Dockerfile and docker-compose.yml. Each that is neither
-here nor to be pulled is made with debootstrap, under the same tag, from what Debian has of the same thing: nearly the
-same version, not the same bytes. Good for trying things out; remove the tags before you build images to keep.
+``sudo python deploy/stand_in_bases.py`` takes the tags from Dockerfile and docker-compose.yml. An image that is not
+here and cannot be pulled is made with debootstrap, under the same tag, from Debian's packages of the same program: of
+nearly the same version, but not the same bytes. They are good for trials; remove the tags before you build images to
+keep.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 SUITE = "bookworm"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
-#: Repository to packages, and what the image says of itself. No package that the real image lacks: a stand-in must
-#: not hide that something is missing.
+#: By repository: the packages of a stand-in, and the settings of its image. It has no package that the real image
+#: lacks, because that would hide that something is missing.
 PACKAGES = {
     "python": "python3,python3-venv,ca-certificates",
     "redis": "redis-server",
@@ -32,12 +33,12 @@ CHANGES = {
     "python": (f"ENV PIP_CERT={CERTIFICATES} SSL_CERT_FILE={CERTIFICATES}", 'CMD ["python"]'),
     "redis": ("USER redis", "WORKDIR /var/lib/redis", "EXPOSE 6379", 'CMD ["redis-server"]'),
 }
-#: What no container needs of a Debian system.
+#: Folders of a Debian system that no container needs.
 LEFT_OUT = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 
 
 class StandInError(Exception):
-    """Why there is no stand-in, in one line."""
+    """There can be no stand-in. The message is one line."""
 
 
 def main() -> int:
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def provide(arguments: argparse.Namespace) -> None:
-    """Every base image is here afterwards. Raises StandInError."""
+    """Pull or make every base image that is not here. Raises StandInError."""
     for image in base_images():
         if succeeds("docker", "image", "inspect", image):
             print(f"{image}: is here", flush=True)
@@ -75,7 +76,7 @@ def provide(arguments: argparse.Namespace) -> None:
 
 
 def base_images() -> list[str]:
-    """What the images are built from and Redis, not the monitoring."""
+    """The images that ours are built from, and Redis; without those of the monitoring."""
     dockerfile = (ROOT / "Dockerfile").read_text()
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?", dockerfile, re.MULTILINE)
     names = {name for _, name in stages}
@@ -94,7 +95,7 @@ def check_tools(arguments: argparse.Namespace) -> None:
 
 
 def make(image: str, arguments: argparse.Namespace) -> None:
-    """Raises StandInError, which says what debootstrap said last."""
+    """Make a stand-in. Raises StandInError with the last line of the command that failed."""
     repository = image.partition(":")[0]
     if repository not in PACKAGES:
         raise StandInError(f"{image}: cannot be pulled, and there is no recipe for a stand-in")
@@ -113,7 +114,7 @@ def make(image: str, arguments: argparse.Namespace) -> None:
 
 
 def finish_python(root: Path, certificates: Path) -> None:
-    """Python where the real image has it, and trust in what this machine trusts."""
+    """Put Python where the real image has it, and the authorities that this machine trusts."""
     (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
     for marker in (root / "usr/lib").glob("python3*/EXTERNALLY-MANAGED"):
         marker.unlink()
@@ -121,7 +122,7 @@ def finish_python(root: Path, certificates: Path) -> None:
 
 
 def run(command: list[str], what: str) -> None:
-    """Raises StandInError with its last words."""
+    """Run a command. Raises StandInError with the last line of its output when it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         last = (done.stdout.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -1,4 +1,4 @@
-"""Take out of a worker's environment what serving never loads, about a third of it: ``python trim-packages.py``.
+"""``python trim-packages.py``: remove from a worker's environment what serving never loads, about a third of it.
 
 Runs with the interpreter of the environment that is trimmed, in the image's build stage only.
 """
@@ -7,9 +7,9 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-#: nixl brings a build for each CUDA and takes one, see nixl/__init__.py; without CUDA it takes the newest.
+#: nixl has a build for each CUDA version and loads one of them (see nixl/__init__.py), without CUDA the newest.
 NIXL_BUILDS, NIXL_DEFAULT = ("12", "13"), "13"
-#: PyTorch's own tests and what extensions are compiled with; NIXL's kernels for mixtures of experts.
+#: PyTorch's own tests, what is needed to compile extensions, and NIXL's kernels for mixtures of experts.
 UNUSED = ("torch/test", "torch/include", "torch/bin/test_*", "torch/bin/*Test", "torch/bin/protoc*", "nixl_ep*")
 
 

@@ -1,7 +1,8 @@
-"""``make test-install``: what a stranger does first, in empty environments and an empty directory.
+"""``make test-install``: does what a new user does first, in empty environments and an empty directory.
 
-The wheel is built and installed without extras: the command line and a router work, ``baton up`` says what is missing.
-Then with the extra ``worker``: ``baton up`` serves the demo model, answers, and Ctrl-C ends it. Once for each Python.
+For each Python: the wheel is built and installed without extras; the command line and a router work, and ``baton up``
+says what is missing. Then it is installed with the extra ``worker``; ``baton up`` serves the demo model and answers,
+and Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ QUESTION = {"model": "baton-demo", "temperature": 0, "messages": [{"role": "user
 
 
 class WrongError(Exception):
-    """Something is not as a stranger would expect."""
+    """Something does not work as it should. The message says what."""
 
 
 def main() -> int:
-    """0: all is well with every Python."""
+    """Try every Python; returns 0 if all is well."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pythons", nargs="*", default=[sys.executable], help="interpreters; default: this one")
     parser.add_argument("--without-worker", action="store_true", help="leave out PyTorch (gigabytes with CUDA)")
@@ -102,7 +103,10 @@ class Installed:
 
     @contextmanager
     def _started(self, *words: str, until: str) -> Iterator[str]:
-        """What ``until`` finds in the output, its group if it has one; then Ctrl-C has to end it in order."""
+        """Run ``baton`` until ``until`` matches a line; yields the match, or its group.
+
+        Ctrl-C has to end it in order then.
+        """
         process = subprocess.Popen(
             [self._bin / "baton", *words], cwd=self._here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -1,4 +1,4 @@
-"""What `make test-compose` runs: the compose file with several of everything, and one of each killed as clients stream.
+"""``make test-compose``: starts several of each service of the compose file, and kills one of each under load.
 
 ``deployment`` is the compose project and ``images`` what it is made of; ``streams`` are its clients and ``admin`` its
 operator. ``peace`` waits for it and tells what an answer is; then ``doors``, ``abort``, ``worker_deaths``,

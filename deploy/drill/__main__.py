@@ -1,8 +1,8 @@
 """``make test-compose``: needs a Docker engine and compose, new or 1.29.
 
-Works on a compose project of its own, on ports that the engine chooses, and takes it down again whatever happens. Exit
-code 0: every stream but those of the killed router had the text it has in peace, those had it when their clients asked
-the other router, and nothing was left of any of them.
+It works on a compose project of its own, on ports that the engine chooses, and takes it down again whatever happens.
+Exit code 0: every stream had the same text as when nothing dies, the clients of the killed router got it when they
+asked the other router, and nothing was left of any request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deploy.drill.redis_death import kill_redis
 from deploy.drill.router_death import kill_router
 from deploy.drill.worker_deaths import kill_decode, kill_prefill
 
-#: In this order: each leaves two routers and all workers behind, but for the last.
+#: The scenes in their order. After each of them two routers and all workers run.
 SCENES = (try_the_doors, abort_through_the_other_router, kill_prefill, kill_decode, kill_redis, kill_router)
 
 

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 NUM_STREAMS = 2 * NUM_FULL
 STATES = ("held", "decoding")
-#: How long it may take until there is one of each, seconds.
+#: Longest time until there is a request in each of these states, seconds.
 STATES_S = 10.0
 #: The code of the error that an aborted client gets.
 ABORTED = "request_cancelled"
 
 
 def abort_through_the_other_router(stage: Stage) -> None:
-    """One request that is held and one that decodes; the other streams go on. Raises DrillError."""
+    """Abort one request that is held and one that decodes, and check that the other streams go on.
+
+    Raises DrillError.
+    """
     here, other = stage.urls()
     with ThreadPoolExecutor(NUM_STREAMS) as pool:
         streams, futures = begin(pool, [here] * NUM_STREAMS, stage.expected)
@@ -41,7 +44,7 @@ def abort_through_the_other_router(stage: Stage) -> None:
 
 
 def _one_of_each(stage: Stage, url: str, ids: set[str]) -> list[Any]:
-    """One of ``ids`` in each state, or nothing yet. Raises DrillError when some are not listed."""
+    """A request of ``ids`` in each state; empty while there is none. Raises DrillError when some are not listed."""
     rows = stage.admin.requests(url)
     missing = ids - {row["id"] for row in rows}
     if missing:

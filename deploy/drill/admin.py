@@ -1,4 +1,4 @@
-"""What an operator asks the routers: any of them answers for all."""
+"""Asks the routers as an operator does. Any of them answers for all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deploy.drill.errors import DrillError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What ``docker ps`` shows of the id of a container; it is also the host name that the container has.
+#: Characters of a container's short id, which ``docker ps`` shows and which is its host name.
 SHORT_ID_CHARS = 12
 
 ANSWER_TIMEOUT_S = 10.0

@@ -1,4 +1,4 @@
-"""One compose project: its file, its containers, its end."""
+"""The compose project of a drill: its file, its containers, its end."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SCALE = {"router": 2, "prefill": 2, "decode": 3}
 NUM_WORKERS = SCALE["prefill"] + SCALE["decode"]
-#: Sequences at once on a D: so few that a handful of clients makes requests wait for one.
+#: Sequences that a D takes at once: so few that requests of a handful of clients have to wait.
 SEQUENCES_PER_DECODE = 2
-#: So many streams and each D is full; whoever comes on top is held.
+#: With so many streams each D is full; the requests that come then are held.
 NUM_FULL = SCALE["decode"] * SEQUENCES_PER_DECODE
 
 
 class Deployment:
-    """Methods raise CalledProcessError; what compose said of it is on stderr."""
+    """A compose project. Methods raise CalledProcessError; compose has said on stderr why."""
 
     def __init__(self, file: Path, project: str) -> None:
         self.project = project
         self._command = [*_compose(), "-f", str(file), "--project-directory", str(ROOT), "-p", project]
 
     def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
-        """What compose printed."""
+        """Run a command of compose; returns what it printed."""
         environ = {**os.environ, **(environ or {})}
         command = [*self._command, *arguments]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environ).stdout
 
     def containers(self, service: str) -> list[str]:
-        """Ids of those that run, in no particular order."""
+        """The ids of a service's containers that run, in no particular order."""
         ids = self.run("ps", "-q", service).split()
         return [each for each in ids if docker("inspect", "-f", "{{.State.Running}}", each) == "true"]
 
     def routers(self) -> dict[str, str]:
-        """Container to base URL; one that was started again may have another one."""
+        """The base URL of each router by its container. It may change when the container is started again."""
         return {
             each: "http://" + docker("port", each, "8000/tcp").splitlines()[0] for each in self.containers("router")
         }
@@ -53,7 +53,7 @@ class Deployment:
 
 @contextlib.contextmanager
 def deployed() -> Iterator[Deployment]:
-    """The compose file as the drill needs it, started; nothing of it is left afterwards but the images."""
+    """Start the compose file as the drill needs it. Afterwards nothing of it is left but the images."""
     with project(drill_file()) as deployment:
         try:
             scale = [part for name, number in SCALE.items() for part in ("--scale", f"{name}={number}")]
@@ -65,7 +65,7 @@ def deployed() -> Iterator[Deployment]:
 
 @contextlib.contextmanager
 def project(content: dict[str, Any]) -> Iterator[Deployment]:
-    """A project of its own for ``content``, which may differ from the file that it was read from."""
+    """A project of its own for ``content``, which need not be the same as the file that it was read from."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "docker-compose.yml"
         file.write_text(yaml.safe_dump(content))
@@ -73,11 +73,11 @@ def project(content: dict[str, Any]) -> Iterator[Deployment]:
 
 
 def drill_file() -> dict[str, Any]:
-    """What users start, with ports that are free, workers that share a machine, and D that are soon full."""
+    """The compose file, changed so that ports are free, workers share a machine, and each D is soon full."""
     content = compose_file()
     services = content["services"]
     services["router"]["ports"] = ["127.0.0.1::8000"]
-    # One machine has them all: each worker would take every core, and each check starts a Python.
+    # All run on one machine: otherwise each worker would use every core, and health checks would start many processes.
     for role in ("prefill", "decode"):
         services[role]["environment"]["BATON_WORKER_TORCH_THREADS"] = "1"
         services[role]["healthcheck"] = {"interval": "30s"}
@@ -86,7 +86,7 @@ def drill_file() -> dict[str, Any]:
 
 
 def compose_file() -> dict[str, Any]:
-    """What users start, with the build's folder made absolute."""
+    """The compose file that users start, with absolute paths for the builds."""
     content: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     for service in content["services"].values():
         if "build" in service:
@@ -95,12 +95,12 @@ def compose_file() -> dict[str, Any]:
 
 
 def docker(*arguments: str) -> str:
-    """What it printed. Raises CalledProcessError."""
+    """Run a docker command; returns what it printed. Raises CalledProcessError."""
     return subprocess.run(["docker", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def _compose() -> list[str]:
-    """How compose is called here. Raises DrillError."""
+    """The command for compose on this machine. Raises DrillError when there is none."""
     plugin = ["docker", "compose"]
     if (
         shutil.which("docker")

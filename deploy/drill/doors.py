@@ -1,4 +1,4 @@
-"""What each container may do and reach, asked inside of it: nothing more than it needs."""
+"""Checks from inside each container that it can do and reach nothing more than it needs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from deploy.drill.deployment import Deployment
     from deploy.drill.peace import Stage
 
-#: What each service is given of the secrets.
+#: The secrets that each service is given.
 SECRETS = {
     "router": {"admin-token", "api-keys", "internal-token", "redis-password"},
     "prefill": {"internal-token", "redis-password"},
     "decode": {"internal-token", "redis-password"},
     "redis": {"redis-password", "redis.conf"},
 }
-#: Of ``/proc/1/status``: capabilities that a process has or could ever get, and that it gets none by running a file.
+#: Lines of ``/proc/1/status``: the process has no capability, can never get one, and gets no rights by running a file.
 LOCKED = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1"}
-#: Run where Prometheus is, and as it asks: says which numbers cannot be had, and whether Redis can be reached by its
-#: name or its address.
+#: Run in the network of Prometheus: prints which metrics it cannot get, and whether it can reach Redis by its name or
+#: its address.
 REACH = """
 import socket, sys, urllib.request
 for name, port in (("router", 8000), ("prefill", 8100), ("decode", 8100)):
@@ -42,7 +42,7 @@ for place in ("redis", sys.argv[1]):
 
 
 def try_the_doors(stage: Stage) -> None:
-    """Raises DrillError for the first that is open."""
+    """Check all containers. Raises DrillError for the first thing that a container can do and should not."""
     deployment = stage.deployment
     for service, secrets in SECRETS.items():
         for container in deployment.containers(service):

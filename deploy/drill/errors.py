@@ -1,5 +1,5 @@
-"""What a drill ends with when something did not happen."""
+"""The error with which a drill ends."""
 
 
 class DrillError(Exception):
-    """What did not happen, in one line."""
+    """Something did not happen as it should. The message is one line."""

@@ -1,4 +1,4 @@
-"""Building the images, also from wheels of this machine."""
+"""Builds the images, also from wheels of this machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def build(wheels: Path | None, host_network: bool) -> None:
     """Build what the compose file builds and say how large it is. Raises CalledProcessError.
 
-    A build sees no folder but its context, so ``wheels`` are served on this machine's loopback address, and then the
-    build has the host's network too.
+    A build sees no folder but its context. So ``wheels`` are served on this machine's loopback address, and the build
+    has the host's network then.
     """
     content = compose_file()
     built = [service for service in content["services"].values() if "build" in service]
@@ -36,7 +36,7 @@ def build(wheels: Path | None, host_network: bool) -> None:
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The URL of a list of the folder's files, for as long as it is entered."""
+    """Serve a list of the folder's files while inside; yields its URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -49,4 +49,4 @@ def served(folder: Path) -> Iterator[str]:
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
-        """Nothing: pip says itself what it fetches."""
+        """Log nothing: pip says itself what it fetches."""

@@ -1,4 +1,4 @@
-"""The stage of the drill while nothing dies: what an answer is, and that nothing is left of those that are over."""
+"""The drill while nothing dies: gets the right answer, and checks that nothing is left of requests that have ended."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from deploy.drill.streams import EXACT, MAX_TOKENS, TIMEOUT_S, Stream, demand
 if TYPE_CHECKING:
     from deploy.drill.deployment import Deployment
 
-#: Workers load the model on a machine that may have much else to do.
+#: Longest time until all run and know each other, seconds: workers load the model on a machine that may be busy.
 START_S = 600.0
-#: What is asked of each router after each scene.
+#: How many questions each router is asked after each scene.
 NUM_QUESTIONS = 2
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What every scene plays on."""
+    """What every scene needs."""
 
     deployment: Deployment
     admin: Admin
-    #: The text of the answer.
+    #: The text of the right answer.
     expected: str
 
     def urls(self) -> list[str]:
-        """Of the routers."""
+        """The base URLs of the routers."""
         return list(self.deployment.routers().values())
 
 
@@ -51,7 +51,7 @@ def peace(deployment: Deployment) -> Stage:
 
 
 def afterwards(stage: Stage, when: str) -> None:
-    """Answers are as ever on every router, and nothing is left of any request. Raises DrillError."""
+    """Check that every router answers right, and that nothing is left of any request. Raises DrillError."""
     urls = stage.urls()
     for url in urls:
         outcomes = Counter(Stream(url).run(stage.expected) for _ in range(NUM_QUESTIONS))
@@ -62,7 +62,7 @@ def afterwards(stage: Stage, when: str) -> None:
 
 
 def start_again(stage: Stage, container: str) -> None:
-    """What was killed comes back, and all know each other. Raises DrillError."""
+    """Start a killed container again, and wait until all know each other. Raises DrillError."""
     docker("start", container)
     know_all(stage.deployment, stage.admin)
 
@@ -81,5 +81,5 @@ def _knows_all(admin: Admin, url: str) -> bool:
 
 
 def say(text: str) -> None:
-    """One line of the drill's own."""
+    """Print a line of the drill's own."""
     print(text, flush=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def kill_redis(stage: Stage) -> None:
-    """While it keeps leases. Raises DrillError."""
+    """Kill Redis while it has leases, and start it again. Raises DrillError unless every answer is exact."""
     urls, num_streams = stage.urls(), 2 * NUM_FULL
     (victim,) = stage.deployment.containers("redis")
     with ThreadPoolExecutor(num_streams) as pool:

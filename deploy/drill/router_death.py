@@ -16,15 +16,16 @@ from deploy.drill.streams import EXACT, LOST, TIMEOUT_S, Stream, begin, demand, 
 if TYPE_CHECKING:
     from deploy.drill.peace import Stage
 
-#: Of its clients, so many that some are held; and of the other router, which leave room on the D for some of those.
+#: Streams of the router that is killed: so many that some are held. Streams of the other router: so few that each D has
+#: room for some of the first.
 NUM_DOOMED, NUM_KEPT = 2 * NUM_FULL, NUM_FULL // 2
-#: The other router notices at once; within this time, seconds, what the dead one's requests held is free. Leases that
-#: nobody renews would take longer.
+#: The other router notices the death at once and ends the leases of the dead one within this time, seconds. They would
+#: take longer to expire.
 LEASES_S = 2.0
 
 
 def kill_router(stage: Stage) -> None:
-    """Its clients lose their streams and have the answer from the other one. Raises DrillError."""
+    """Kill a router: its clients lose their streams and get the answer from the other router. Raises DrillError."""
     (victim, doomed), (_, other) = list(stage.deployment.routers().items())
     doomed_id = stage.admin.router_id(doomed)
     with ThreadPoolExecutor(NUM_DOOMED + NUM_KEPT + 1) as pool:
@@ -49,6 +50,6 @@ def kill_router(stage: Stage) -> None:
 
 
 def _states(stage: Stage, url: str, router_id: str) -> Counter[str] | None:
-    """Of that router's requests; None unless some are held and some decode."""
+    """How many requests of that router are in each state; None unless some are held and some decode."""
     states = Counter(str(row["state"]) for row in stage.admin.requests(url) if row["router"] == router_id)
     return states if states["held"] and states["decoding"] else None

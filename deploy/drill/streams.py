@@ -1,4 +1,4 @@
-"""Clients that stream, with OpenAI's library, all of them the same answer."""
+"""Clients that stream with OpenAI's library. All of them get the same answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 TIMEOUT_S = 60.0
-#: Enough for a stream to be under way when something dies: a few seconds.
+#: Tokens of a stream: enough for a few seconds, so that it is under way when something dies.
 MAX_TOKENS = 800
 QUESTION: Any = [{"role": "user", "content": "What is a lease?"}]
 
@@ -25,7 +25,7 @@ EXACT, LOST, DIFFERS = "exact", "lost", "differs"
 
 
 class Stream:
-    """One stream of the one question, sampled with one seed, so that its text is known."""
+    """One stream. All have the same question and seed, so that its text is known."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -47,7 +47,7 @@ class Stream:
         return outcome(self.text, error, expected)
 
     def _read(self) -> None:
-        """Raises openai.OpenAIError, also where it breaks off."""
+        """Read the stream. Raises openai.OpenAIError, also when it breaks off."""
         with openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S) as client:
             chunks = client.chat.completions.create(
                 model=client.models.list().data[0].id,
@@ -66,7 +66,7 @@ class Stream:
 
 
 def outcome(text: str, error: Exception | None, expected: str) -> str:
-    """What a client got in one word. Also a stream that fails must not have had a wrong token before it did."""
+    """What a client got, in one word. A stream that failed must not have had a wrong token before."""
     if not expected.startswith(text) or (error is None and text != expected):
         return DIFFERS
     if error is None:
@@ -79,7 +79,7 @@ def outcome(text: str, error: Exception | None, expected: str) -> str:
 
 
 def begin(pool: ThreadPoolExecutor, urls: Iterable[str], expected: str) -> tuple[list[Stream], list[Future[str]]]:
-    """One stream for each URL, and its outcome; all of them have their first token. Raises DrillError."""
+    """Begin a stream at each URL and wait for its first token; the streams and their outcomes. Raises DrillError."""
     streams = [Stream(url) for url in urls]
     futures = [pool.submit(stream.run, expected) for stream in streams]
     for stream in streams:
@@ -89,7 +89,7 @@ def begin(pool: ThreadPoolExecutor, urls: Iterable[str], expected: str) -> tuple
 
 
 def gather(futures: Iterable[Future[str]]) -> Counter[str]:
-    """How many streams ended in which way."""
+    """How many streams ended in each way."""
     return Counter(future.result() for future in futures)
 
 
@@ -100,5 +100,5 @@ def demand(outcomes: Counter[str], expected: dict[str, int], when: str) -> None:
 
 
 def told(outcomes: Counter[str]) -> str:
-    """For people."""
+    """The outcomes as text."""
     return ", ".join(f"{number} {each}" for each, number in sorted(outcomes.items()) if number)

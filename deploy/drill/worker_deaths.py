@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def kill_prefill(stage: Stage) -> None:
-    """The one that keeps blocks of the most held requests; they are prefilled again. Raises DrillError."""
+    """Kill the P with the blocks of the most held requests, which are prefilled again then. Raises DrillError."""
     urls, workers, num_streams = stage.urls(), _by_host(stage, "prefill"), 2 * NUM_FULL
     with ThreadPoolExecutor(num_streams) as pool:
         _, futures = begin(pool, islice(cycle(urls), num_streams), stage.expected)
@@ -32,7 +32,7 @@ def kill_prefill(stage: Stage) -> None:
 
 
 def kill_decode(stage: Stage) -> None:
-    """The one that decodes the most streams; they go on with others. Raises DrillError."""
+    """Kill the D that decodes the most streams, which migrate then. Raises DrillError."""
     urls, workers = stage.urls(), _by_host(stage, "decode")
     with ThreadPoolExecutor(NUM_FULL) as pool:
         _, futures = begin(pool, islice(cycle(urls), NUM_FULL), stage.expected)
@@ -49,7 +49,7 @@ def kill_decode(stage: Stage) -> None:
 
 
 def _by_host(stage: Stage, role: str) -> dict[str, str]:
-    """Containers of that role by host name: asked beforehand, since streams may be over before compose has answered."""
+    """The containers of a role by host name. Asked beforehand: streams may be over before compose has answered."""
     return {each[:SHORT_ID_CHARS]: each for each in stage.deployment.containers(role)}
 
 
