@@ -66,7 +66,7 @@ class RedisChild:
 
 
 def keep_redis(redis: EmbeddedRedis, keeping: Keeping) -> KeptChild:
-    """The server as a child that is kept. Nobody is shown how it starts, since it runs before the others do."""
+    """The server as a child that is kept. Its first start is not shown: it runs before the other children do."""
     own = replace(
         keeping, on_status=lambda *_: None, make_child=lambda *_: RedisChild(redis), as_whom=lambda _: ", empty"
     )
