@@ -166,7 +166,7 @@ class WorkerProcess:
         """Start the ranks and load the tokenizer at the same time; if one of them fails, the other is cancelled."""
         settings = self._settings
         spec = rank_spec(settings, self._engine_id)
-        ranks = asyncio.create_task(RankGroup.start(spec, self._hear, self._on_death), name="start ranks")
+        ranks = asyncio.create_task(RankGroup.start(spec, self._on_rank_message, self._on_death), name="start ranks")
         text = asyncio.create_task(asyncio.to_thread(tokenizers.load, settings.model, settings.revision), name="load")
         try:
             await asyncio.wait({ranks, text}, timeout=settings.start_timeout_s, return_when=asyncio.FIRST_EXCEPTION)
@@ -325,12 +325,12 @@ class WorkerProcess:
             created=identity.created,
         )
 
-    def _hear(self, rank: int, event: FromRank) -> None:
+    def _on_rank_message(self, rank: int, event: FromRank) -> None:
         if isinstance(event, Progress):
             logger.info("%s", event.text)
             self._tell(ProgressStatus(text=event.text))
         elif self._ranks is not None:
-            self._ranks.hear(rank, event)
+            self._ranks.handle(rank, event)
 
     def _on_death(self, error: RankDeadError) -> None:
         """A rank has died, and the group has killed the others: all requests fail now, and the process ends."""

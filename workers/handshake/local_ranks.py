@@ -73,7 +73,7 @@ class LocalRanks:
                 if not worked:
                     self._take_back(engine_id, pending)
 
-    def heard(self, rank: int, message: Connected) -> bool:
+    def handle(self, rank: int, message: Connected) -> bool:
         """Take a rank's answer; False if it does not belong to a call of ``connect``."""
         if self._settle(message.engine_id, rank):
             return True

@@ -148,7 +148,7 @@ class HandshakePool:
 
     def on_connected(self, rank: int, message: Connected) -> None:
         """A local rank has answered ``Connect``; or it has lost the engine since, if an error comes unasked."""
-        if not self._ranks.heard(rank, message) and message.error:
+        if not self._ranks.handle(rank, message) and message.error:
             self._lose(message.engine_id, f"rank {rank}: {message.error}")
 
     def read_started(self, engine_id: str, read_id: int) -> None:

@@ -17,7 +17,7 @@ REASON_GRACE_S = 1.0
 class FirstFailure:
     """Calls ``on_end`` once, with the first end that is a cause.
 
-    An end that is a consequence is held back for ``grace_s``, because its cause may be heard later. If no cause comes,
+    An end that is a consequence is held back for ``grace_s``, because its cause may come later. If no cause comes,
     or if the ends of all ranks are consequences, ``on_end`` is called with a consequence.
     """
 
@@ -32,7 +32,7 @@ class FirstFailure:
         #: ``on_end`` was called, or ``close``: ``on_end`` will not be called any more.
         self.is_over = False
 
-    def hear(self, rank: int, error: Exception) -> None:
+    def handle(self, rank: int, error: Exception) -> None:
         """A rank has ended; call this once for each rank."""
         if self.is_over:
             return

@@ -135,13 +135,13 @@ class RankGroup:
         try:
             self._links[rank] = await RankLink.start(
                 spec,
-                lambda event: self._hear(rank, event),
-                lambda error: self._end.hear(rank, error),
+                lambda event: self._handle(rank, event),
+                lambda error: self._end.handle(rank, error),
                 environ=environ,
                 name=name,
             )
         except Exception as error:
-            self._end.hear(rank, error)
+            self._end.handle(rank, error)
             raise
 
     async def _undo(self, starts: list[asyncio.Task[None]]) -> None:
@@ -161,7 +161,7 @@ class RankGroup:
             if other != first:
                 raise RankStartError(f"rank {rank} has loaded something else than rank 0: {other} is not {first}")
 
-    def _hear(self, rank: int, event: FromRank) -> None:
+    def _handle(self, rank: int, event: FromRank) -> None:
         if self._end.is_over:
             return
         if isinstance(event, Progress) and self.num_ranks > 1:

@@ -95,35 +95,35 @@ class RankFacade:
 
     # --- from the ranks -----------------------------------------------------------------------------------------
 
-    def hear(self, rank: int, event: FromRank) -> None:
+    def handle(self, rank: int, event: FromRank) -> None:
         """Take a message of one rank. The engine and the pool get the merged answer once every rank has answered."""
         if isinstance(event, StepResult):
-            self._hear_step(rank, event)
+            self._handle_step(rank, event)
         elif isinstance(event, TransferReport):
-            self._hear_report(rank, event)
+            self._handle_report(rank, event)
         elif isinstance(event, Connected):
             self._peers.on_connected(rank, event)
         elif isinstance(event, RankFailed):
             self.on_event(RankFailed(f"rank {rank}: {event.error}"))
 
-    def _hear_step(self, rank: int, part: StepResult) -> None:
+    def _handle_step(self, rank: int, part: StepResult) -> None:
         try:
-            result = self._steps.hear(rank, part)
+            result = self._steps.handle(rank, part)
         except RankProtocolError as error:
             self.on_event(RankFailed(str(error)))
             return
         if result is not None:
             self.on_event(result)
 
-    def _hear_report(self, rank: int, report: TransferReport) -> None:
+    def _handle_report(self, rank: int, report: TransferReport) -> None:
         for sent in report.sent:
-            if self._sent.hear(rank, sent):
+            if self._sent.handle(rank, sent):
                 self.on_event(PeerRead(sent.lease_id))
         for part in report.received:
-            self._hear_part(rank, part)
+            self._handle_part(rank, part)
 
-    def _hear_part(self, rank: int, part: ReadResult) -> None:
-        event = self._reads.hear(rank, part)
+    def _handle_part(self, rank: int, part: ReadResult) -> None:
+        event = self._reads.handle(rank, part)
         if event is None:
             return
         if isinstance(event, ReadFailing):

@@ -39,7 +39,7 @@ class StepMerge:
         if self._num_ranks > 1:
             self._parts[step_id] = {}
 
-    def hear(self, rank: int, part: StepResult) -> StepResult | None:
+    def handle(self, rank: int, part: StepResult) -> StepResult | None:
         """Take a rank's result; returns the merged one after the last. With a single rank it is returned unchanged.
 
         Raises RankProtocolError if the rank was not asked, has answered already, or differs from rank 0.
@@ -114,7 +114,7 @@ class ReadMerge:
         """Remove a read that has ended."""
         return self._open.pop(read_id)
 
-    def hear(self, rank: int, part: ReadResult) -> ReadFailing | ReadResult | None:
+    def handle(self, rank: int, part: ReadResult) -> ReadFailing | ReadResult | None:
         """Take the result of one rank. Returns whether the read is failing or has ended (then ``pop`` it), or None.
 
         A cancelled part does not make the read fail, because it was cancelled on purpose. Late and repeated parts are
@@ -173,7 +173,7 @@ class SentMerge:
     def __len__(self) -> int:
         return len(self._gather)
 
-    def hear(self, rank: int, sent: Sent) -> bool:
+    def handle(self, rank: int, sent: Sent) -> bool:
         """Take the report of one rank; True if the reader has now read from every rank."""
         key = (sent.lease_id, sent.reader)
         self._gather.open(key, self._num_ranks)

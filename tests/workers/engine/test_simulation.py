@@ -372,7 +372,7 @@ class Simulation(RuleBasedStateMachine):
             self.pump()
 
     def end_step(self, rank: int) -> None:
-        self.traffic.hear(rank, self.group.ranks[rank].finish_step())
+        self.traffic.handle(rank, self.group.ranks[rank].finish_step())
 
     @precondition(lambda self: self.group.computing or self.group.reading)
     @rule(data=st.data(), count=st.integers(2, 12))
@@ -412,14 +412,14 @@ class Simulation(RuleBasedStateMachine):
         assert seq is not None
         part = self.group.ranks[rank].finish_read(read_id, outcome, seq.request.prompt_token_ids, stale)
         self.said.append((rank, TransferReport([], [part])))
-        self.traffic.hear(*self.said[-1])
+        self.traffic.handle(*self.said[-1])
 
     @precondition(lambda self: self.said)
     @rule(data=st.data())
     def say_again(self, data: st.DataObject) -> None:
         """Late, or for the second time: nothing follows from it."""
         ended = set(self.ended_reads)
-        self.traffic.hear(*data.draw(st.sampled_from(self.said)))
+        self.traffic.handle(*data.draw(st.sampled_from(self.said)))
         assert self.ended_reads == ended
 
     def reads_in_time(self) -> list[int]:

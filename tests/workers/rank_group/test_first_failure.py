@@ -27,40 +27,40 @@ def consequence() -> RankDeadError:
 
 async def test_a_reason_wins_over_its_consequences() -> None:
     ends = Ends(3)
-    ends.hear(0, consequence())
+    ends.handle(0, consequence())
     assert not ends.is_over
-    ends.hear(2, RankDeadError("killed"))
-    ends.hear(1, consequence())
-    ends.hear(0, RankDeadError("killed as well"))
+    ends.handle(2, RankDeadError("killed"))
+    ends.handle(1, consequence())
+    ends.handle(0, RankDeadError("killed as well"))
     assert ends.reported == [(2, "killed")]
 
 
 async def test_a_reason_is_reported_at_once() -> None:
     ends = Ends(2)
-    ends.hear(1, RuntimeError("anything"))
+    ends.handle(1, RuntimeError("anything"))
     assert ends.reported == [(1, "anything")]
     assert ends.is_over
 
 
 async def test_consequences_of_nothing_are_reported_when_no_rank_is_left() -> None:
     ends = Ends(2)
-    ends.hear(0, consequence())
-    ends.hear(1, consequence())
+    ends.handle(0, consequence())
+    ends.handle(1, consequence())
     assert ends.reported == [(1, "lost another rank")]
 
 
 async def test_a_consequence_is_reported_when_no_reason_follows() -> None:
     ends = Ends(2, grace_s=0.0)
-    ends.hear(1, consequence())
+    ends.handle(1, consequence())
     await ends.any.wait()
     assert ends.reported == [(1, "lost another rank")]
 
 
 async def test_nothing_is_reported_after_the_close() -> None:
     ends = Ends(2, grace_s=0.0)
-    ends.hear(1, consequence())
+    ends.handle(1, consequence())
     ends.close()
-    ends.hear(0, RankDeadError("killed"))
+    ends.handle(0, RankDeadError("killed"))
     # A timer of no delay would have fired before this one.
     fired = asyncio.Event()
     asyncio.get_running_loop().call_later(0, fired.set)

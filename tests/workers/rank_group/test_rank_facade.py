@@ -54,7 +54,7 @@ def result(*tokens: int, step_id: int = 1, seconds: float = 0.5, logprob: float 
 def test_one_ranks_step_is_passed_on_as_it_is() -> None:
     desk, answer = Desk(1), result(1, 2)
     desk.traffic.send(step())
-    desk.traffic.hear(0, answer)
+    desk.traffic.handle(0, answer)
     assert desk.heard[0] is answer
 
 
@@ -64,7 +64,7 @@ def test_a_step_is_over_when_the_last_rank_says_so(order: list[int], seconds: li
     desk.traffic.send(step())
     for count, rank in enumerate(order, 1):
         logprob = -1.0 if rank == 0 else None
-        desk.traffic.hear(rank, result(3, 4, seconds=seconds[rank], logprob=logprob))
+        desk.traffic.handle(rank, result(3, 4, seconds=seconds[rank], logprob=logprob))
         assert len(desk.heard) == (count == 4)
     assert desk.heard == [result(3, 4, seconds=max(seconds), logprob=-1.0)]
     assert "0 steps" in repr(desk.traffic)
@@ -74,9 +74,9 @@ def test_steps_are_told_apart() -> None:
     desk = Desk(2)
     for step_id in (1, 2):
         desk.traffic.send(step(step_id))
-        desk.traffic.hear(1, result(step_id, step_id=step_id))
-    desk.traffic.hear(0, result(1, step_id=1))
-    desk.traffic.hear(0, result(2, step_id=2))
+        desk.traffic.handle(1, result(step_id, step_id=step_id))
+    desk.traffic.handle(0, result(1, step_id=1))
+    desk.traffic.handle(0, result(2, step_id=2))
     assert desk.heard == [result(1, step_id=1), result(2, step_id=2)]
 
 
@@ -92,10 +92,10 @@ def test_steps_are_told_apart() -> None:
 def test_ranks_that_sampled_something_else_are_the_end(other: StepResult, words: str) -> None:
     desk = Desk(3)
     desk.traffic.send(step())
-    desk.traffic.hear(2, other)
-    desk.traffic.hear(1, result(1, 2))
+    desk.traffic.handle(2, other)
+    desk.traffic.handle(1, result(1, 2))
     assert desk.take() == []
-    desk.traffic.hear(0, result(1, 2))
+    desk.traffic.handle(0, result(1, 2))
     (event,) = desk.heard
     assert isinstance(event, RankFailed)
     assert event.error.startswith("the ranks differ in step 1: ")
@@ -106,8 +106,8 @@ def test_ranks_that_sampled_something_else_are_the_end(other: StepResult, words:
 def test_an_answer_to_a_step_that_was_not_asked_or_is_answered_is_the_end(rank: int, step_id: int) -> None:
     desk = Desk(2)
     desk.traffic.send(step())
-    desk.traffic.hear(0, result(1))
-    desk.traffic.hear(rank, result(1, step_id=step_id))
+    desk.traffic.handle(0, result(1))
+    desk.traffic.handle(rank, result(1, step_id=step_id))
     assert desk.heard == [RankFailed(f"rank {rank} answered step {step_id}, which it was not asked or has answered")]
 
 
@@ -118,7 +118,7 @@ def test_who_has_not_answered_a_step_is_known(num_ranks: int) -> None:
     desk.traffic.send(step(2))
     while ranks:
         assert desk.traffic.silent_ranks(1) == ranks
-        desk.traffic.hear(ranks.pop(len(ranks) // 2), result(1))
+        desk.traffic.handle(ranks.pop(len(ranks) // 2), result(1))
     assert len(desk.take()) == 1
     assert desk.traffic.silent_ranks(2) == list(range(num_ranks))
 
@@ -156,7 +156,7 @@ def test_a_read_is_as_good_as_its_worst_part_and_ends_with_its_last(
             traffic.give_up_read(1)
         assert not any(isinstance(event, ReadResult) for event in desk.heard), "it ended before its last part"
         for _ in range(1 + again[rank]):
-            traffic.hear(rank, received(parts[rank]))
+            traffic.handle(rank, received(parts[rank]))
     heard = desk.take()
     num_failed = [parts[rank].outcome for rank in order[:-1]].count("failed")
     assert [type(event) for event in heard] == [ReadFailing] * bool(num_failed) + [ReadResult]
@@ -175,7 +175,7 @@ def test_a_read_is_as_good_as_its_worst_part_and_ends_with_its_last(
     assert desk.peers.failed == ["p"] * (merged.outcome == "failed")
     # Whatever comes now is too late.
     for rank in order:
-        traffic.hear(rank, received(parts[rank]))
+        traffic.handle(rank, received(parts[rank]))
     traffic.give_up_read(1)
     traffic.send(CancelRead(1))
     assert desk.take() == []
@@ -197,7 +197,7 @@ def test_what_is_stale_on_any_rank_is_stale(parts: list[ReadResult], stale: list
     desk = Desk(2)
     desk.traffic.send(read())
     for rank, one in enumerate(parts):
-        desk.traffic.hear(rank, received(one))
+        desk.traffic.handle(rank, received(one))
     merged = desk.heard[-1]
     assert isinstance(merged, ReadResult) and merged.stale_blocks == stale
 
@@ -205,13 +205,13 @@ def test_what_is_stale_on_any_rank_is_stale(parts: list[ReadResult], stale: list
 def test_the_first_failure_is_told_at_once_with_its_rank_and_the_others_are_stopped() -> None:
     desk = Desk(3)
     desk.traffic.send(read())
-    desk.traffic.hear(1, received(part("failed", error="P is gone")))
+    desk.traffic.handle(1, received(part("failed", error="P is gone")))
     assert desk.take() == [ReadFailing(1, "rank 1: P is gone")]
     assert desk.sent == [read(), CancelRead(1)]
     assert desk.peers.failed == [] and desk.peers.reading == {1: "p"}
-    desk.traffic.hear(0, received(part("failed", error="another")))
+    desk.traffic.handle(0, received(part("failed", error="another")))
     assert desk.take() == []
-    desk.traffic.hear(2, received(part("cancelled")))
+    desk.traffic.handle(2, received(part("cancelled")))
     (merged,) = desk.take()
     assert isinstance(merged, ReadResult)
     assert (merged.outcome, merged.error) == ("failed", "rank 1: P is gone")
@@ -222,9 +222,9 @@ def test_a_cancelled_part_of_an_aborted_read_is_no_failure() -> None:
     desk = Desk(2)
     desk.traffic.send(read())
     desk.traffic.send(CancelRead(1))
-    desk.traffic.hear(0, received(part("cancelled")))
+    desk.traffic.handle(0, received(part("cancelled")))
     assert desk.take() == []
-    desk.traffic.hear(1, received(part("done")))
+    desk.traffic.handle(1, received(part("done")))
     (merged,) = desk.take()
     assert isinstance(merged, ReadResult) and merged.outcome == "cancelled"
     assert desk.peers.failed == []
@@ -233,7 +233,7 @@ def test_a_cancelled_part_of_an_aborted_read_is_no_failure() -> None:
 def test_an_outcome_nobody_knows_is_a_failure() -> None:
     desk = Desk(1)
     desk.traffic.send(read())
-    desk.traffic.hear(0, received(part("odd")))
+    desk.traffic.handle(0, received(part("odd")))
     (merged,) = desk.take()
     assert isinstance(merged, ReadResult)
     assert (merged.outcome, merged.error) == ("failed", "the read of P's blocks ended as 'odd'")
@@ -244,7 +244,7 @@ def test_the_pool_knows_of_the_end_before_the_engine_does() -> None:
     desk, seen = Desk(1), []
     desk.traffic.on_event = lambda event: seen.append(dict(desk.peers.reading))
     desk.traffic.send(read())
-    desk.traffic.hear(0, received(part("done")))
+    desk.traffic.handle(0, received(part("done")))
     assert seen == [{}]
 
 
@@ -252,9 +252,9 @@ def test_one_report_ends_several_reads() -> None:
     desk = Desk(2)
     for read_id, engine_id in ((1, "p"), (2, "q")):
         desk.traffic.send(read(read_id, engine_id))
-    desk.traffic.hear(0, received(part("done", 2), part("done", 1)))
+    desk.traffic.handle(0, received(part("done", 2), part("done", 1)))
     assert desk.take() == []
-    desk.traffic.hear(1, received(part("done", 1), part("failed", 2, error="no")))
+    desk.traffic.handle(1, received(part("done", 1), part("failed", 2, error="no")))
     ended = [(event.read_id, event.outcome) for event in desk.take() if isinstance(event, ReadResult)]
     assert ended == [(1, "done"), (2, "failed")]
     assert desk.peers.failed == ["q"]
@@ -270,9 +270,9 @@ def test_a_lease_is_read_once_per_reader_when_every_rank_was_read(data: st.DataO
     missing = data.draw(st.sampled_from(said))
     order = data.draw(st.permutations([one for one in said if one != missing]))
     for rank, sent in order:
-        desk.traffic.hear(rank, TransferReport([sent], []))
+        desk.traffic.handle(rank, TransferReport([sent], []))
     assert desk.take() == [PeerRead("lease")] * 2
-    desk.traffic.hear(missing[0], TransferReport([missing[1]], []))
+    desk.traffic.handle(missing[0], TransferReport([missing[1]], []))
     assert desk.take() == [PeerRead("lease")]
     assert "0 being read" in repr(desk.traffic)
 
@@ -280,16 +280,16 @@ def test_a_lease_is_read_once_per_reader_when_every_rank_was_read(data: st.DataO
 def test_a_rank_that_was_read_twice_is_one_rank() -> None:
     desk = Desk(2)
     for _ in range(2):
-        desk.traffic.hear(0, TransferReport([Sent("lease", "d-1")], []))
+        desk.traffic.handle(0, TransferReport([Sent("lease", "d-1")], []))
     assert desk.take() == []
 
 
 def test_readers_that_never_finish_are_forgotten() -> None:
     desk = Desk(2)
     for number in range(5000):
-        desk.traffic.hear(0, TransferReport([Sent("lease", f"d-{number}")], []))
+        desk.traffic.handle(0, TransferReport([Sent("lease", f"d-{number}")], []))
     assert "4096 being read" in repr(desk.traffic)
-    desk.traffic.hear(1, TransferReport([Sent("lease", "d-0"), Sent("lease", "d-4999")], []))
+    desk.traffic.handle(1, TransferReport([Sent("lease", "d-0"), Sent("lease", "d-4999")], []))
     assert desk.take() == [PeerRead("lease")]
 
 
@@ -300,9 +300,9 @@ def test_what_is_not_counted_goes_where_it_belongs() -> None:
     desk = Desk(2)
     desk.traffic.send(Disconnect("p"))
     assert desk.sent == [Disconnect("p")]
-    desk.traffic.hear(1, Connected("p", "other weights"))
+    desk.traffic.handle(1, Connected("p", "other weights"))
     assert desk.peers.connected == [(1, Connected("p", "other weights"))]
-    desk.traffic.hear(1, Progress("loading"))
+    desk.traffic.handle(1, Progress("loading"))
     assert desk.take() == []
-    desk.traffic.hear(1, RankFailed("out of memory"))
+    desk.traffic.handle(1, RankFailed("out of memory"))
     assert desk.take() == [RankFailed("rank 1: out of memory")]
