@@ -62,7 +62,7 @@ FIRST_NEWS_S = 2.0
 
 
 def run(settings: RouterSettings) -> int:
-    """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, one line on stderr says why."""
+    """Serve until SIGTERM or SIGINT. Returns 0 after that, 1 if it could not start: a line on stderr says why."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
     raise_descriptor_limit()
@@ -186,7 +186,7 @@ class RouterStores:
         self.routers = routers
 
     def ignored(self) -> Counter[tuple[str, str]]:
-        """Announcements that no process of ours has written, counted by kind ("worker" or "router") and reason."""
+        """Announcements that were ignored: unsigned, wrongly signed or not Baton's; by kind and reason."""
         registries = {WORKERS.name: self.registry.ignored}
         if self.routers is not None:
             registries[ROUTERS.name] = self.routers.ignored

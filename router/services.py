@@ -50,7 +50,7 @@ class Services:
     liveness: Liveness
     skip_prefill: SkipPrefillRule
     priorities: PriorityClasses
-    #: How often the legs of one request may be tried again; ``retry_budget`` bounds the retries of all together.
+    #: Bounds of one request: prefills, decodes, migrations, worker deaths. ``retry_budget`` bounds those of all.
     limits: Limits
     retry_budget: RetryBudget
     readiness: Readiness

@@ -173,7 +173,7 @@ class Cluster:
         return why
 
     def signal(self, name: str, number: signal.Signals) -> bool:
-        """Send a signal to a process without its ranks; False when it has ended."""
+        """Send a signal to the process only, not to its ranks. Returns False if the process has ended."""
         return send(self.redis.pid if name == REDIS else self.processes[name].pid, number)
 
     def stop(self, name: str) -> None:

@@ -118,9 +118,10 @@ class Nemesis:
         return bool(process.failpoints) and time.monotonic() - process.served_s < ARMED_S
 
     def hurt(self, what: str, name: str) -> None:
-        """Do it now; it is undone without another call.
+        """Inflict the fault ``what`` on ``name`` now.
 
-        A process that has just died of something else is left alone.
+        A killed process is started again and a stopped one continues without another call. If the process has just died
+        of something else, nothing is done or noted.
         """
         kind = REDIS if name == REDIS else self._cluster.kinds[name]
         fault = Fault(what, kind, name, time.monotonic(), worker_id=self._worker_id(name))

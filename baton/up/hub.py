@@ -24,7 +24,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 
 
 def look_up(model: str, revision: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """More environment variables that loading the model needs: none, or ``HF_HUB_OFFLINE`` if the hub is out of reach.
+    """Environment variables to add before the model is loaded: none, or ``HF_HUB_OFFLINE`` if the hub is out of reach.
 
     Raises PreflightError when the model is neither on the hub nor, as a whole, in the local cache.
     """

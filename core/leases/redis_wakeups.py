@@ -54,7 +54,7 @@ class RedisWakeups:
             self._end_wait()
 
     def close(self) -> None:
-        """Stop listening. A wait in progress returns False, and closes the connection as it does."""
+        """Stop listening. A wait in progress closes the connection and returns False."""
         with self._lock:
             if self._closed:
                 return

@@ -172,11 +172,11 @@ class Connected(msgspec.Struct, frozen=True, array_like=True, tag="connected"):
 
 
 class ReadResult(msgspec.Struct, frozen=True, array_like=True):
-    """A read has ended on this rank, or, merged, on all: NIXL will not write to its blocks again.
+    """The result of a read on one rank or, once merged, on all ranks. NIXL no longer writes to the read's blocks.
 
     ``outcome``: ``done`` (versions equal), ``stale`` (the fence refused: P has reused a block), ``failed`` (NIXL
     error, unknown engine), ``cancelled``. Only after ``done`` do all local blocks hold the promised data.
-    ``num_bytes`` moved as ``num_descriptors`` pieces, in ``seconds`` from posting to the fence's answer.
+    ``num_bytes`` were moved in ``num_descriptors`` pieces; ``seconds`` is the time from the read's start to its end.
     ``stale_blocks``, after ``stale`` only: the local blocks that do not hold what was promised; the others do.
     """
 

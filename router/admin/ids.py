@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
     from router.services import Services
 
-#: What the beginning of a request's id can be. Other routers are asked about nothing else.
+#: What the beginning of a request id looks like. Other routers are asked only about text that matches.
 _BEGINNING = re.compile("[0-9a-f]{1,31}")
 
 

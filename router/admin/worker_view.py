@@ -25,7 +25,7 @@ class WorkerView(BaseModel):
     url: str
     role: Role
     engine_id: str
-    models: list[str] | None = Field(description="null: not told yet.")
+    models: list[str] | None = Field(description="null: unknown yet.")
     tp: int = Field(description="Ranks of its engine.")
     compatibility_hash: str = Field(description="Only workers with equal hashes are paired.")
     healthy: bool = Field(description="No connection has failed since one was made, or none was tried yet.")

@@ -64,7 +64,7 @@ class FanOut:
 
     def _note(self, router_id: str, share: RouterShare) -> None:
         own = self._recorder.history
-        if share.bounds_s == own.bounds:  # a router of a neighbouring version may measure otherwise
+        if share.bounds_s == own.bounds:  # those of a router of another version may differ, and then cannot be added
             here = position(own.num_steps, own.age_s(self._recorder.now_s))
             self.history.take(router_id, share.steps, share.position, here)
 

@@ -37,12 +37,12 @@ class HistogramCounts(msgspec.Struct, frozen=True, array_like=True):
         return HistogramCounts(counts, self.sum_s - before.sum_s)
 
     def plus(self, other: HistogramCounts) -> HistogramCounts:
-        """Both added."""
+        """The sum of the two histograms."""
         return HistogramCounts(tuple(map(int.__add__, self.counts, other.counts)), self.sum_s + other.sum_s)
 
     @property
     def total(self) -> int:
-        """How many values."""
+        """The number of values counted."""
         return sum(self.counts)
 
 

@@ -31,7 +31,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
     id: str
     role: str
     tp: int
-    #: None: not told yet.
+    #: None: unknown yet.
     models: tuple[str, ...] | None
     healthy: bool
     draining: bool
@@ -45,9 +45,9 @@ class LiveWorker(msgspec.Struct, frozen=True):
     engine_id: str = ""
     #: Base URL of its public port.
     url: str = ""
-    #: Only a P and a D with equal hashes are paired. Empty: not told.
+    #: Only a P and a D with equal hashes are paired. Empty: unknown.
     compatibility_hash: str = ""
-    #: Only workers with equal fingerprints may continue each other's streams. Empty: not told.
+    #: Only workers with equal fingerprints may continue each other's streams. Empty: unknown.
     weights_fingerprint: str = ""
     #: ``closed``, ``open`` or ``half_open``: whether requests that reached it failed.
     breaker: str = "closed"
@@ -59,7 +59,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
     running: int = 0
     waiting: int = 0
     reading: int = 0
-    #: Tokens in a block; 0: not told.
+    #: Tokens in a block; 0: unknown.
     block_size: int = 0
     #: Why handshakes failed, by engine id; the newest few.
     peer_errors: dict[str, str] = {}

@@ -84,7 +84,7 @@ class Metrics:
         #: Prompts at the head of the queue that waited because of ``max_leased_fraction``, and for how long, seconds.
         self.num_lease_limit_waits = 0
         self.lease_limit_wait_s = 0.0
-        #: Announcements in the registry that no process of ours has written, by ("worker" or "router", reason).
+        #: Announcements that were ignored: unsigned, wrongly signed or not Baton's; by ("worker" or "router", reason).
         self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
         #: Whether workers of the registry proved that they know the internal token; "none": no answer.
         self.worker_proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})

@@ -186,7 +186,7 @@ class LinkedPeers:
         self._meet(record)
 
     async def _linked(self, kept: _Kept) -> bool:
-        """Open a link, and hold it until it ends or the presence does. False: no link could be opened."""
+        """Open a link, and keep it until it breaks or the router leaves the registry. False: none could be opened."""
         peer = kept.peer
         try:
             link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S, self._key, self._tls)

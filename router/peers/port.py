@@ -39,7 +39,10 @@ class PeerRouters(Protocol):
 
     @property
     def on_dead(self) -> list[Callable[[str], None]]:
-        """Called once for each router that died, with its id, on the loop. They must not raise."""
+        """Callbacks, to which others may be added.
+
+        Each is called on the event loop, once with the id of every router that has died, and must not raise.
+        """
 
     def __iter__(self) -> Iterator[RouterRecord]:
         """The records of the others that are not known to be dead, by id."""

@@ -18,7 +18,8 @@ class Need(msgspec.Struct, frozen=True):
     """Room for a prompt and one token. A worker that does not report its blocks counts as having it."""
 
     num_tokens: int
-    #: P counted the tokens, or they came as ids. An estimate may be wrong, so it counts for half of a cache at most.
+    #: True: P counted the tokens, or the client sent token ids. False: an estimate, which may be too high, so it
+    #: is taken for at most half of a worker's blocks.
     exact: bool
     #: The worker that holds the blocks already.
     source: Worker | None = None

@@ -216,7 +216,10 @@ class WorkerPool:
         self.room_changed()  # requests that wait for it may use other workers now
 
     def told_left_out(self, worker_id: str, left_out: bool) -> None:
-        """Another router leaves a worker out, or takes it back. This router may not know the worker yet."""
+        """Another router has stopped (``left_out``) or resumed sending new requests to a worker: do the same here.
+
+        If this router does not know the worker yet, the id is remembered for when it does.
+        """
         worker = self._workers.get(worker_id)
         if worker is None:
             self._left_out.pop(worker_id, None)

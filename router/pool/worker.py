@@ -22,19 +22,19 @@ class Worker:
     #: Requests this router sends at once.
     limit: int
     engine_id: str = ""
-    #: None: not told yet, any model is tried.
+    #: None: unknown yet, any model is tried.
     models: tuple[str, ...] | None = None
     #: What it says of its models, by name.
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     compatibility_hash: str = ""
-    #: Workers with equal fingerprints compute the same tokens. Empty: not told.
+    #: Workers with equal fingerprints compute the same tokens. Empty: unknown.
     weights_fingerprint: str = ""
     internal_url: str = ""
     #: Ranks of its engine.
     tp: int = 1
-    #: Blocks of its KV cache; 0: not told.
+    #: Blocks of its KV cache; 0: unknown.
     num_blocks: int = 0
-    #: Tokens in a block; 0: not told.
+    #: Tokens in a block; 0: unknown.
     block_size: int = 0
     load: WorkerLoad = field(default_factory=WorkerLoad)
     #: Requests sent from here and not finished.

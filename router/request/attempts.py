@@ -121,7 +121,7 @@ class Attempts:
         return f"<Attempts {self.num_prefills} prefills, {self.num_migrations} migrations, last {self.last_error!r}>"
 
     def prefilled(self) -> None:
-        """P has answered, or a worker that does both is next: attempts at a D are counted anew."""
+        """P has answered, or the next worker prefills by itself: counts a prefill, and decode attempts from 0 again."""
         self.num_prefills += 1
         self._num_decodes = self._num_reads = 0
         self.tried_decode = set(self.failed_decode)

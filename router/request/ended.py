@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 #: How many requests of each outcome are kept; most of those that failed, since people look for these.
 ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}
-#: Texts that clients chose, as model and user, are cut to so many characters.
+#: Most characters kept of each short text: model and user, which the client sent, and the error's code.
 MAX_TEXT_CHARS = 100
-#: The message of an error is cut to so many characters.
+#: Most characters kept of an error's message.
 MAX_ERROR_CHARS = 200
 
 

@@ -32,7 +32,7 @@ class Answer(Protocol):
     async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
         """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 
-        A 200 whose end is only that of the connection is lost, too: it may have been cut.
+        Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
         """
 
     def watch(self, gap_s: float) -> None:

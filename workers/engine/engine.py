@@ -212,7 +212,7 @@ class AsyncEngine:
         self._quiet.set()
 
     async def close(self) -> None:
-        """End everything: open streams raise EngineDeadError, handshakes are cancelled and awaited. Sends nothing."""
+        """End all streams with EngineDeadError, and cancel and await handshakes. Nothing is sent to the ranks."""
         self._end("the engine was closed")
         if self._pump_handle is not None:
             self._pump_handle.cancel()

@@ -46,8 +46,8 @@ class _PendingConnect:
 class LocalRanks:
     """Connects all local ranks to a remote engine, or none: if one fails, all get ``Disconnect``.
 
-    Every rank handles its messages one after the other, between its reads. So only ``concurrency`` engines are
-    connected at once: then a read from a connected engine waits for few ``Connect``, even if many engines are new.
+    A rank handles its messages one after another, between its reads. So at most ``concurrency`` connects run at the
+    same time: a read then waits behind only a few of them, even if many engines are new.
     """
 
     def __init__(self, send: Callable[[Connect | Disconnect], None], num_ranks: int, concurrency: int) -> None:

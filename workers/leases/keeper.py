@@ -73,7 +73,9 @@ class LeaseKeeper:
         redis_grace_ms: int = 60_000,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """Both callbacks run on the loop. ``on_end(lease_id, state)``: DONE, RELEASED, or EXPIRED (also if given up).
+        """Both callbacks run on the loop. ``on_end(lease_id, state)`` gets DONE, RELEASED or EXPIRED.
+
+        EXPIRED includes a lease that was given up because its blocks were needed while the store did not answer.
 
         ``on_failed(error)``: a thread has ended; stop the worker.
         """

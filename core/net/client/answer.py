@@ -94,7 +94,7 @@ class HttpAnswer:
     async def read(self, limit_bytes: int, timeout_s: float | None) -> bytes:
         """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 
-        Raises ConnectionLost for a 200 whose end is only that of the connection: it may have been cut off.
+        Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
         """
         if not self.complete and timeout_s is not None:
             timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, CallTimeout("the answer took too long"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 #: The header that asks for the lines, with the value ``ASKED``.
 HEADER = b"x-baton-token-ids"
 ASKED = "1"
-#: The comment before the events that end the answer, which are sent together.
+#: The SSE comment before the last events of an answer; it is sent together with them.
 END = b":end\n"
 #: The comment that only says that tokens are sampled.
 KEEP_ALIVE = b":\n\n"
@@ -21,7 +21,10 @@ MAX_SILENCE_S = 1.0
 
 
 class TokenIdLines:
-    """The lines of one stream. ``tokens`` grows as tokens are sampled; those that it has now get no line."""
+    """Makes the lines of one stream from ``tokens``, to which others append.
+
+    Tokens that are in it when this is created, which the client already has, get no line.
+    """
 
     def __init__(self, tokens: list[int]) -> None:
         self._tokens = tokens

@@ -32,7 +32,7 @@ class LocalMemory:
         self._agent = agent
         self._local = local
         self.num_blocks = local.num_blocks
-        #: Each list with its number of users.
+        #: For each way to split a block: the descriptor list, and the number of remote engines that use it.
         self._blocks: dict[Spans, tuple[PieceList, int]] = {}
         #: Registered memory has to outlive the agent, so the tables stay when their lists are released.
         self._tables: list[NDArray[np.uint64]] = []

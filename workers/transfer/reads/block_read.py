@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class BlockRead:
-    """Reads the data in pieces, then the versions, then compares. All calls come from the agent's thread."""
+    """Reads the data in pieces, then the versions, and compares these with those promised.
+
+    All calls come from the agent's thread.
+    """
 
     def __init__(
         self,
