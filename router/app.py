@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from core.process.version import version
 from core.protocol.errors import InternalError, no_such_model
-from core.protocol.openai import ChatRequest, CompletionRequest
+from core.protocol.openai.requests import ChatRequest, CompletionRequest
 from router.admin import admin_router
 from router.dashboard.recorder import HistoryRecorder
 from router.dashboard.routes import dashboard_router

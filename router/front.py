@@ -24,8 +24,8 @@ from core.protocol.errors import (
     UnavailableError,
 )
 from core.protocol.excerpts import excerpt
-from core.protocol.json_body import parse_body
-from core.protocol.openai import ChatRequest, CompletionRequest, simplify, validate
+from core.protocol.openai.json_body import parse_body
+from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
 from core.protocol.router import new_request_id
 from router.edge.body_limits import SMALL
 from router.edge.cors import answer_preflight, is_preflight

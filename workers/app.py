@@ -10,7 +10,7 @@ from starlette.routing import Route
 from core.net.access.hosts import hosts_of
 from core.net.access.unguarded import Unguarded
 from core.net.served.body import BodyBudget, BodyReader
-from core.protocol.openai import ChatRequest, CompletionRequest
+from core.protocol.openai.requests import ChatRequest, CompletionRequest
 from workers.limits import limits_with_hand_off, with_hand_off
 from workers.server.answers.endpoint import GenerateEndpoint
 from workers.server.answers.job import JobFactory
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from starlette.types import ASGIApp
 
-    from core.protocol.json_body import BodyLimits
+    from core.protocol.openai.json_body import BodyLimits
     from core.protocol.worker import WorkerLoad
     from workers.server.access import Access
     from workers.server.identity import Identity

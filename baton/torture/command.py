@@ -16,7 +16,7 @@ from baton.cluster.cluster import Cluster
 from baton.processes.child import ChildDiedError
 from baton.processes.embedded_redis import EmbeddedRedisError
 from baton.processes.output import say
-from baton.torture.reference import NoReferenceError
+from baton.torture.clients.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
 from baton.torture.run import RunError, RunOutcome, RunPlan, run
 from baton.up.preflight import PreflightError, check_worker_packages

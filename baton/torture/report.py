@@ -8,9 +8,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import REDIS
-from baton.torture.nemesis import by_kind
+from baton.torture.faults.nemesis import by_kind
 from baton.torture.run import RunPlan
-from baton.torture.validate import Verdict, during
+from baton.torture.verdict.validate import Verdict, during
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import REDIS, Cluster
 from baton.demo import MODEL_DIR
-from baton.torture import costs
-from baton.torture.nemesis import Nemesis
-from baton.torture.questions import make_questions, ordinary_tokens
-from baton.torture.reference import answer_all
-from baton.torture.router_log import note_deaths
-from baton.torture.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
+from baton.torture.clients.questions import make_questions, ordinary_tokens
+from baton.torture.clients.reference import answer_all
+from baton.torture.clients.traffic import Traffic
+from baton.torture.faults.nemesis import Nemesis
 from baton.torture.shape import Shape
-from baton.torture.traffic import Traffic
-from baton.torture.validate import Judgement, Verdict, judge
+from baton.torture.verdict import costs
+from baton.torture.verdict.router_log import note_deaths
+from baton.torture.verdict.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
+from baton.torture.verdict.validate import Judgement, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

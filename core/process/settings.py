@@ -28,7 +28,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from core.protocol.addresses import check_redis_url, has_password, own_host, with_password
-from core.protocol.json_body import MORE_NODES, NODES_PER_MESSAGE, BodyLimits
+from core.protocol.openai.json_body import MORE_NODES, NODES_PER_MESSAGE, BodyLimits
 
 #: Settings that mean the same in every process, written once for all of them.
 SHARED = frozenset(

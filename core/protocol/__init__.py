@@ -3,7 +3,7 @@ keeps state.
 
 Messages:
 
-``openai``     requests of clients, validated; ``messages`` are those of a chat, ``objects`` bounds and refuses fields
+``openai``     what clients send: from bytes to a validated request
 ``errors``     the one encoder for errors, JSON and SSE
 ``handoff``    ``kv_transfer_params``: what P answers, what D is given
 ``handshake``  what D must know about the ranks of P before it reads
@@ -16,7 +16,6 @@ Messages:
 
 Rules:
 
-``json_body``  from the bytes of a body to an object, counted before it is built
 ``id_syntax``  which characters ids from other processes have
 ``ids``        how ids are shown to people, and found by their beginning
 ``addresses``  which addresses are valid in messages and settings

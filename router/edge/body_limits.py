@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.json_body import BodyLimits
+from core.protocol.openai.json_body import BodyLimits
 
 #: Such a body has a few keys.
 SMALL = BodyLimits(max_messages=0, max_values=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import BadRequestError
-from core.protocol.openai import MAX_PRIORITY
+from core.protocol.openai.requests import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

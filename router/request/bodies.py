@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from core.protocol.handoff import ASK_PREFILL
-from core.protocol.openai import NO_EFFECT
+from core.protocol.openai.requests import NO_EFFECT
 
 #: Fields that differ between what P and what D is sent.
 _PER_LEG = frozenset(

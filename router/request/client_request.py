@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest
+from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest
 
 if TYPE_CHECKING:
-    from core.protocol.openai import CompletionRequest
+    from core.protocol.openai.requests import CompletionRequest
 
 
 class ClientRequest(msgspec.Struct, frozen=True):

@@ -73,16 +73,16 @@ class CountsAs(StrEnum):
     """What a failure counts as, in the request's own bounds."""
 
     NOTHING = "nothing"
-    #: Against ``max_prefill_attempts``.
+    #: Counts against ``max_prefill_attempts``.
     PREFILL = "prefill attempt"
-    #: Against ``max_decode_attempts``, which begin anew with each prefill.
+    #: Counts against ``max_decode_attempts``, from 0 again after each prefill.
     DECODE = "decode attempt"
-    #: Against ``MAX_FAILED_READS``, likewise. It is no decode attempt: ``MAX_FAILED_READS`` of them lead to another
-    #: prefill, and prefills are counted.
+    #: Counts against ``MAX_FAILED_READS``, from 0 again after each prefill. It is no decode attempt: several lead
+    #: to another prefill, and prefills are counted.
     READ = "failed read"
-    #: Against ``max_resumes``.
+    #: Counts against ``max_migrations``, which the setting ``max_resumes`` gives.
     MIGRATION = "migration"
-    #: Against ``ABORT_WAITS_S``; the prefill before it is not counted. No worker has failed.
+    #: Counts against ``ABORT_WAITS_S``; the prefill before it is not counted. No worker has failed.
     ABORT = "abort"
 
 

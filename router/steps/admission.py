@@ -12,7 +12,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import ApiError, RateLimitError, UnavailableError
-from core.protocol.openai import MAX_PRIORITY
+from core.protocol.openai.requests import MAX_PRIORITY
 from router.queue.drain_rate import MAX_WAIT_S
 
 if TYPE_CHECKING:

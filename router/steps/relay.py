@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def relay(services: Services, request: Exchange, first: bytes) -> bool:
-    """Send ``first`` and all that follows. False: D failed, and another worker continues; the request is QUEUED.
+    """Send ``first`` and all that follows. False: D failed, the request is QUEUED, and ``run`` begins again.
 
     Raises ApiError if D fails, or its stream ends too early, and no other worker can continue it.
     """

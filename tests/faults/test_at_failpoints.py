@@ -19,11 +19,11 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton.cluster.cluster import POLL_S
-from baton.torture.client import Manner
-from baton.torture.nemesis import Nemesis
+from baton.torture.clients.client import Manner
+from baton.torture.clients.traffic import Traffic
+from baton.torture.faults.nemesis import Nemesis
 from baton.torture.run import RunOutcome, RunPlan
 from baton.torture.shape import Shape
-from baton.torture.traffic import Traffic
 from core.process.failpoints import FAILPOINTS
 from tests.kits.whole.faults import Baton, check, running
 

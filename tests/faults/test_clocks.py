@@ -26,7 +26,7 @@ from tests.kits.whole.faults import WORKER_FLAGS, running, skip, under_load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from baton.torture.traffic import Traffic
+    from baton.torture.clients.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "router", "workers")

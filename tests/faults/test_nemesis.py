@@ -17,9 +17,9 @@ import pytest
 from baton.cluster.cluster import POLL_S, REDIS, Cluster
 from baton.cluster.process import Process, rank_of
 from baton.processes.child import Child, ChildDiedError, ChildSpec
-from baton.torture import nemesis as nemesis_module
-from baton.torture.nemesis import Nemesis
-from baton.torture.schedule import FREQUENCIES, LOOKAHEAD, Schedule
+from baton.torture.faults import nemesis as nemesis_module
+from baton.torture.faults.nemesis import Nemesis
+from baton.torture.faults.schedule import FREQUENCIES, LOOKAHEAD, Schedule
 from baton.torture.shape import Shape
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tests.kits.whole.namespaces import Network, SpreadCluster, why_not
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from baton.torture.traffic import Traffic
+    from baton.torture.clients.traffic import Traffic
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 

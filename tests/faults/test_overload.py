@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.torture.client import Manner, ask_once, make_client
+from baton.torture.clients.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt
-from baton.torture.settle import settle
 from baton.torture.shape import Shape
-from baton.torture.validate import Verdict, error_shape, judge
+from baton.torture.verdict.settle import settle
+from baton.torture.verdict.validate import Verdict, error_shape, judge
 from tests.kits.whole.faults import LONG, running
 
 if TYPE_CHECKING:

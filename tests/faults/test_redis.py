@@ -19,7 +19,7 @@ from tests.kits.whole.redis_proxy import ProxiedRedis, RedisProxy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from baton.torture.traffic import Traffic
+    from baton.torture.clients.traffic import Traffic
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 

@@ -20,6 +20,14 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cluster", "operator", "up"),
         ("config", "demo", "processes", "safe_path", "settings"),
     ),
+    "baton.torture": (
+        ("command",),
+        ("report",),
+        ("run",),
+        ("verdict",),
+        ("clients", "faults"),
+        ("records", "shape"),
+    ),
     "router": (
         ("main",),
         ("app", "server"),
@@ -76,6 +84,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("leases", "registry"),
         ("process",),
         ("protocol",),
+    ),
+    "core.protocol": (
+        ("openai",),
+        ("errors", "handoff", "hello", "ids", "steps"),
+        ("addresses", "excerpts", "handshake", "id_syntax", "router", "scale", "status", "token_keys", "worker"),
     ),
     "core.net": (
         ("access", "error_pages"),

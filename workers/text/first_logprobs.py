@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from core.protocol.excerpts import excerpt
-from core.protocol.openai import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
+from core.protocol.openai.requests import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.messages import Message
+    from core.protocol.openai.messages import Message
 
 logger = logging.getLogger(__name__)
 

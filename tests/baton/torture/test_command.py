@@ -18,14 +18,14 @@ from rich.console import Console
 
 from baton.cli import main
 from baton.cluster.cluster import Cluster
+from baton.torture.clients.reference import NoReferenceError, agreed
 from baton.torture.command import torture
 from baton.torture.records import Attempt, ClientAnswer, Fault, Question
-from baton.torture.reference import NoReferenceError, agreed
 from baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
 from baton.torture.run import RunOutcome, RunPlan
-from baton.torture.settle import what_stays
 from baton.torture.shape import Shape
-from baton.torture.validate import Judgement, Verdict
+from baton.torture.verdict.settle import what_stays
+from baton.torture.verdict.validate import Judgement, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

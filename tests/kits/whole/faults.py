@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from baton.cluster.cluster import POLL_S, Cluster
-from baton.torture.questions import make_questions
+from baton.torture.clients.questions import make_questions
+from baton.torture.clients.reference import answer_all
+from baton.torture.clients.traffic import Traffic
 from baton.torture.records import Ending
-from baton.torture.reference import answer_all
 from baton.torture.report import timeline
 from baton.torture.run import RunOutcome, RunPlan
-from baton.torture.settle import settle
-from baton.torture.traffic import Traffic
-from baton.torture.validate import judge
+from baton.torture.verdict.settle import settle
+from baton.torture.verdict.validate import judge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -20,7 +20,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from core.net.served.config import PortConfig
 from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
-from core.protocol.json_body import BodyLimits
+from core.protocol.openai.json_body import BodyLimits
 from core.protocol.worker import WorkerLoad
 from workers.app import create_internal_app, create_public_app
 from workers.engine.api import (

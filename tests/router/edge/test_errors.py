@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from core.protocol.errors import BadRequestError
-from core.protocol.openai import ChatRequest, CompletionRequest, validate
+from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
 from router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.protocol.errors import BadRequestError
-from core.protocol.json_body import BodyLimits, parse_body
+from core.protocol.openai.json_body import BodyLimits, parse_body
 from tests.kits.worker.front import EOS, MAX_MODEL_LEN, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
 from tests.kits.worker.hand_off import ASK, GOOD
 from workers.limits import limits_with_hand_off, with_hand_off

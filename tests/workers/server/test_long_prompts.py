@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.json_body import PARTS_PER_MESSAGE
-from core.protocol.openai import ChatRequest, validate
+from core.protocol.openai.json_body import PARTS_PER_MESSAGE
+from core.protocol.openai.requests import ChatRequest, validate
 from tests.kits.worker.front import MODEL, chat, completion, fast_tokenizer, front, render, tokens_of
 from workers.text.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 

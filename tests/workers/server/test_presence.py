@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.protocol.openai import CompletionRequest
+from core.protocol.openai.requests import CompletionRequest
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import WORKERS
 from core.registry.memory_registry import MemoryRegistry

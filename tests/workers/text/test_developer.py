@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from core.protocol.messages import Message
+from core.protocol.openai.messages import Message
 from workers.text.tokenizer import load
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from core.net.served.body import Body, ClientGoneError
 from core.net.served.connection import HAS_DEADLINE
 from core.protocol.errors import ApiError, InternalError
 from core.protocol.id_syntax import REQUEST_ID
-from core.protocol.json_body import parse_body
-from core.protocol.openai import R
+from core.protocol.openai.json_body import parse_body
+from core.protocol.openai.requests import R
 from workers.server.answers.token_ids import ASKED, HEADER
 from workers.server.http import ConnectedClient, header
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from core.net.served.body import BodyReader
-    from core.protocol.json_body import BodyLimits
+    from core.protocol.openai.json_body import BodyLimits
     from workers.server.access import Access
     from workers.server.answers.job import JobFactory
     from workers.server.answers.serving import Serving

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError, no_such_model
-from core.protocol.openai import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
+from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
 from workers.server.answers.request_leg import leg_of

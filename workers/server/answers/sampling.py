@@ -8,7 +8,7 @@ from core.protocol.errors import BadRequestError
 from core.protocol.steps import SamplingParams
 
 if TYPE_CHECKING:
-    from core.protocol.openai import Request
+    from core.protocol.openai.requests import Request
 
 
 #: Digits of a token id, with leading zeros. Python refuses to parse numbers of some thousand digits.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictStr, model_validator
 
-from core.protocol.objects import CountedObject, Unsupported
+from core.protocol.openai.objects import CountedObject, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from baton.torture.client import Manner, ask_once, make_client
+from baton.torture.clients.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Question
-from baton.torture.settle import SETTLE_S, what_is_held
+from baton.torture.verdict.settle import SETTLE_S, what_is_held
 from core.process.task_end import end_task
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from baton.cluster.cluster import Cluster
-    from baton.torture.nemesis import Nemesis
+    from baton.torture.faults.nemesis import Nemesis
 
     #: Causes it once, and returns the milliseconds until all blocks were free.
     Way = Callable[[Cluster, Nemesis, "_Crowd"], Awaitable[float]]

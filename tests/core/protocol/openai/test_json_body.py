@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.errors import BadRequestError
-from core.protocol.json_body import BodyLimits, parse_body
+from core.protocol.openai.json_body import BodyLimits, parse_body
 
 LIMITS = BodyLimits(max_messages=100, max_values=10_000)
 #: Text that looks like JSON, and all ways to end a string too early or too late.

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from core.protocol.errors import BadRequestError
-from core.protocol.objects import MAX_KEYS
-from core.protocol.openai import MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
+from core.protocol.openai.objects import MAX_KEYS
+from core.protocol.openai.requests import MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
 
 MANY = 10_000
 #: A union complains once for each of its branches.

@@ -7,7 +7,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from baton.torture.client import Manner, ask_once, make_client
+from baton.torture.clients.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Ending
 from core.process.task_end import end_task
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from baton.cluster.cluster import REDIS
 from baton.cluster.process import START_TIMEOUT_S, send
 from baton.processes.child import ChildDiedError
+from baton.torture.faults.schedule import Schedule
 from baton.torture.records import Fault
-from baton.torture.schedule import Schedule
 from core.process.failpoints import FAILPOINTS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from baton.demo import MODEL_NAME
-from baton.torture.one_stream import OneStream
+from baton.torture.clients.one_stream import OneStream
 from baton.torture.records import AnswerError, ClientAnswer, Ending, TokenLogprob
 
 if TYPE_CHECKING:

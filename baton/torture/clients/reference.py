@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import DEMO_WORKER
 from baton.cluster.process import ProcessSpec, alone
-from baton.torture.client import Manner, ask_once, make_client
+from baton.torture.clients.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Ending
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.protocol.errors import BadRequestError
-from core.protocol.openai import ChatRequest, validate
+from core.protocol.openai.requests import ChatRequest, validate
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 

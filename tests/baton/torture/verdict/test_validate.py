@@ -10,15 +10,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from baton.torture.client import Manner, ask_once, make_client, take
-from baton.torture.one_stream import SAME, OneStream
-from baton.torture.questions import make_questions
+from baton.torture.clients.client import Manner, ask_once, make_client, take
+from baton.torture.clients.one_stream import SAME, OneStream
+from baton.torture.clients.questions import make_questions
 from baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Fault, Question, TokenLogprob
 from baton.torture.report import rows, timeline
-from baton.torture.router_log import note_deaths
 from baton.torture.run import RunOutcome, RunPlan
-from baton.torture.settle import Resources, grown, what_a_router_holds, what_is_held
-from baton.torture.validate import Verdict, judge
+from baton.torture.verdict.router_log import note_deaths
+from baton.torture.verdict.settle import Resources, grown, what_a_router_holds, what_is_held
+from baton.torture.verdict.validate import Verdict, judge
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ from pydantic import (
 
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
-from core.protocol.messages import Message, plain_messages
-from core.protocol.objects import UNSUPPORTED, CountedObject, Unsupported
+from core.protocol.openai.messages import Message, plain_messages
+from core.protocol.openai.objects import UNSUPPORTED, CountedObject, Unsupported
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -1,0 +1,5 @@
+"""What clients of OpenAI's API may send.
+
+``json_body``  from the bytes of a body to an object, counted before it is built
+``requests``   the requests, validated; ``messages`` are those of a chat, ``objects`` bounds and refuses fields
+"""
