@@ -220,6 +220,9 @@ class Cluster:
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     async def _get(self, url: str) -> dict[str, Any]:
-        body = (await self.http.get(url)).json()
+        try:
+            body = (await self.http.get(url)).json()
+        except ValueError:
+            raise httpx.DecodingError(f"no JSON from {url}") from None
         assert isinstance(body, dict)
         return body

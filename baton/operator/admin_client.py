@@ -35,7 +35,10 @@ class AdminClient:
         #: Ids of the routers whose requests are missing in the last answer, because they did not answer the router that
         #: was asked.
         self.unreachable_routers: list[str] = []
-        self._has_tls = httpx.URL(self.url).scheme == "https"
+        try:
+            self._has_tls = httpx.URL(self.url).scheme == "https"
+        except httpx.InvalidURL as error:
+            raise AdminError(f"{self.url} is not the URL of a router: {error}") from None
         self._timeout_s = settings.timeout_s
         self._ca_file = settings.ca_file
         token = settings.admin_token

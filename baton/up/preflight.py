@@ -80,7 +80,8 @@ def check_redis(url: str) -> None:
     except (ValueError, TypeError):  # an option in the URL
         raise PreflightError("redis_url is not understood by the Redis client") from None
     except (redis.RedisError, OSError) as error:
-        raise PreflightError(f"the Redis of redis_url does not answer: {type(error).__name__}") from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise PreflightError(f"the Redis of redis_url does not answer: {reason}") from None
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:

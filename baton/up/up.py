@@ -130,8 +130,9 @@ async def _serve(start: _Start) -> int:
             try:
                 display.close()
             finally:
-                for child in supervisor.children:  # none of them is started again while others stop
-                    child.keep_no_more()
+                for child in supervisor.children:
+                    if child.name != REDIS:  # which is needed until the others have stopped
+                        child.keep_no_more()  # none of them is started again while others stop
                 await supervisor.stop(start.settings.stop_timeout_s, _tell_who_runs)
                 missing.remove()
     return 0

@@ -25,10 +25,12 @@ def on_signals(
     """
     loop = asyncio.get_running_loop()
     caught = tuple(signals) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in caught}
     for number in caught:
         loop.add_signal_handler(number, handle, number)
     try:
         yield
     finally:
-        for number in caught:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)  # asyncio leaves the default, also where the signal was ignored (nohup)

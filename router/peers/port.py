@@ -27,7 +27,7 @@ class PeerAnswer:
 
 
 class PeerRouters(Protocol):
-    """The routers on the same Redis, this one aside. Implementations: ``Alone``, ``LinkedPeers`` (``links.py``)."""
+    """The routers on the same Redis, this one aside. Implementations: ``NoPeers``, ``LinkedPeers`` (``links.py``)."""
 
     @property
     def router_id(self) -> str:

@@ -20,7 +20,6 @@ class Answer(Protocol):
     """An answer whose status and headers are here. ``close`` it in every case."""
 
     status: int
-    content_type: bytes
     retry_after: bytes
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:

@@ -18,9 +18,6 @@ class Keys:
         """None is left out."""
         self._keys = tuple(key.get_secret_value().encode() for key in keys if key is not None)
 
-    def __bool__(self) -> bool:
-        return bool(self._keys)
-
     def match(self, given: bytes | None) -> bool:
         """Whether ``given`` is one of the keys; always True without keys."""
         if not self._keys:

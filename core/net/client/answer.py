@@ -36,7 +36,6 @@ class HttpAnswer:
         "_waiter",
         "_watch",
         "complete",
-        "content_type",
         "retry_after",
         "started",
         "status",
@@ -51,7 +50,6 @@ class HttpAnswer:
         self._watch: _GapWatch | None = None
         self._framed = True
         self.status = 0
-        self.content_type = b""
         self.retry_after = b""
         #: Whether a byte of the answer has come.
         self.started = False

@@ -128,8 +128,6 @@ class Connection(asyncio.Protocol):
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):
             self._until_eof = False
-        elif answer is not None and name == b"content-type":
-            answer.content_type = value
         elif answer is not None and name == b"retry-after":
             answer.retry_after = value
 

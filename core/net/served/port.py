@@ -102,7 +102,7 @@ class PortServer(uvicorn.Server):
                 while state.tasks:
                     await asyncio.wait(state.tasks)
         except TimeoutError:
-            logger.warning(
+            logger.error(
                 "%s: %d connections had not ended in time; %d requests are cancelled",
                 self.connections.config.name,
                 len(state.connections),

@@ -335,6 +335,11 @@ def test_a_wrong_address_is_wrong_usage(capsys: Capture) -> None:
     assert "--url: the router's address is http(s)://host:port" in shown
 
 
+@pytest.mark.parametrize("address", ["256.1.1.1", "[::1]x"])
+def test_an_address_that_is_none_is_one_line(address: str, capsys: Capture) -> None:
+    assert "is not the URL of a router" in complaint(["workers", "--url", f"http://{address}"], capsys)
+
+
 def test_clients_cannot_steer_the_terminal() -> None:
     row = request_rows([request("id", user="\x1b[2J[red]\n", model="m\r")])[0]
     assert row[-2:] == ["m?", "?[2J[red]?"]

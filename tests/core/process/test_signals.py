@@ -5,12 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import TYPE_CHECKING
+
+import pytest
 
 from core.process.signals import on_signals
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-async def test_signals_are_handled_on_the_loop_while_inside() -> None:
-    before = signal.getsignal(signal.SIGHUP)
+
+@pytest.fixture(params=[signal.SIG_DFL, signal.SIG_IGN], ids=["default", "ignored"])
+def before(request: pytest.FixtureRequest) -> Iterator[signal.Handlers]:
+    """What SIGHUP did before."""
+    kept = signal.signal(signal.SIGHUP, request.param)
+    yield request.param
+    signal.signal(signal.SIGHUP, kept)
+
+
+async def test_signals_are_handled_on_the_loop_while_inside(before: signal.Handlers) -> None:
     taken: list[signal.Signals] = []
     came = asyncio.Event()
 

@@ -15,6 +15,7 @@ from core.net.tls import Files, server_context
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
 from core.registry.store import RegistryError
+from tests.kits.registry import LONG_MS, Watch, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +50,9 @@ async def behind_tls(authority: Authority, redis_url: str) -> AsyncIterator[str]
 async def test_the_ca_is_named_in_the_url(authority: Authority, redis_url: str) -> None:
     async with behind_tls(authority, redis_url) as url:
         registry, leases = (kind(f"{url}?ssl_ca_certs={authority.ca}", *more) for kind, more in KINDS)
-        await registry.withdraw("a")  # type: ignore[attr-defined]
+        await registry.announce(worker("a"), LONG_MS)  # type: ignore[attr-defined]
+        async with Watch(registry) as watch:  # type: ignore[arg-type]
+            await watch.until([worker("a")])
         await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)  # type: ignore[attr-defined]
         await registry.close()  # type: ignore[attr-defined]
         leases.close()
@@ -59,7 +62,7 @@ async def test_another_one_is_refused(authority: Authority, other_authority: Aut
     async with behind_tls(authority, redis_url) as url:
         registry, leases = (kind(f"{url}?ssl_ca_certs={other_authority.ca}", *more) for kind, more in KINDS)
         with pytest.raises(RegistryError):
-            await registry.withdraw("a")  # type: ignore[attr-defined]
+            await registry.announce(worker("a"), LONG_MS)  # type: ignore[attr-defined]
         with pytest.raises(LeaseStoreError):
             await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)  # type: ignore[attr-defined]
         await registry.close()  # type: ignore[attr-defined]

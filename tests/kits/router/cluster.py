@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class DirectLeases:
-    """The ``Leases`` port straight on a store, without threads; remembers what was asked of it."""
+    """The ``LeaseRenewer`` port straight on a store, without threads; remembers what was asked of it."""
 
     def __init__(self, store: LeaseStore) -> None:
         self.store = store

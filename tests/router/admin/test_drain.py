@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOKEN = "s3cret-internal"
 
 
-class InternalPort:
+class ToldWorker:
     """A worker's internal port: notes what it is told."""
 
     def __init__(self) -> None:
@@ -61,14 +61,14 @@ def settings() -> RouterSettings:
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[InternalPort]:
-    made = InternalPort()
+async def port() -> AsyncIterator[ToldWorker]:
+    made = ToldWorker()
     await made.start()
     yield made
     await made.stop()
 
 
-async def three(cluster: Cluster, port: InternalPort) -> tuple[Worker, Worker]:
+async def three(cluster: Cluster, port: ToldWorker) -> tuple[Worker, Worker]:
     """A P and two Ds; the port is the first D's."""
     for role in ("prefill", "decode", "decode"):
         await cluster.add(role)
@@ -88,7 +88,7 @@ async def view(cluster: Cluster, worker: Worker) -> Any:
     return next(row for row in rows if row["id"] == worker.worker_id)
 
 
-async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Cluster, port: InternalPort) -> None:
+async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Cluster, port: ToldWorker) -> None:
     d1, _ = await three(cluster, port)
     for _ in range(2):
         assert await tell(cluster, "d1", "drain") == (
@@ -113,7 +113,7 @@ async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Clu
     cluster.check_idle()
 
 
-async def test_what_runs_on_it_goes_on(cluster: Cluster, port: InternalPort) -> None:
+async def test_what_runs_on_it_goes_on(cluster: Cluster, port: ToldWorker) -> None:
     _, d2 = await three(cluster, port)
     d2.left_out = True
     hang = Hang()
@@ -127,7 +127,7 @@ async def test_what_runs_on_it_goes_on(cluster: Cluster, port: InternalPort) -> 
     cluster.check_idle()
 
 
-async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: Cluster, port: InternalPort) -> None:
+async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: Cluster, port: ToldWorker) -> None:
     _, d2 = await three(cluster, port)
     d2.left_out = True
     await tell(cluster, "d1", "drain")
@@ -137,7 +137,7 @@ async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: 
     assert (await waiting).status_code == 200
 
 
-async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster, port: InternalPort) -> None:
+async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster, port: ToldWorker) -> None:
     d1, _ = await three(cluster, port)
     port.status = 500
     status, body = await tell(cluster, "d1", "drain")
@@ -152,7 +152,7 @@ async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster, p
     assert (await view(cluster, d1))["left_out"], "as it was"
 
 
-async def test_who_leaves_is_not_resumed(cluster: Cluster, port: InternalPort) -> None:
+async def test_who_leaves_is_not_resumed(cluster: Cluster, port: ToldWorker) -> None:
     await three(cluster, port)
     port.status = 409
     status, body = await tell(cluster, "d1", "resume")
@@ -178,7 +178,7 @@ async def test_a_static_worker_is_not_told(cluster: Cluster) -> None:
         assert not worker.left_out
 
 
-async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: InternalPort) -> None:
+async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: ToldWorker) -> None:
     """Another router may resume it."""
     d1, _ = await three(cluster, port)
     await tell(cluster, "d1", "drain")
@@ -190,7 +190,7 @@ async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: Int
     assert d1.takes_work
 
 
-async def test_one_that_drained_already(cluster: Cluster, port: InternalPort) -> None:
+async def test_one_that_drained_already(cluster: Cluster, port: ToldWorker) -> None:
     d1, _ = await three(cluster, port)
     d1.report(WorkerLoad(draining=True), 1.0)
     await tell(cluster, "d1", "drain")

@@ -25,7 +25,7 @@ AT_ONCE = (0.0, 0.0)
 
 
 class Answer:
-    content_type = retry_after = b""
+    retry_after = b""
 
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status

@@ -93,7 +93,7 @@ async def test_a_connection_is_kept_and_used_again(server: Server, upstream: Htt
     server.answers = [[OK], [OK]]
     for _ in range(2):
         answer = await upstream.request("POST", server.url, "/v1/x", (("x-a", "b"),), b"body", 10)
-        assert (answer.status, answer.content_type) == (200, b"a/b")
+        assert answer.status == 200
         assert await answer.read(1000, 10) == b"hi"
     assert server.num_connections == 1
     assert server.requests[0].startswith(b"POST /base/v1/x HTTP/1.1\r\nhost: 127.0.0.1:")
