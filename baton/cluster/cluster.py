@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 #: Longest wait for an answer of a process, seconds.
 ANSWER_TIMEOUT_S = 10.0
-#: Seconds that a process gets to end after it has said that it gives up.
+#: Seconds that a process gets to end after it has reported that it gives up.
 LAST_WORDS_S = 5.0
-#: Seconds between two questions to a process that cannot tell us when something happens.
+#: Seconds between two polls of a process that does not notify us.
 POLL_S = 0.02
 REDIS = "redis"
 #: The demo model on one thread, so that several workers fit on a small machine.
@@ -58,7 +58,7 @@ class Cluster:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The kind of each process but Redis, by name."""
+        """The kind of each process except Redis, by name."""
         return {name: spec.kind for name, spec in self.specs.items()}
 
     def named(self, *kinds: str) -> list[str]:
@@ -130,11 +130,12 @@ class Cluster:
         return process
 
     def child(self, name: str, failpoints: str) -> Child:
-        """What is run under a name; not started yet."""
+        """The child that is run under a name; not started yet."""
         return make_child(name, self.specs[name], self.folder, self.redis.url, failpoints)
 
     async def routable(self, name: str, num_workers: int) -> None:
-        """Wait until a router is ready, as a load balancer would ask it, and reaches so many workers.
+        """Wait until a router answers that it is ready, as a load balancer would ask, and that it reaches
+        ``num_workers`` workers.
 
         Raises ChildDiedError when the router ends instead.
         """
@@ -156,16 +157,16 @@ class Cluster:
     # --- ending, stopping and emptying
 
     async def ended(self, name: str) -> str:
-        """Wait until the current start of a process and its ranks have ended; the line that says why."""
+        """Wait until the current start of a process and its ranks have ended; returns the line that says why."""
         child = self.processes[name].child
         why = await child.ended()
         await child.stop(LAST_WORDS_S)
         return why
 
     async def remove(self, name: str) -> str:
-        """SIGTERM, and wait until a process has drained and ended by itself; the line that says how.
+        """Send SIGTERM, and wait until the process has drained and ended by itself; returns the line that says how.
 
-        The name is free then.
+        The name is free afterwards.
         """
         self.signal(name, signal.SIGTERM)
         why = await self.ended(name)
@@ -177,15 +178,15 @@ class Cluster:
         return send(self.redis.pid if name == REDIS else self.processes[name].pid, number)
 
     def stop(self, name: str) -> None:
-        """SIGSTOP: the process stands still until ``go_on``, its ranks do not."""
+        """Send SIGSTOP: the process is paused until ``go_on``, its ranks are not."""
         self.signal(name, signal.SIGSTOP)
 
     def go_on(self, name: str) -> None:
-        """SIGCONT, after ``stop``; otherwise this changes nothing."""
+        """Send SIGCONT, after ``stop``; without a stop this changes nothing."""
         self.signal(name, signal.SIGCONT)
 
     def ranks(self, name: str) -> list[int]:
-        """The process ids of a worker's ranks, in order of rank; none when they have ended."""
+        """The process ids of a worker's ranks, in order of rank; empty when they have ended."""
         return ranks_of(self.processes[name].pid)
 
     def restart_redis(self) -> None:

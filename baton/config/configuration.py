@@ -1,7 +1,7 @@
 """Where the value of a setting comes from: flag, environment, file, default, in this order. Pure: no I/O here.
 
 pydantic-settings reads the sources and merges them. Added here are the names of the settings, the refusal of unknown
-names, and messages that name the place where a person has to change something.
+names, and messages that name the place that has to be changed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def variable(section: str, name: str) -> str:
 
 
 class TextSource(EnvSettingsSource):
-    """Flags or environment variables: text by name, where ``origin`` makes the name of a setting's flag or variable."""
+    """Flags or environment variables: text by name. ``origin`` returns the name of a setting's flag or variable."""
 
     def __init__(self, model: type[Settings], texts: Mapping[str, Any], origin: Callable[[str], str]) -> None:
         super().__init__(model)
@@ -78,7 +78,7 @@ class TextSource(EnvSettingsSource):
 
 
 class SectionSource(InitSettingsSource):
-    """The settings of a model that a section of the file gives. A key without a value gives none."""
+    """The settings of a model from a section of the file. A key without a value counts as missing."""
 
     def __init__(self, model: type[Settings], document: Document, section: str) -> None:
         found = document.sections.get(section, {})
@@ -147,7 +147,7 @@ def unknown_variables(model: type[Settings], environ: Mapping[str, str]) -> list
     """Variables that begin with ``BATON_`` and are settings of no process.
 
     All are checked, not only this model's: if the name of a token's variable is misspelled, an operator believes that a
-    port is guarded and it is not.
+    port is guarded although it is not.
     """
     known = _known_variables(model)
     return [
@@ -176,7 +176,8 @@ def _known_variables(model: type[Settings]) -> set[str]:
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """Kubernetes puts ``BATON_ROUTER_SERVICE_HOST`` and the like into every pod beside a service of that name.
+    """Kubernetes puts ``BATON_ROUTER_SERVICE_HOST`` and the like into every pod in the namespace of a service of that
+    name.
 
     One of them, ``BATON_ROUTER_PORT``, has the name of a setting, but a URL for a value.
     """

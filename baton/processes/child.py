@@ -19,10 +19,10 @@ from core.protocol.status import Failed, Progress, Ready, Status, decode
 
 #: Runs this interpreter with this package, whatever is on PATH and in the current directory.
 COMMAND = python("baton")
-#: So many bytes at the end of a log are searched for its last line.
+#: Bytes at the end of a log that are searched for its last line.
 LOG_TAIL_BYTES = 8192
-#: The status pipe and the process end together, in any order. After one has ended the other one is waited for so long:
-#: another process may hold the pipe open, or the child may have closed it and live on.
+#: The status pipe and the process end together, in any order. When one of them has ended, the other one is waited for
+#: this long, in seconds: another process may hold the pipe open, or the child may have closed it and live on.
 STATUS_TAIL_TIMEOUT_S = 1.0
 
 #: Called with the child's name and each status. When it raises, the child counts as ended, for this reason.
@@ -41,7 +41,7 @@ class ChildSpec:
 
 
 class ChildDiedError(Exception):
-    """A child ended, or gave up, without being told to. The message is one line with the reason."""
+    """A child ended, or gave up, without having been asked to. The message is one line with the reason."""
 
 
 class PutOffError(ChildDiedError):
@@ -49,7 +49,7 @@ class PutOffError(ChildDiedError):
 
 
 class Supervised(Protocol):
-    """What those who keep and supervise children know of one; ``Child``, ``KeptChild`` and ``RedisChild`` have it."""
+    """What ``KeptChild`` and ``Supervisor`` need of a child; ``Child``, ``KeptChild`` and ``RedisChild`` have it."""
 
     @property
     def name(self) -> str: ...
@@ -93,12 +93,12 @@ class Child:
 
     @property
     def name(self) -> str:
-        """Name in messages and of the log file."""
+        """The child's name in messages; also the name of the log file."""
         return self._spec.name
 
     @property
     def runs(self) -> bool:
-        """The process lives."""
+        """Whether the process lives."""
         return self._process is not None and self._process.returncode is None
 
     @property
@@ -107,7 +107,7 @@ class Child:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the process. Raises ChildDiedError when there is nothing to run."""
+        """Start the process. Raises ChildDiedError when its program cannot be run."""
         loop = asyncio.get_running_loop()
         self._ready, self._ended = loop.create_future(), loop.create_future()
         read_fd, write_fd = os.pipe()
@@ -133,12 +133,13 @@ class Child:
         raise ChildDiedError(self._ended.result())
 
     async def ended(self) -> str:
-        """Wait until it has ended or given up; one line that says who and why."""
+        """Wait until it has ended or given up; returns one line with its name and the reason."""
         assert self._ended is not None
         return await asyncio.shield(self._ended)
 
     async def stop(self, timeout_s: float) -> None:
-        """SIGTERM, and SIGKILL to its process group after ``timeout_s``. Safe to call twice, also at the same time.
+        """Send SIGTERM, and SIGKILL to its process group after ``timeout_s``. Safe to call twice, also at the same
+        time.
 
         A child that drains gets SIGTERM a second time after half of ``timeout_s``.
         """
@@ -150,12 +151,12 @@ class Child:
         await self._clear_away()
 
     async def leave(self, timeout_s: float) -> None:
-        """SIGTERM once, and SIGKILL to its process group after ``timeout_s``."""
+        """Send SIGTERM once, and SIGKILL to its process group after ``timeout_s``."""
         await self._until_ended(timeout_s)
         await self._clear_away()
 
     def terminate(self) -> None:
-        """SIGTERM to the process, if it lives."""
+        """Send SIGTERM to the process, if it lives."""
         if self._process is not None and self._process.returncode is None:
             # Not asyncio's own ``terminate()``: that polls first, and so may take the exit status away from the loop,
             # which waits for it.
@@ -177,7 +178,7 @@ class Child:
             await self._watcher
 
     def kill(self) -> None:
-        """SIGKILL to its whole process group, at once."""
+        """Send SIGKILL to its whole process group, at once."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -57,7 +57,9 @@ def carried_redis_server() -> Path | None:
 
 
 def _redis_server_on_path() -> Path | None:
-    """The one on PATH. Relative entries are left out: they mean the current directory, as an empty one does."""
+    """The ``redis-server`` on PATH. Relative entries are skipped, since they depend on the current directory, as an
+    empty entry does.
+    """
     entries = [entry for entry in os.get_exec_path() if Path(entry).is_absolute()]
     found = shutil.which("redis-server", path=os.pathsep.join(entries)) if entries else None
     return None if found is None else Path(found)
@@ -107,7 +109,7 @@ class EmbeddedRedis:
     def start(self) -> None:
         """Start and wait until it accepts connections. Raises EmbeddedRedisError.
 
-        Then nothing is left behind, except the directory if it was there from an earlier start.
+        After an error nothing is left behind, except the directory if an earlier start made it.
         """
         if self.running:
             return
@@ -175,7 +177,7 @@ class EmbeddedRedis:
             return
         process.send_signal(how)
         if how is not signal.SIGKILL:
-            process.send_signal(signal.SIGCONT)  # a stopped process acts on SIGTERM only once it goes on
+            process.send_signal(signal.SIGCONT)  # a stopped process acts on SIGTERM only once it continues
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -201,7 +203,7 @@ class _Output:
 
     @property
     def last_line(self) -> str:
-        """The last line that is not empty."""
+        """The last line of the log that is not empty."""
         return next((line for line in reversed(self._lines) if line), "it said nothing")
 
     def join(self) -> None:
@@ -234,9 +236,9 @@ def _make_directory() -> Path:
 
 
 def _spawn(binary: Path, directory: Path) -> subprocess.Popen[bytes]:
-    """The server, reading its configuration from stdin: a password on its command line would show in ``ps``.
+    """Start the server. It reads its configuration from stdin: a password on its command line would show in ``ps``.
 
-    It gets a session of its own: Ctrl-C reaches this process only, which chooses when the server ends.
+    It gets a session of its own, so that Ctrl-C reaches this process only, which decides when the server ends.
     """
     try:
         return subprocess.Popen(
@@ -254,5 +256,5 @@ def _spawn(binary: Path, directory: Path) -> subprocess.Popen[bytes]:
 
 def _send_config(process: subprocess.Popen[bytes], config: str) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # it ended: its output says why
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # the server has ended: its output says why
         stdin.write(config.encode())

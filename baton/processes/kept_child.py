@@ -15,7 +15,7 @@ from baton.processes.display import as_whom
 from baton.processes.restarts import Restarts
 from core.protocol.status import Failed, Ready
 
-#: Seconds that a child gets to end after it has said that it gives up.
+#: Seconds that a child gets to end after it has reported that it gives up.
 LAST_WORDS_S = 5.0
 
 
@@ -31,23 +31,23 @@ class Keeping:
     start_timeout_s: float
     #: Where logs go; None: to where this process's own output goes.
     log_dir: Path | None = None
-    #: What is run at later starts, from what was run and what it answered when it was ready for the first time.
+    #: Returns what is run at later starts, from what was run first and what the child reported when it was first ready.
     next_spec: Callable[[ChildSpec, Ready], ChildSpec] = lambda spec, _: spec
     #: Called with a child's name, and whether it is missing now: it does not serve although it should.
     on_missing: Callable[[str, bool], None] = lambda *_: None
-    #: Makes what knows, for one child, how long to wait before a start.
+    #: Makes the ``Restarts`` of one child, which knows how long to wait before a start.
     make_restarts: Callable[[], Restarts] = Restarts
-    #: Makes the process of one start, from what is run, the path of the log, and what is called with statuses.
+    #: Makes the child of one start, from its spec, the path of its log, and the function to call with its statuses.
     make_child: Callable[[ChildSpec, Path | None, OnStatus], Supervised] = Child
-    #: What is added to the news that a child serves again.
+    #: Returns what is added to the news that a child serves again.
     as_whom: Callable[[Ready], str] = as_whom
 
 
 class KeptChild:
     """A ``Child`` that is started again whenever it dies, until there is little hope for its whole crew.
 
-    After ``start``, ``ready`` may be awaited, which is about the first start, and ``ended``, which means given up. Then
-    comes ``stop`` or ``leave``.
+    After ``start``, ``ready`` may be awaited for the first start, and ``ended`` until the child is given up. Then comes
+    ``stop`` or ``leave``.
     """
 
     def __init__(self, spec: ChildSpec, keeping: Keeping, crew: Crew | None = None) -> None:
@@ -57,7 +57,7 @@ class KeptChild:
         self._crew = Crew() if crew is None else crew
         self._crew.note(spec.name, is_hopeless=False)
         self._child = self._make_child()
-        #: What came of the first start; None: the child was put off.
+        #: The result of the first start; None: the child was put off.
         self._first: asyncio.Future[Ready | None] | None = None
         self._keeper: asyncio.Task[str] | None = None
         self._trouble = ""
@@ -67,7 +67,7 @@ class KeptChild:
 
     @property
     def name(self) -> str:
-        """Name in messages and of the log file."""
+        """The child's name in messages; also the name of the log file."""
         return self._spec.name
 
     @property
@@ -77,7 +77,7 @@ class KeptChild:
 
     @property
     def trouble(self) -> str:
-        """Why it does not serve, in one line; empty while it serves and while it starts for the first time."""
+        """Why the child does not serve, in one line; empty while it serves and while it starts for the first time."""
         return self._trouble
 
     @property
@@ -87,7 +87,7 @@ class KeptChild:
 
     @property
     def crew(self) -> Crew:
-        """The children that it can stand in for."""
+        """The children that can stand in for each other, this one included."""
         return self._crew
 
     def join(self, crew: Crew) -> None:
@@ -96,7 +96,7 @@ class KeptChild:
         crew.note(self.name, self._restarts.is_hopeless)
 
     async def start(self) -> None:
-        """Start the process. Raises ChildDiedError when there is nothing to run."""
+        """Start the process. Raises ChildDiedError when its program cannot be run."""
         self._first = asyncio.get_running_loop().create_future()
         await self._child.start()
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.name}")
@@ -116,31 +116,31 @@ class KeptChild:
         return ready
 
     async def ended(self) -> str:
-        """Wait until it is given up; one line with its name and the reason."""
+        """Wait until it is given up; returns one line with its name and the reason."""
         assert self._keeper is not None
         return await asyncio.shield(self._keeper)
 
     async def stop(self, timeout_s: float) -> None:
-        """As ``Child.stop``; it is not started again. Safe to call twice."""
+        """Do as ``Child.stop``; the child is not started again. Safe to call twice."""
         await self._let_go()
         await self._child.stop(timeout_s)
 
     async def leave(self, timeout_s: float) -> None:
-        """As ``Child.leave``; it is not started again."""
+        """Do as ``Child.leave``; the child is not started again."""
         await self._let_go()
         await self._child.leave(timeout_s)
 
     def keep_no_more(self) -> None:
-        """Do not start it again when it ends, and say nothing of its end. Cancels ``ended``."""
+        """Do not start it again when it ends, and do not report its end. Cancels ``ended``."""
         if self._keeper is not None:
             self._keeper.cancel()
 
     def kill(self) -> None:
-        """SIGKILL to its whole process group, at once."""
+        """Send SIGKILL to its whole process group, at once."""
         self._child.kill()
 
     def terminate(self) -> None:
-        """SIGTERM to the process, if it lives."""
+        """Send SIGTERM to the process, if it lives."""
         self._child.terminate()
 
     async def _let_go(self) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Seconds of traffic before the first fault, in which pools and connections reach their sizes.
 WARM_UP_S = 5.0
-#: Seconds between two lines about how far the storm is.
+#: Seconds between two lines about the progress of the storm.
 NEWS_S = 10.0
 
 
@@ -46,7 +46,7 @@ class RunPlan:
     num_clients: int = 12
     #: Average time between two faults, seconds.
     pause_s: float = 1.0
-    #: Rounds in which ``costs`` measures when blocks are free; 0: it does not.
+    #: Rounds in which ``costs`` measures when blocks are free; 0: no measurement.
     cost_rounds: int = 5
 
 
@@ -56,29 +56,29 @@ class RunError(Exception):
 
 @dataclass
 class RunOutcome:
-    """What came of a run. It is ``good`` when nothing is wrong."""
+    """The result of a run. It is ``good`` when nothing is wrong."""
 
     plan: RunPlan
     judged: list[tuple[Attempt, Judgement]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     #: Lines about processes that ended by themselves or did not come back.
     surprises: list[str] = field(default_factory=list)
-    #: What processes still held when nothing ran any more, and what they had more of than before, by name.
+    #: What processes still held when nothing ran any more, and what had grown since before the storm, by name.
     held: dict[str, str] = field(default_factory=dict)
     grown: dict[str, str] = field(default_factory=dict)
     #: Milliseconds until blocks were free, by the reason why no D will read them.
     costs: dict[str, list[float]] = field(default_factory=dict)
-    #: Questions that were left out because their answers hang on rounding.
+    #: Questions that were excluded because their answers depend on rounding.
     num_unclear: int = 0
-    #: Attempts that a client made because its connection had broken.
+    #: Attempts that a client made again because its connection had broken.
     num_again: int = 0
     #: Requests that have ended.
     attempts: list[Attempt] = field(default_factory=list)
     #: When the storm began, in seconds of ``time.monotonic``; 0: it has not.
     began_s: float = 0.0
-    #: Whether the run got as far as looking at what is left. Otherwise nothing is known of ``held`` and ``grown``.
+    #: Whether the run got as far as looking at what is left. If not, ``held`` and ``grown`` are unknown.
     looked: bool = False
-    #: The signal that ended it early.
+    #: The signal that ended the run early.
     interrupted: signal.Signals | None = None
 
     @property

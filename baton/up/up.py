@@ -1,4 +1,4 @@
-"""``baton up``: a whole Baton on this machine with one command, of which nothing is left afterwards."""
+"""``baton up``: a whole Baton on this machine with one command. Nothing is left of it afterwards."""
 
 from __future__ import annotations
 

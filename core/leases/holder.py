@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: How many times a lease is granted without a renewal in between.
 MAX_UNRENEWED_GRANTS = 4
-#: A deadline must move by this much to count as renewed: rounding and network delay move it a little too.
+#: Milliseconds that a deadline must move to count as renewed: rounding and network delay move it a little too.
 RENEWED_MS = 50
 #: Milliseconds between two attempts while the store cannot be reached.
 RETRY_MS = 500
@@ -41,7 +41,7 @@ class _GrantedLease:
 
 @dataclass(frozen=True)
 class Ended:
-    """A lease that a router, its deadline or the grace ended: the caller unpins its blocks."""
+    """A lease that a router, its deadline or the end of the grace has ended: the caller unpins its blocks."""
 
     lease_id: str
     state: LeaseState
@@ -68,7 +68,8 @@ class LeaseHolder:
     def __init__(self, *, duration_ms: int, redis_grace_ms: int, now_ms: int) -> None:
         self._duration_ms = duration_ms
         self._grace_ms = redis_grace_ms
-        #: How often P asks about all its leases: it notices a store that came back empty before a lease falls due.
+        #: How often P asks about all its leases, so that it notices a store that came back empty before a lease falls
+        #: due.
         self._sync_ms = max(1, duration_ms // 4)
         self._leases: dict[str, _GrantedLease] = {}
         #: The leases that are not HELD: the store has to be told about them.
@@ -93,18 +94,18 @@ class LeaseHolder:
 
     @property
     def reachable(self) -> bool:
-        """The store answered the last call."""
+        """Whether the store answered the last call."""
         return self._silent_since_ms is None
 
     def grant(self, lease_id: str, now_ms: int) -> None:
-        """Begin a lease. Raises DuplicateLeaseError."""
+        """Begin a lease. Raises DuplicateLeaseError if it was granted before."""
         if lease_id in self._leases:
             raise DuplicateLeaseError(f"lease {lease_id} was granted before")
         lease = _GrantedLease(HolderState.GRANTING, now_ms + self._duration_ms)
         self._leases[lease_id] = self._untold[lease_id] = lease
 
     def done(self, lease_id: str, now_ms: int) -> None:
-        """D has read the blocks. Raises NotHeldError."""
+        """Note that D has read the blocks. Raises NotHeldError."""
         self._withdraw(lease_id, HolderEvent.DONE, now_ms)
 
     def drop(self, lease_id: str, now_ms: int) -> None:
@@ -112,7 +113,8 @@ class LeaseHolder:
         self._withdraw(lease_id, HolderEvent.DROP, now_ms)
 
     def give_up_oldest(self, now_ms: int) -> str | None:
-        """End the oldest lease that is kept only because the store does not answer; its id, or None if there is none.
+        """End the oldest lease that is kept only because the store does not answer; returns its id, or None if there is
+        none.
 
         A lease is never given up before its deadline.
         """
@@ -154,7 +156,7 @@ class LeaseHolder:
         )
 
     def granted(self, lease_ids: Iterable[str], now_ms: int) -> None:
-        """The store holds these now."""
+        """Note that the store holds these leases now."""
         self._silent_since_ms = None
         for lease_id in lease_ids:
             lease = self._leases.get(lease_id)
@@ -172,7 +174,7 @@ class LeaseHolder:
         return [one for one in ended if one is not None]
 
     def failed(self, now_ms: int) -> list[Ended]:
-        """The store did not answer; returns the leases that end because the grace is over."""
+        """Note that the store did not answer; returns the leases that end because the grace is over."""
         if self._silent_since_ms is None:
             self._silent_since_ms = now_ms
         self._retry_at_ms = now_ms + RETRY_MS
@@ -210,7 +212,7 @@ class LeaseHolder:
     def _answer(self, status: LeaseStatus, now_ms: int) -> Ended | None:
         lease = self._leases.get(status.lease_id)
         if lease is None or lease.state is not HolderState.HELD:
-            return None  # it ended here before the answer came
+            return None  # the lease ended here before the answer came
         if status.state is LeaseState.HELD:
             self._extend(status.lease_id, lease, now_ms + status.remaining_ms)
             return None

@@ -60,7 +60,7 @@ class LeaseOver:
 
     @property
     def lost(self) -> bool:
-        """No D has read the blocks."""
+        """Whether no D has read the blocks."""
         return self.state is not LeaseState.DONE
 
 
@@ -90,7 +90,7 @@ class TrackedLeases:
         return sum(len(engine.leases) for engine in self._engines.values())
 
     def __contains__(self, engine_id: str) -> bool:
-        """A lease of that engine is tracked, or a release is to be sent."""
+        """Whether a lease of that engine is tracked, or a release is to be sent to it."""
         return engine_id in self._engines
 
     def track(self, engine_id: str, lease_id: str, now_ms: int) -> None:
@@ -101,14 +101,16 @@ class TrackedLeases:
         engine.leases[lease_id] = _TrackedLease(deadline_ms=now_ms + self._duration_ms, renew_at_ms=now_ms)
 
     def untrack(self, engine_id: str, lease_id: str) -> bool:
-        """Stop renewing the lease; False if it was not tracked."""
+        """Stop renewing the lease; returns False if it was not tracked."""
         engine = self._engines.get(engine_id)
         known = engine is not None and engine.leases.pop(lease_id, None) is not None
         self._forget_idle(engine_id)
         return known
 
     def release(self, engine_id: str, lease_id: str, now_ms: int) -> None:
-        """Renew no longer and release, trying for a whole duration: after it the lease has run out by itself."""
+        """Stop renewing the lease and release it, trying for a whole duration: after that the lease has run out by
+        itself.
+        """
         engine = self._engines.setdefault(engine_id, _Engine())
         engine.leases.pop(lease_id, None)
         engine.releases[lease_id] = now_ms + self._duration_ms
@@ -133,7 +135,7 @@ class TrackedLeases:
         return [EngineWork(key, list(engine.releases), []) for key, engine in self._engines.items() if engine.releases]
 
     def released(self, engine_id: str, lease_ids: Iterable[str]) -> None:
-        """The store has confirmed these releases."""
+        """Note that the store has confirmed these releases."""
         engine = self._answering(engine_id)
         if engine is not None:
             for lease_id in lease_ids:
@@ -149,7 +151,9 @@ class TrackedLeases:
         return self._end(engine_id, engine, [(status.lease_id, status.state) for status in over])
 
     def failed(self, engine_id: str, now_ms: int) -> list[LeaseOver]:
-        """The store did not answer for this engine; returns the leases that are lost because the grace is over."""
+        """Note that the store did not answer for this engine; returns the leases that are lost because the grace is
+        over.
+        """
         engine = self._engines.get(engine_id)
         if engine is None:
             return []

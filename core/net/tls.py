@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at whether files have changed.
 LOOK_S = 1.0
-#: Seconds that a stranger may take for a handshake.
+#: Seconds that a client may take for a handshake.
 HANDSHAKE_S = 10.0
 
 
@@ -33,7 +33,7 @@ class TlsError(Exception):
 class Files:
     """A certificate, its key, and the CA that must have certified the other end.
 
-    ``prefix`` is that of the settings' names, for messages.
+    ``prefix`` is the prefix of the settings' names, for messages.
     """
 
     def __init__(self, certificate: Path, key: Path, ca: Path | None = None, prefix: str = "") -> None:
@@ -97,7 +97,7 @@ class Files:
 
 
 class Latest:
-    """The context that ``load`` makes of files, made anew when they have changed. The constructor raises TlsError."""
+    """The context that ``load`` makes of files, made again when they have changed. The constructor raises TlsError."""
 
     def __init__(
         self, files: Files, load: Callable[[], ssl.SSLContext], clock: Callable[[], float] = time.monotonic
@@ -131,7 +131,7 @@ class Latest:
 
 
 def server_context(files: Files, clock: Callable[[], float] = time.monotonic) -> ssl.SSLContext:
-    """A context for a port, which uses files that were replaced from the next handshake on. Raises TlsError."""
+    """A context for a port. It uses replaced files from the next handshake on. Raises TlsError."""
     latest = Latest(files, files.server, clock)
     context = latest.get()
 
@@ -169,7 +169,7 @@ class InternalTls:
 
 
 def internal_tls(settings: ProcessSettings) -> InternalTls | None:
-    """What the settings set up, or None. Raises TlsError."""
+    """The TLS that the settings set up, or None. Raises TlsError."""
     certificate, key = settings.internal_tls_certificate_file, settings.internal_tls_key_file
     if certificate is None or key is None:
         return None
@@ -180,7 +180,7 @@ def own_certificate_context(certificate: Path) -> ssl.SSLContext:
     """A context for connections to a port on this machine that has this certificate, whatever name is in it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not be a CA's
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate need not be a CA's
     context.load_verify_locations(certificate)
     return context
 

@@ -8,8 +8,8 @@ A setting is one annotated field with a description that says its unit. From the
 - the key ``kv_block_size`` in the section of that process (or in ``shared:``) of the one YAML file,
 - the line in ``--help``.
 
-A flag wins over the environment, that over the file, that over the default. Reading all of these is the command
-line's work (``baton/config``); code and tests just construct a model: ``WorkerSettings(role="prefill")``.
+A flag wins over the environment, the environment over the file, the file over the default. Reading all of these is the
+command line's work (``baton/config``); code and tests just construct a model: ``WorkerSettings(role="prefill")``.
 
     class WorkerSettings(ProcessSettings):
         section = "worker"
@@ -30,7 +30,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from core.protocol.addresses import check_redis_url, has_password, own_host, with_password
 from core.protocol.openai.json_body import MORE_NODES, NODES_PER_MESSAGE, BodyLimits
 
-#: Settings that mean the same in every process, written once for all of them.
+#: Settings that mean the same in every process, so that the file gives them once for all.
 SHARED = frozenset(
     {
         "redis_url",
@@ -67,9 +67,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    #: Name of the section in the YAML file; upper-cased, of the environment variables.
+    #: Name of the section in the YAML file; in upper case, it is part of the environment variables' names.
     section: ClassVar[str]
-    #: Whether an empty ``redis_url`` means something.
+    #: Whether ``redis_url`` may be empty.
     works_without_redis: ClassVar[bool] = False
 
     @field_validator("*")
@@ -103,7 +103,7 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only the caller's arguments. The command line has its own sources (``baton/config``)."""
+        """Use only the caller's arguments. The command line has its own sources (``baton/config``)."""
         return (init_settings,)
 
 

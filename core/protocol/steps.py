@@ -34,7 +34,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     min_tokens: int = 0
     min_tokens_banned: tuple[int, ...] = ()
     logit_bias: dict[int, float] = {}
-    #: None: no logprobs. 0: of the sampled token only. n: and of the n most likely.
+    #: Logprobs of the sampled token and of this many most likely ones; 0: of the sampled token only; None: no logprobs.
     num_logprobs: int | None = None
 
 
@@ -53,7 +53,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """Compute ``num_tokens`` tokens of ``seq`` at positions ``start`` and up; the tokens are the rank's own record.
+    """Compute ``num_tokens`` tokens of ``seq`` at positions ``start`` and up; the tokens come from the rank's own
+    record.
 
     ``sample``: after the last one, sample the next token and append it to the record.
     """
@@ -93,10 +94,10 @@ class Disconnect(msgspec.Struct, frozen=True, array_like=True, tag="disconnect")
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
-    """Read remote blocks into local ones, check the fence, tell P. Answered by one ``ReadResult`` in a report.
+    """Read remote blocks into local ones, check the fence, notify P. Answered by one ``ReadResult`` in a report.
 
-    ``fresh`` as in ``Step``: versions of the local blocks, stored before the read is posted.
-    With no blocks the read is done at once, and P is told.
+    ``fresh`` as in ``Step``: versions of the local blocks, stored before the read is posted. With no blocks the read is
+    done at once, and P is notified.
     """
 
     read_id: int
@@ -109,13 +110,13 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
 
 
 class CancelRead(msgspec.Struct, frozen=True, array_like=True, tag="cancel_read"):
-    """Nobody wants the read any more. Its ``ReadResult`` still comes, once NIXL will not write to the blocks again."""
+    """The read is no longer needed. Its ``ReadResult`` still comes, once NIXL will not write to the blocks again."""
 
     read_id: int
 
 
 class Shutdown(msgspec.Struct, frozen=True, array_like=True, tag="shutdown"):
-    """Leave. The rank answers by closing the connection."""
+    """End the rank. It answers by closing the connection."""
 
 
 ToRank = Step | Connect | Disconnect | Read | CancelRead | Shutdown
@@ -190,7 +191,7 @@ class ReadResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sent(msgspec.Struct, frozen=True, array_like=True):
-    """All ranks of one reader that read from this rank have what the lease holds here.
+    """All ranks of one reader that read from this rank have read what the lease holds here.
 
     ``reader`` names one read of one remote engine: another engine that reads the same lease counts by itself.
     """
@@ -207,7 +208,7 @@ class TransferReport(msgspec.Struct, frozen=True, array_like=True, tag="transfer
 
 
 class RankFailed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
-    """The rank cannot go on; it exits after this. ``error`` is one line for people."""
+    """The rank cannot continue; it exits after this. ``error`` is one line for people."""
 
     error: str
 

@@ -43,7 +43,7 @@ SCAN_COUNT = 1000
 MAX_KEYS = 10_000
 #: Why an announcement is ignored, as a label of a metric. ``foreign``: no version of Baton writes it.
 IGNORED_REASONS = ("unsigned", "wrong_signature", "foreign")
-#: The answer of PTTL if there is no such key. (-1 is the answer for a key that does not expire.)
+#: The answer of PTTL if there is no such key. (PTTL answers -1 for a key that does not expire.)
 _NO_KEY = -2
 #: Every error of a call to Redis. uvloop raises RuntimeError ("the handler is closed") for a write to a connection that
 #: the other side has just closed; redis-py does not convert it, and it would end the task that announces or watches.
@@ -62,7 +62,7 @@ class RedisRegistry(Generic[EntryT]):
         socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connects at the first call. With a ``key``, announcements are signed, and those that it has not signed are
+        """Connects at the first call. With a ``key``, announcements are signed, and those without its signature are
         ignored. ``clock`` returns seconds and limits the log. Raises ValueError if ``url`` is not a valid Redis URL.
         """
         self._kind = kind
@@ -76,7 +76,7 @@ class RedisRegistry(Generic[EntryT]):
         self._complaints = Complaints(kind.name, clock)
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
-        """Raises RegistryError; ValueError for an id that cannot be part of a key."""
+        """Raises RegistryError, and ValueError for an id that cannot be part of a key."""
         announcement = self._kind.announce(entry, ttl_ms, self._next_sequence())
         data = self._encode(announcement)
         with _registry_errors():
@@ -148,7 +148,8 @@ class RedisRegistry(Generic[EntryT]):
                     raise redis.TimeoutError("no answer to SUBSCRIBE")
             yield pubsub
         finally:
-            # The connection may be broken. The exception that ends this block matters more than one of closing it.
+            # The connection may be broken. The exception that ended the block matters more than an error in closing the
+            # connection.
             with suppress(*_REDIS_ERRORS):
                 await pubsub.aclose()  # type: ignore[no-untyped-call]
 
@@ -216,13 +217,13 @@ class RedisRegistry(Generic[EntryT]):
         return None
 
     def _verified(self, data: bytes) -> bytes:
-        """The signed JSON object; without a key, ``data``. Raises UntrustedError."""
+        """Returns the signed JSON object; without a key, ``data``. Raises UntrustedError."""
         if self._key is None or len(data) > MAX_BYTES:  # too long: ``decode`` rejects it
             return data
         return verify(self._key, self._kind.name, data)
 
     def _name_of(self, data: bytes, place: bytes) -> str:
-        """The id in an untrusted announcement, for the log."""
+        """The id in an untrusted announcement, or else its place, for the log."""
         try:
             return self._kind.decode(data).id
         except NotAnAnnouncementError:
@@ -234,7 +235,9 @@ class RedisRegistry(Generic[EntryT]):
 
 
 def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:
-    """Raises ValueError for an invalid URL or one with an unknown option, which redis-py finds only on connecting."""
+    """Make a client. Raises ValueError for an invalid URL, or for an unknown option in it, which redis-py itself finds
+    only on connecting.
+    """
     client = redis.asyncio.Redis.from_url(
         url, socket_timeout=socket_timeout_s, socket_connect_timeout=socket_timeout_s, retry=retry, protocol=2
     )
@@ -247,7 +250,9 @@ def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.R
 
 
 async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
-    """The next published value; None at ``until_ms``, by default after QUIET_RESYNC_MS. Raises RegistryError."""
+    """Returns the next published value; None if there is none until ``until_ms``, by default for QUIET_RESYNC_MS.
+    Raises RegistryError.
+    """
     end_ms = monotonic_ms() + QUIET_RESYNC_MS if until_ms is None else until_ms
     while (left_ms := end_ms - monotonic_ms()) > 0:
         with _registry_errors():
@@ -258,7 +263,7 @@ async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
 
 
 def _raise_unless_foreign(answers: list[Any]) -> None:
-    """Raise the first error, except WRONGTYPE: that one concerns only its own key, which another program wrote."""
+    """Raise the first error, except WRONGTYPE: WRONGTYPE concerns only one key, which another program wrote."""
     for answer in answers:
         if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
             raise answer

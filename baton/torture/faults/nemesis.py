@@ -1,9 +1,9 @@
-"""What is done to which process, and when.
+"""Which fault is injected into which process, and when.
 
 Each purpose draws from a generator of its own, so that the same seed gives the same schedule, the same pauses and
-lengths of stops, and the same failpoint for each start of a process. The rest depends on which processes live: what is
-due is put off while no process of its kind can be hurt, the victim is one of those that can be, and no process is armed
-while another one of its kind is.
+lengths of stops, and the same failpoint for each start of a process. The rest depends on which processes live: a due
+fault is put off while its kind has no possible victim, the victim is one of the possible ones, and no process is armed
+while another one of its kind is armed.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
     from baton.cluster.cluster import Cluster
 
-#: Seconds that a process stands still. Routers take one for dead that they have not heard of for about 3.5 s.
+#: Seconds that a process is paused. Routers take a process for dead that has been silent for about 3.5 s.
 STOP_S = (0.3, 5.0)
 #: The share of processes that are started again with a failpoint at which they die, and after how many hits at most.
 FAILPOINT_SHARE = 0.2
 MAX_HITS = 8
-#: For so many seconds an armed process is not hurt otherwise, so that it reaches its failpoint.
+#: For this many seconds an armed process gets no other fault, so that it reaches its failpoint.
 ARMED_S = 10.0
-#: Longest time, in seconds, until everything that was killed serves again; and longest time in which nothing can be
-#: hurt. It is longer than a start may take.
+#: Longest time, in seconds, until everything that was killed serves again; also the longest time without a possible
+#: victim. It is longer than a start may take.
 HEAL_S = START_TIMEOUT_S + 60.0
 #: Beginnings of the names of those failpoints that a process of a kind reaches.
 PREFIXES = {"prefill": ("worker.",), "decode": ("rank.",), "router": ("router.",)}
 
 
 class Nemesis:
-    """``run`` hurts the cluster until it has killed often enough or long enough; ``heal`` ends it.
+    """``run`` injects faults until there were enough kills or enough time has passed; ``heal`` ends the faults.
 
-    What dies is started again at once. Of each kind one process is always left alone.
+    What dies is started again at once. One process of each kind is always spared.
     """
 
     def __init__(self, cluster: Cluster, seed: int, *, failpoint_share: float = FAILPOINT_SHARE) -> None:
@@ -63,13 +63,13 @@ class Nemesis:
         self._lost: set[str] = set()
         #: The failpoints of the next starts, by the process's name.
         self._planned: dict[str, list[str]] = {}
-        #: Set whenever something has been noted.
+        #: Set whenever a fault or an end has been noted.
         self.news = asyncio.Event()
         self._healing = False
         cluster.on_end = self._on_end
 
     def _rng(self, purpose: str) -> random.Random:
-        """The generator of one purpose. What it draws does not depend on how often other purposes draw."""
+        """The generator of one purpose. Its draws do not depend on how often other purposes draw."""
         return self._rngs.setdefault(purpose, random.Random(f"nemesis {self._seed} {purpose}"))
 
     @property
@@ -79,12 +79,12 @@ class Nemesis:
 
     @property
     def spared(self) -> list[str]:
-        """The processes that are never hurt, because each is the only one of its kind."""
+        """The processes that get no fault, because each is the only one of its kind."""
         kinds = list(self._cluster.kinds.values())
         return [name for name, kind in self._cluster.kinds.items() if kinds.count(kind) == 1]
 
     async def run(self, until: Callable[[], bool], pause_s: float) -> None:
-        """Hurt something every ``pause_s`` seconds on average, until ``until`` says yes or a process is lost."""
+        """Inject a fault every ``pause_s`` seconds on average, until ``until`` returns True or a process is lost."""
         kinds = {kind for name, kind in self._cluster.kinds.items() if name not in self.spared}
         schedule = Schedule(self._rng("cards"), {REDIS, *kinds})
         done_s = time.monotonic()
@@ -98,13 +98,13 @@ class Nemesis:
                 self._give_up()
 
     def _give_up(self) -> None:
-        """Take every process that is still down for lost."""
+        """Count every process that is still down as lost."""
         self._lost |= self._open.keys()
         self.surprises += [f"{name}: did not end or come back after {fault}" for name, fault in self._open.items()]
         self._open.clear()
 
     def victims(self, kind: str) -> list[str]:
-        """The processes of a kind that may be hurt now."""
+        """The processes of a kind that may get a fault now."""
         if kind == REDIS:
             return [] if REDIS in self._open else [REDIS]
         able = [name for name in self._cluster.up(kind) if name not in self._open and not self._is_due(name)]
@@ -113,7 +113,7 @@ class Nemesis:
         return [name for name in able if set(sure) - {name}]
 
     def _is_due(self, name: str) -> bool:
-        """Whether it is armed and has not yet had ``ARMED_S`` to reach its failpoint."""
+        """Whether the process is armed and has not yet had ``ARMED_S`` to reach its failpoint."""
         process = self._cluster.processes[name]
         return bool(process.failpoints) and time.monotonic() - process.served_s < ARMED_S
 
@@ -147,7 +147,7 @@ class Nemesis:
         fault.ended_s = time.monotonic()
 
     def _kill(self, fault: Fault) -> bool:
-        """False when there is no such process any more."""
+        """Kill what the fault names. Returns False when that process has ended already."""
         if fault.what != "rank":
             return self._cluster.signal(fault.name, signal.SIGKILL)
         ranks = self._cluster.ranks(fault.name)
@@ -191,7 +191,7 @@ class Nemesis:
         fault = self._open.get(name)
         if fault is None or not fault.is_kill:
             self._open[name] = fault = self._note_failpoint(name)
-        # A worker whose rank was killed ends by itself, for a reason that it words itself: any is right.
+        # A worker whose rank was killed ends by itself, and words the reason itself: any reason is right.
         if not (process.has_died_as_armed() or fault.what == "rank" or (fault.what == "kill" and "SIGKILL" in why)):
             self.surprises.append(why)
         self.news.set()
@@ -217,7 +217,9 @@ class Nemesis:
             self._end(fault)
 
     async def _start(self, name: str, kind: str) -> bool:
-        """False when it died at a failpoint before it served. Raises ChildDiedError when it died of something else."""
+        """Start a process again. Returns False when it died at a failpoint before it served. Raises ChildDiedError when
+        it died of something else.
+        """
         await self._cluster.ended(name)
         failpoints = self._planned[name].pop(0) if self._planned.get(name) else self._draw_failpoints(name, kind)
         try:
@@ -252,7 +254,7 @@ class Nemesis:
         await self.calm()
 
     async def calm(self) -> None:
-        """Wait until everything that was hurt is as before."""
+        """Wait until no fault is open: every victim serves again."""
         await self._until(lambda: not self._open)
 
     async def died(self, name: str) -> None:
@@ -265,7 +267,7 @@ class Nemesis:
             await self.news.wait()
 
     async def heal(self) -> None:
-        """Hurt nothing more; returns when every process that is not lost runs again."""
+        """Inject no more faults; returns when every process that is not lost runs again."""
         self._healing = True
         for name in [*self._cluster.processes, REDIS]:
             self._cluster.go_on(name)
@@ -293,7 +295,7 @@ class Nemesis:
 
 
 def by_kind(faults: Iterable[Fault]) -> dict[str, int]:
-    """How often each thing was done."""
+    """The number of faults by fault and kind, such as "kill decode"."""
     counts: dict[str, int] = {}
     for fault in faults:
         key = f"{fault.what} {fault.kind}"

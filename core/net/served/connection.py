@@ -3,7 +3,7 @@
 - The parser joins the pieces of a header again and again, so the bytes of a head are counted before they reach it.
 - A request that is answered before all of it has come is the last one of its connection. What the client still sends is
   read and thrown away, up to a bound and for a short time, because it may read the answer only after that.
-- Clients cannot write lines of the log: ``Notices`` counts.
+- Clients cannot make the log grow: ``Notices`` counts refusals instead of logging each.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 #: The key of ``scope["state"]`` with the function that closes the request's connection at once.
 DROP = "drop"
-#: The key with the function that says: the answer has a deadline of its own, so do not close it for being unread.
+#: The key with the function to call for an answer that has a deadline of its own: it is then not closed for being
+#: unread.
 HAS_DEADLINE = "has_deadline"
 #: Requests that a client may send before the one before them is answered.
 MAX_PIPELINED = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
 LINGER_BYTES = 4 << 20
-#: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. Buffers are no measure, since TLS has one of its own,
-#: and the system's takes more only when a third of it is free.
+#: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. The fill of buffers is no measure: TLS has a buffer of
+#: its own, and the system's takes more only when a third of it is free.
 _ACKED = slice(120, 128)
 #: RFC 3986: a name or an address, and a port.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
@@ -67,14 +68,16 @@ class Connection(HttpToolsProtocol):
         self._port = port
         self._max_bytes = port.config.head.max_bytes
         self._max_lines = port.config.head.max_lines
-        #: A request head is awaited or arriving; else a body.
+        #: Whether a request head is awaited or arriving; otherwise a body is.
         self._in_head = True
         self._num_hosts = 0
-        #: The last one that was checked: clients repeat it.
+        #: The last Host value that was checked: clients repeat it.
         self._host = b""
-        #: ``Connections`` runs the timeout of a head. Kept here because asking it for each request costs more.
+        #: Whether ``Connections`` runs the timeout of a head. Kept here because asking ``Connections`` at each request
+        #: costs more.
         self._owes = False
-        #: Bytes of the head under way, counted before parsing; ``head_bytes``: as ``Connections`` knows them.
+        #: Bytes of the head under way, counted before parsing; ``head_bytes`` is the number that ``Connections`` has
+        #: counted.
         self._num_bytes = 0
         self.head_bytes = 0
         self._chunk_bytes = 0
@@ -83,7 +86,7 @@ class Connection(HttpToolsProtocol):
         self._num_late_lines = 0
         #: Whether the connection stays open after the request under way.
         self._goes_on = True
-        #: Nothing is parsed any more, and ``_num_ignored`` bytes were thrown away.
+        #: Whether parsing has ended; ``_num_ignored`` bytes were thrown away since.
         self._ignores = False
         self._num_ignored = 0
         #: As in ``connections.Client``.
@@ -116,7 +119,7 @@ class Connection(HttpToolsProtocol):
         self._port.unblock(self)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser no more of a head than it may have."""
+        """Feed the parser no more of a head than a head may have."""
         if self._ignores:
             self._ignore(len(data))
             return
@@ -142,7 +145,7 @@ class Connection(HttpToolsProtocol):
             return
         if not self._in_head:
             self._take_body(data[end:])
-        elif self._num_bytes > self._max_bytes:  # of the same head: a later one began at zero
+        elif self._num_bytes > self._max_bytes:  # still the same head: for a later one the count began at 0
             self._refuse(self._too_large())
         else:
             self._feed(data[end:])
@@ -156,7 +159,7 @@ class Connection(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # to nothing that is spoken here: what comes behind it is not HTTP
+        except httptools.HttpParserUpgrade:  # to a protocol not supported here: what follows is not HTTP
             self._stop_after_this()
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
@@ -176,7 +179,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._num_bytes = self._num_bytes or 1  # one that begins in the same piece as another one ended
+        self._num_bytes = self._num_bytes or 1  # it may begin in the piece in which the last one ended
         self._num_hosts = 0
         state = self.scope["state"]
         state[DROP] = self.transport.abort
@@ -201,7 +204,7 @@ class Connection(HttpToolsProtocol):
             raise self._too_large()
 
     def on_headers_complete(self) -> None:
-        """The head is complete. If the answer begins before the body is complete, it is the connection's last."""
+        """The head is complete. An answer that begins before the body is complete is the last one of the connection."""
         if self._chunk_bytes > self._max_bytes:
             self._check_size()
         if self._num_hosts != 1 and (self._num_hosts or self.parser.get_http_version() != "1.0"):
@@ -236,7 +239,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def _check_size(self) -> None:
-        """Raise HeadTooLargeError. Needed when a whole head came in one piece, which was not counted before parsing."""
+        """Raise HeadTooLargeError for a large head. Needed when a whole head came in one piece, which was not counted
+        before parsing.
+        """
         num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if num_bytes > self._max_bytes:
             raise self._too_large()
@@ -249,7 +254,7 @@ class Connection(HttpToolsProtocol):
     # --- how it ends
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but with one timer for all idle connections."""
+        """Do what uvicorn does, but with one timer for all idle connections."""
         self.server_state.total_requests += 1
         self.has_deadline = False
         if self.transport.is_closing():
@@ -266,7 +271,7 @@ class Connection(HttpToolsProtocol):
             self._port.rest(self)
 
     def leave(self) -> None:
-        """Close after the client had time to read the answer, which it may do only after it has sent everything."""
+        """Close after the client had time to read the answer: it may read only after it has sent everything."""
         if self.transport.is_closing():
             return
         self._ignores = True
@@ -298,9 +303,11 @@ class Connection(HttpToolsProtocol):
         return self.transport.get_write_buffer_size()
 
     def taken_bytes(self) -> int:
-        """Bytes that the client's system has acknowledged. Only Linux tells; elsewhere minus ``unsent_bytes``."""
+        """Bytes that the client's system has acknowledged. Only Linux reports them; elsewhere returns minus
+        ``unsent_bytes``.
+        """
         sock = self.transport.get_extra_info("socket")
-        with contextlib.suppress(OSError, AttributeError):  # only Linux tells
+        with contextlib.suppress(OSError, AttributeError):  # only Linux reports it
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
             if len(info) == _ACKED.stop:
                 return int.from_bytes(info[_ACKED], sys.byteorder)
@@ -331,7 +338,7 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             self._answer(error)
-        elif self._in_head:  # of a request behind one that has not been answered yet
+        elif self._in_head:  # the error is in a request behind one that is not answered yet
             self._stop_after_this()
         elif cycle.response_started or self.pipeline:
             self.close()

@@ -1,7 +1,7 @@
 """What clients may send to ``/v1/chat/completions`` and ``/v1/completions``, validated.
 
 Every parameter OpenAI documents either works or is refused by name; none is accepted and ignored. A value that asks for
-what is done anyway is taken. Router and worker validate with the same models: the router so that bad input never
+what happens anyway is accepted. Router and worker validate with the same models: the router so that bad input never
 reaches a worker, the worker because it does not trust what reaches it.
 """
 
@@ -33,14 +33,15 @@ MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_LOGIT_BIAS = 1024
-#: Ours, of each: text that may become one is held back, and looked through at every place when it does not.
+#: Baton's own bound, for each stop string: text that may become one is held back, and searched from every position when
+#: it does not.
 MAX_STOP_CHARS = 4096
-#: What a completion whose client names no limit has at most; a chat goes on while there is room.
+#: Most tokens of a completion whose client names no limit; a chat without a limit continues while there is room.
 COMPLETION_MAX_TOKENS = 16
-#: Ours: priorities are from its negative to it.
+#: Baton's own bound: priorities are from -MAX_PRIORITY to MAX_PRIORITY.
 MAX_PRIORITY = 1000
-#: Documented by OpenAI, refused here unless the value is one that changes nothing. In the order of who is blamed: what
-#: comes with tools is not what a client has to leave out first.
+#: Documented by OpenAI, refused here unless the value is one that changes nothing. The error names the first of them in
+#: this order, so ``tools`` comes before the fields that come with it.
 _REFUSED: dict[str, tuple[Any, ...]] = {
     "tools": (None, []),
     "functions": (None, []),
@@ -80,7 +81,7 @@ class _Strict(CountedObject):
 
 
 class StreamOptions(_Strict):
-    """``stream_options``. Neither do events hide their length, nor does each of them tell the usage so far."""
+    """``stream_options``. Events are not padded to hide their length, and they do not each carry the usage so far."""
 
     include_usage: StrictBool = False
     include_obfuscation: Unsupported = False
@@ -107,7 +108,7 @@ class _Request(_Strict):
 
     top_k: Annotated[StrictInt, Field(ge=-1)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    #: Bounded away from 0, by which logits are divided.
+    #: Bounded away from 0, because logits are divided by it.
     repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
     ignore_eos: StrictBool = False
@@ -127,11 +128,11 @@ class _Request(_Strict):
 
     @property
     def include_usage(self) -> bool:
-        """A stream ends with a usage chunk."""
+        """Whether a stream ends with a usage chunk."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     def _complain(self) -> None:
-        """Raise for what holds between fields."""
+        """Check the rules between fields; raises BadRequestError."""
         if self.stream_options is not None and not self.stream:
             raise BadRequestError(
                 "'stream_options' is only allowed with 'stream'.",
@@ -163,17 +164,19 @@ class _Request(_Strict):
 
     @property
     def max_new_tokens(self) -> int | None:
-        """How many tokens the client wants at most; None: as many as fit."""
+        """The most tokens that the client wants; None: as many as fit."""
         return self.max_tokens
 
     @property
     def limit_param(self) -> str:
-        """What the client calls that."""
+        """The name of the parameter that gives ``max_new_tokens``."""
         return "max_tokens"
 
     @property
     def _min_tokens_too_many(self) -> bool:
-        """More than ``max_tokens``. On the prefill leg, which is for one token, it is the whole request's."""
+        """Whether ``min_tokens`` exceeds ``max_tokens``. Never on the prefill leg: it is for one token, and its
+        ``min_tokens`` is the whole request's.
+        """
         if not self.min_tokens or self.max_new_tokens is None:
             return False
         prefill_leg = (self.kv_transfer_params or {}).get("do_remote_decode") is True
@@ -228,11 +231,11 @@ R = TypeVar("R", ChatRequest, CompletionRequest)
 def validate(kind: type[R], body: dict[str, Any]) -> R:
     """Check a parsed body; raises BadRequestError that names the parameter at fault."""
     for name, harmless in _REFUSED.items():
-        # By type too: ``True == 1``, and 0 is not false.
+        # The types are compared too: in Python ``True == 1``, but in JSON 0 is not false.
         if name in body and not any(type(body[name]) is type(value) and body[name] == value for value in harmless):
             raise _refuse(name, harmless)
     biases = body.get("logit_bias")
-    if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before each of them may be complained about
+    if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before pydantic complains about each of them
         raise BadRequestError(
             f"At most {MAX_LOGIT_BIAS} tokens in 'logit_bias'.",
             param="logit_bias",
@@ -249,7 +252,9 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
 
 
 def simplify(request: Request, body: dict[str, Any]) -> None:
-    """Rewrite ``body``, of which ``request`` was made, with the same meaning as any engine understands it."""
+    """Rewrite ``body``, from which ``request`` was made, into a form with the same meaning that every engine
+    understands.
+    """
     if isinstance(request, ChatRequest):
         body["messages"] = plain_messages(request.messages, body["messages"])
         return
@@ -259,7 +264,9 @@ def simplify(request: Request, body: dict[str, Any]) -> None:
 
 
 def _of_one_prompt(body: dict[str, Any]) -> dict[str, Any]:
-    """A list of one prompt is a prompt, and ``logprobs: false`` asks for none. Raises BadRequestError for several."""
+    """Replace a list of one prompt by the prompt, and ``logprobs: false`` by None. Raises BadRequestError for several
+    prompts.
+    """
     if body.get("logprobs") is False:
         body = {**body, "logprobs": None}
     prompt = body.get("prompt")
@@ -275,13 +282,13 @@ def _of_one_prompt(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse(name: str, harmless: tuple[Any, ...]) -> BadRequestError:
-    """With the values that are taken, but for those that are as good as none."""
+    """The error for a refused parameter. It names the accepted values, except those that mean the same as no value."""
     taken = " or ".join(orjson.dumps(value).decode() for value in harmless if value not in (None, "", [], {}))
     message = f"Only {name}={taken} is supported here." if taken else f"'{name}' is not supported here."
     return BadRequestError(message, param=name, code="unsupported_parameter")
 
 
-#: What pydantic calls a wrong type, in JSON's words.
+#: JSON's words for pydantic's types of error about a wrong type.
 _EXPECTED = {
     "string_type": "a string",
     "bool_type": "a boolean",
@@ -299,7 +306,7 @@ _JSON_NAMES = {
     list: "an array",
     dict: "an object",
 }
-#: OpenAI's codes for values out of bounds; the prefix is the kind of number.
+#: OpenAI's codes for values out of bounds; the kind of number is put in front.
 _BOUNDS = {
     "greater_than": "below_min_value",
     "greater_than_equal": "below_min_value",
@@ -316,8 +323,8 @@ _CODES = {
 def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
     """The most specific complaint of pydantic in OpenAI's words.
 
-    Of a union, pydantic complains about every branch; the branch that got furthest is what the client meant: into the
-    value, or at least past its type.
+    For a union, pydantic complains about every branch. The client meant the branch whose check got furthest: into the
+    value, or at least past the value's type.
     """
     complaints = [(_path(details, body), details) for details in error.errors(include_url=False)]
     path, first = max(complaints, key=lambda it: (len(it[0]), it[1]["type"] not in _EXPECTED))
@@ -346,7 +353,7 @@ def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
 
 
 def _path(details: ErrorDetails, body: dict[str, Any]) -> list[int | str]:
-    """Where in the body: pydantic's path without the names it gives to the branches of unions."""
+    """The place in the body: pydantic's path without the names that pydantic gives to the branches of unions."""
     path: list[int | str] = []
     here: Any = body
     for part in details["loc"]:
