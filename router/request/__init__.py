@@ -1,11 +1,11 @@
-"""One request: what was asked, where it is, what it holds and what was tried. It knows no step.
+"""One request: what was asked, its state, what it holds and what was tried. Nothing here depends on the steps.
 
-``exchange``        the record; ``releaser`` takes back what it holds
+``exchange``        the record; ``releaser`` releases what it holds
 ``states``          where a request can be, as a table
-``client_request``  what its client asked; ``bodies`` are what workers are sent, ``reply`` is what the client is sent
-``sent_tokens``     the names of the tokens that the client has been sent
+``client_request``  what the client asked for; ``bodies`` is sent to workers, ``reply`` to the client
+``sent_tokens``     the ids of the tokens that the client has been sent
 ``attempts``        what was tried, and what is next after a failure; ``failure_table`` has the rows
-``active``          all that are not over; ``ended`` are the last ones that are
-``facts``           what metrics, log, traces, admin REST and dashboard are told; ``snapshot`` takes it from the record
-``client_id``       what a client calls its own request
+``active``          all live requests; ``ended`` has the ones that ended last
+``facts``           what metrics, log, traces, admin REST and dashboard get; ``snapshot`` takes it from the record
+``client_id``       the id that a client gives its own request
 """

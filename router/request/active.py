@@ -1,4 +1,4 @@
-"""The requests that are not over, by id. Listings and aborts use ids and facts, never the records."""
+"""The live requests, by id. Listings and aborts use ids and facts, never the records."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ActiveRequests:
         return iter(tuple(self._by_id.values()))
 
     def next_number(self) -> int:
-        """Grows with every request: its age in queues."""
+        """Returns a number that grows with every request; queues order requests of one priority by it."""
         self._number += 1
         return self._number
 
     def add(self, exchange: Exchange) -> None:
-        """Add a request that was let in."""
+        """Add an admitted request."""
         self._by_id[exchange.request_id] = exchange
 
     def remove(self, exchange: Exchange) -> None:
@@ -43,7 +43,7 @@ class ActiveRequests:
         self._by_id.pop(exchange.request_id, None)
 
     def get(self, request_id: str) -> Exchange | None:
-        """The live request of that id."""
+        """The live request of that id; None if there is none."""
         return self._by_id.get(request_id)
 
     def ids(self) -> list[str]:
@@ -51,40 +51,40 @@ class ActiveRequests:
         return list(self._by_id)
 
     def facts(self, now_s: float, ids: Iterable[str] | None = None) -> list[RequestFacts]:
-        """The facts of all live requests, or of those of ``ids`` that are live; ``now_s`` of the loop's clock."""
+        """The facts of all live requests, or of those in ``ids`` that are live. ``now_s``: the loop's clock."""
         wanted = self._by_id.values() if ids is None else filter(None, map(self._by_id.get, ids))
         return [facts_of(request, now_s) for request in wanted]
 
     def lease_keepers(self) -> dict[str, str]:
-        """Ids of the live requests whose leases are kept, by lease id."""
+        """Ids of the live requests that hold a lease, by lease id."""
         return {request.lease_id: request.request_id for request in self._by_id.values() if request.lease_id}
 
     def longest_s(self, state: State, now_s: float) -> float | None:
-        """How long the request that has been in ``state`` longest has been there; None: no request is."""
+        """The longest time, in seconds, that a live request has now been in ``state``; None if no request is in it."""
         return max(
             (one.progress.in_state_s(now_s) for one in self._by_id.values() if one.progress.state is state),
             default=None,
         )
 
     def count(self) -> dict[State, int]:
-        """How many are in each live state."""
+        """The number of requests in each live state."""
         counts = dict.fromkeys(LIVE, 0)
         for exchange in self._by_id.values():
             counts[exchange.progress.state] += 1
         return counts
 
     def engine_gone(self, engine_id: str) -> None:
-        """An engine left the registry: requests whose blocks it held have lost them."""
+        """Note that an engine left the registry: requests whose blocks it held have lost them."""
         if engine_id:
             for exchange in self:
                 if exchange.engine_id == engine_id:
                     exchange.lease_over(LeaseState.UNKNOWN)
 
     def stop(self, request_id: str, error: ApiError) -> bool:
-        """End one request now, in whatever state it is; False: there is none of that id, or it is ending already."""
+        """End one request now, in whatever state it is. Returns False if it is not live or already ending."""
         request = self._by_id.get(request_id)
         return request is not None and request.stop(error)
 
     def stop_all(self, error: ApiError) -> int:
-        """Abort all requests; returns how many were running."""
+        """Abort all requests; returns the number that were live and not ending already."""
         return sum(exchange.stop(error) for exchange in self)

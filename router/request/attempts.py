@@ -1,7 +1,7 @@
 """What was tried for one request, and what is next after a failure. Pure: no I/O, time is passed in.
 
-``failure_table`` says what is next. How often is bounded: by the request's own attempts, by the deaths of workers that
-it may have caused, and by the retry budget of all requests together. Past a bound, GIVE_UP is next.
+``failure_table`` says what is next. The number of attempts is bounded: per request, by the deaths of workers that the
+request may have caused, and by the retry budget of all requests together. Past a bound, GIVE_UP is next.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from router.queue.retry_budget import RetryBudget
     from router.request.failure_table import FailureRow
 
-#: After this many workers could not read P's blocks, P is what is broken.
+#: After this many failed reads of P's blocks, P is taken to be broken.
 MAX_FAILED_READS = 2
-#: A stream did not cause the death of a worker if it has since got so many tokens further: had it, the next worker
-#: would have died at the same token. At most two tokens were computed and not sent when a worker was killed (94
+#: A stream that has since got this many tokens further did not cause a worker's death: otherwise the next worker would
+#: have died at the same token. At most two tokens were computed and not sent when a worker was killed (measured: 94
 #: streams, 8 deaths), and a worker may hold back a few tokens whose text is not complete.
 CLEARED_AFTER_TOKENS = 8
-#: Seconds to wait before each further attempt of a leg that a worker aborted. The first is short, for a late abort of
-#: an earlier attempt. All together are longer than workers refuse a router that was taken for dead: ``REFUSE_GONE_S``
-#: after the last call about it, which comes within ``TELL_GONE_S`` (both in ``core.protocol.router``).
+#: Seconds to wait before each further attempt of a leg that a worker aborted. The first wait is short, for a late abort
+#: of an earlier attempt. Their sum is longer than workers refuse a router that was taken for dead: ``REFUSE_GONE_S``
+#: after the last call about that router, which comes within ``TELL_GONE_S`` (both in ``core.protocol.router``).
 ABORT_WAITS_S = (0.1, 0.3, 0.6, 1.0, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How often one request may be prefilled, decoded and migrated, and with how many workers it may have died."""
+    """How often one request may be prefilled, decoded and migrated, and how many workers may have died with it."""
 
     max_prefill_attempts: int
     max_decode_attempts: int
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How a leg failed. ``worker``: the one that was asked; None: none was."""
+    """How a leg failed. ``worker``: the worker that was asked; None if none was."""
 
     leg: Leg
     failure: Failure
@@ -54,17 +54,17 @@ class Situation:
     engine: str = ""
     #: Tokens that the client has been sent.
     num_tokens: int = 0
-    #: Another worker can be told all tokens that the client has; of streams only.
+    #: Whether all tokens that the client has are known, so that another worker can continue; streams only.
     can_continue: bool = False
     has_lease: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is next, after ``wait_s`` seconds, in which the request holds no place on a worker.
+    """What is next, after a wait of ``wait_s`` seconds, in which the request holds no place on a worker.
 
-    ``error``: what the client is told, for GIVE_UP only. ``is_over_budget``: it is given up because the retry budget of
-    all requests is spent.
+    ``error``: what the client is sent, for GIVE_UP only. ``is_over_budget``: GIVE_UP because the retry budget of all
+    requests is spent.
     """
 
     next: Next
@@ -105,13 +105,13 @@ class Attempts:
         self.tried_decode: set[Worker] = set()
         #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
         self.dead_engines: dict[str, int] = {}
-        #: Answers of P, attempts that failed there, and prefills that D does itself; less those that an abort undid.
+        #: Answers of P, failed attempts on P, and prefills by D itself; minus those that an abort undid.
         self.num_prefills = 0
         self.num_migrations = 0
         #: The stream broke, and no new token has come since.
         self.is_migrating = False
         self.num_aborts = 0
-        #: Legs tried again, of either kind.
+        #: Legs tried again, prefill or decode.
         self.num_retries = 0
         self.last_error: ApiError | None = None
         self._num_decodes = self._num_reads = 0
@@ -121,7 +121,7 @@ class Attempts:
         return f"<Attempts {self.num_prefills} prefills, {self.num_migrations} migrations, last {self.last_error!r}>"
 
     def prefilled(self) -> None:
-        """P has answered, or the next worker prefills by itself: counts a prefill, and decode attempts from 0 again."""
+        """Count a prefill (P has answered, or the next worker prefills itself); decode attempts start from 0 again."""
         self.num_prefills += 1
         self._num_decodes = self._num_reads = 0
         self.tried_decode = set(self.failed_decode)
@@ -132,9 +132,9 @@ class Attempts:
         return was_migrating
 
     def after(self, situation: Situation, now_s: float) -> Decision:
-        """Note a failure, and say what is next. Raises IllegalFailure.
+        """Note a failure, and return what is next. Raises IllegalFailure.
 
-        ``now_s`` is any monotonic clock.
+        ``now_s`` is of any monotonic clock.
         """
         failure = situation.failure
         if failure is Failure.READ_FAILED and situation.leg is Leg.DECODE and self._num_reads + 1 >= MAX_FAILED_READS:
@@ -157,7 +157,7 @@ class Attempts:
 
     def _exclude(self, row: FailureRow, situation: Situation) -> None:
         worker = situation.worker
-        if worker is None or row.failure is Failure.ABORTED:  # it did what it was told
+        if worker is None or row.failure is Failure.ABORTED:  # the worker did what it was asked
             return
         if row.leg is Leg.PREFILL:
             self.failed_prefill.add(worker)
@@ -165,7 +165,7 @@ class Attempts:
         self.tried_decode.add(worker)
         if (
             row.leg is Leg.STREAM or row.failure is Failure.SILENT
-        ):  # it may hang, so it is not asked after another prefill either
+        ):  # the worker may hang, so it is not asked after another prefill either
             self.failed_decode.add(worker)
         if row.failure is Failure.P_BROKEN and situation.source is not None:
             self.failed_prefill.add(situation.source)
@@ -191,7 +191,7 @@ class Attempts:
         return None
 
     def _count(self, row: FailureRow) -> bool:
-        """True if that was the last attempt of its kind."""
+        """Count the attempt. Returns True if it was the last allowed one of its kind."""
         limits = self._limits
         match row.counts:
             case CountsAs.PREFILL:
@@ -211,9 +211,9 @@ class Attempts:
         return False
 
     def _note_death(self, situation: Situation) -> None:
-        """Note a death, and forget those after which the stream has got far enough. Unstreamed, none is forgotten.
+        """Note a death, and forget deaths after which the stream got far enough. Without a stream, none is forgotten.
 
-        A worker that is asked again before its death is known, and breaks again, has died once.
+        A worker that is asked again before its death is known, and fails again, counts as one death.
         """
         cleared_at = situation.num_tokens - CLEARED_AFTER_TOKENS
         self.dead_engines = {key: num for key, num in self.dead_engines.items() if num > cleared_at}

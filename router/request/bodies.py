@@ -1,7 +1,7 @@
-"""What P and D are sent. Pure.
+"""The request bodies that P and D are sent. Pure.
 
 A client's body is encoded once, without the few fields that differ between the legs; each leg's body is that plus a
-short tail. P's ``kv_transfer_params`` are spliced into D's body as the bytes that came: block lists are long.
+short tail. P's ``kv_transfer_params`` are spliced into D's body without parsing, since block lists are long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 from core.protocol.handoff import ASK_PREFILL
 from core.protocol.openai.requests import NO_EFFECT
 
-#: Fields that differ between what P and what D is sent.
+#: Fields that differ between P's body and D's.
 _PER_LEG = frozenset(
     {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "kv_transfer_params"}
 )
@@ -39,12 +39,12 @@ class LegBodies:
         self._common = orjson.dumps(common)[:-1]
 
     def prefill(self, *, hand_off: bool, ours: bool, resume: bytes | None = None) -> bytes:
-        """What P is sent: one token, not streamed. ``hand_off``: P keeps the blocks for a D. ``resume``: the tokens so
+        """The body for P: one token, not streamed. ``hand_off``: P keeps the blocks for a D. ``resume``: the tokens so
         far.
 
-        ``min_tokens`` decides which tokens are banned and where stop strings count, and a limit that does not fit is
-        refused before there is a first token, so our own workers get both as they are, and sample one token all the
-        same. Other engines are told that one is wanted; they refuse a ``min_tokens`` above it.
+        Baton's workers get ``min_tokens`` and the limits unchanged, and sample one token anyway: ``min_tokens`` decides
+        which tokens are banned and where stop strings count, and a limit that does not fit is refused before the first
+        token. Other engines are asked for one token; they refuse a ``min_tokens`` above that.
         """
         limits = {name: self._body[name] for name in _LIMITS if self._body.get(name) is not None}
         one = {"max_tokens": 1, **dict.fromkeys(limits, 1)}
@@ -58,7 +58,7 @@ class LegBodies:
         return self._join(orjson.dumps(tail))
 
     def decode(self, kv_transfer_params: bytes | None) -> bytes:
-        """What D is sent: the client's body, and where P's blocks are. None: the worker prefills by itself."""
+        """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself."""
         body = self._body
         tail = orjson.dumps(
             {name: body[name] for name in _PER_LEG if name != "kv_transfer_params" and body.get(name) is not None}
@@ -69,13 +69,13 @@ class LegBodies:
         return self._join(tail)
 
     def prompt(self) -> bytes:
-        """The prompt as bytes: prompts that begin the same have bytes that begin the same. Not what a model sees."""
+        """The prompt as bytes: equal beginnings of prompts give equal beginnings of bytes. Not what a model sees."""
         body = self._body
         prompt = body.get("messages") or body.get("prompt")
         return prompt.encode() if isinstance(prompt, str) else orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS)
 
     def prompt_bytes(self) -> int:
-        """Bytes of the prompt's text, without what JSON or a chat template adds. Token ids have none."""
+        """Bytes of the prompt's text, without what JSON or a chat template adds; 0 for token ids."""
         prompt = self._body.get("prompt")
         if prompt is not None:
             return _num_bytes(prompt) if isinstance(prompt, str) else 0

@@ -1,4 +1,4 @@
-"""What a client calls its own request: sent back to it, and shown in log and trace. The router never looks it up."""
+"""The id that a client gives its request: sent back, and shown in log and trace. The router never looks it up."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: OpenAI's name for it; the client reads it back under this one.
+#: OpenAI's header for it, under which the router also sends it back.
 HEADER = b"x-client-request-id"
-#: The headers in which it may come; the first wins. In an answer the second one has our own id.
+#: The headers that a client may use; the first wins. In an answer the second one has the router's own id.
 _GIVEN = (HEADER, b"x-request-id")
-#: Printable ASCII, of OpenAI's length.
+#: Printable ASCII; the length limit is OpenAI's.
 _CLIENT_ID = re.compile(rb"[ -~]{1,512}")
 
 
 def client_id(headers: Mapping[bytes, bytes]) -> str:
-    """The id; empty if there is none that is short and printable. It is never cut, since a part would be another id."""
+    """The client's id; empty if missing, too long or not printable. Never truncated: a part would be another id."""
     for name in _GIVEN:
         given = headers.get(name)
         if given is not None and _CLIENT_ID.fullmatch(given):

@@ -19,29 +19,29 @@ class ClientRequest(msgspec.Struct, frozen=True):
     model: str
     stream: bool
     include_usage: bool
-    #: None: as many as fit.
+    #: Most new tokens. None: as many as fit.
     max_new_tokens: int | None
     priority: int
     user: str
 
     @property
     def path(self) -> str:
-        """Path at which workers serve it."""
+        """Path at which workers serve the request."""
         return "/v1/chat/completions" if self.chat else "/v1/completions"
 
     @property
     def prompt_param(self) -> str:
-        """The field that has the prompt, for errors about it."""
+        """The body's field with the prompt, for error messages."""
         return "messages" if self.chat else "prompt"
 
     @property
     def chunk_object(self) -> str:
-        """``object`` of the events of a stream."""
+        """The field ``object`` in the events of a stream."""
         return "chat.completion.chunk" if self.chat else "text_completion"
 
     @classmethod
     def of(cls, request: ChatRequest | CompletionRequest) -> ClientRequest:
-        """From a validated body."""
+        """Make one from a validated body."""
         chat, wanted = isinstance(request, ChatRequest), request.max_new_tokens
         return cls(
             chat=chat,

@@ -1,7 +1,7 @@
 """The requests that ended last, so that an operator can ask why one failed. Pure: the time of day is passed in.
 
-Each outcome has room of its own: a thousand requests that end well do not push out the one that failed. What is kept of
-a request is bounded and holds nothing of its prompt or its answer.
+Each outcome has room of its own: a thousand requests that end well do not push out the one that failed. The record of
+a request is bounded in size, and holds nothing of its prompt or its answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from router.request.states import State
 if TYPE_CHECKING:
     from router.request.facts import RequestFacts
 
-#: How many requests of each outcome are kept; most of those that failed, since people look for these.
+#: How many requests of each outcome are kept; the most for failures, since people look for these.
 ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}
 #: Most characters kept of each short text: model and user, which the client sent, and the error's code.
 MAX_TEXT_CHARS = 100
@@ -31,11 +31,11 @@ class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     #: ``done``, ``failed`` or ``aborted``.
     outcome: str
-    #: The state that it was in when it failed or was aborted; None: it is done.
+    #: The state in which it failed or was aborted; None: it is done.
     ended_in: str | None
-    #: Seconds since 1970, by the clock of its router: for people.
+    #: Unix seconds, by the clock of its router; for people.
     ended_at: float
-    #: HTTP status, code and message of the error, as the client was told; None: there was none.
+    #: HTTP status, code and message of the error that the client was sent; None: there was none.
     status: int | None
     code: str | None
     error: str | None
@@ -50,9 +50,9 @@ class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ms: float | None
     #: Milliseconds in each state that it was in, summed over repetitions.
     phases_ms: dict[str, float]
-    #: None: not streamed, and so not counted.
+    #: None for an unstreamed answer, whose tokens are not counted.
     num_tokens: int | None
-    #: Legs that were tried again, and times that another worker went on with its stream.
+    #: Legs that were tried again, and how often another worker continued the stream.
     num_retries: int
     num_resumed: int
     #: Engines that died with the request on them.
@@ -60,12 +60,12 @@ class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None
     #: Id of the router that had it.
     router: str
-    #: What its client calls it.
+    #: The id that its client gave it.
     client_id: str | None = None
 
 
 def ended_request(facts: RequestFacts, ended_at: float) -> EndedRequest:
-    """What is kept of a request that is over. ``ended_at``: seconds since 1970."""
+    """The record to keep of a request that is over. ``ended_at``: Unix seconds."""
     error = facts.error
     return EndedRequest(
         id=facts.id,
@@ -97,14 +97,14 @@ def ended_request(facts: RequestFacts, ended_at: float) -> EndedRequest:
 def _ended_in(facts: RequestFacts) -> str | None:
     if facts.ended_in is not None:
         return str(facts.ended_in)
-    # An error inside D's stream is noted as soon as it has been passed on, so the request was over before its exit.
+    # An error inside D's stream ends the request as soon as it is passed on, so at its exit it was already over.
     return None if facts.state is State.DONE else str(State.DECODING)
 
 
 class EndedRequests:
-    """The newest of each outcome.
+    """The newest ended requests of each outcome.
 
-    ``now_s`` is any monotonic clock; ages are told, since routers have different clocks.
+    ``now_s`` is of any monotonic clock; results have ages, not times, since the clocks of routers differ.
     """
 
     def __init__(self, room: dict[State, int] = ROOM) -> None:
@@ -116,11 +116,11 @@ class EndedRequests:
         return sum(map(len, self._by_outcome.values()))
 
     def add(self, now_s: float, ended: EndedRequest) -> None:
-        """A request is over; the oldest of its outcome is forgotten if there is no room."""
+        """Add a request that is over; the oldest of its outcome is dropped if there is no room."""
         self._by_outcome[ended.outcome].append((now_s, ended))
 
     def newest(self, now_s: float, num_each: int | None = None) -> list[tuple[float, EndedRequest]]:
-        """Each with the seconds since its end, newest first; at most ``num_each`` of an outcome."""
+        """Returns (seconds since its end, request), newest first; at most ``num_each`` per outcome, None for all."""
         kept = [
             (now_s - ended_s, ended)
             for some in self._by_outcome.values()

@@ -1,4 +1,4 @@
-"""The record of one request: what was asked, where it is, what it holds, and what was tried. It knows no step.
+"""The record of one request: what was asked, its state, what it holds, and what was tried. Independent of the steps.
 
 One task runs it (``steps.run``). To end it early (client gone, deadline, admin), ``stop`` is called.
 """
@@ -32,27 +32,27 @@ class LeaseLost(Exception):
 
 
 class Trace(Protocol):
-    """What is told the phases of a request as they end (``tracing.spans``)."""
+    """Receives the phases of a request as they end; implemented by ``tracing.spans``."""
 
     @property
     def trace_id(self) -> str:
-        """As logs have it."""
+        """The trace id, in the form that logs show."""
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """What tells a worker which span it works for."""
+        """Headers that tell a worker which span its work belongs to."""
 
     def left(self, state: State, event: Event, now_s: float, worker_id: str, error: ApiError | None) -> None:
-        """The request has left ``state``, in which the worker had it (empty: none had).
+        """Note that the request has left ``state``. ``worker_id``: the worker that had it then; empty if none.
 
-        ``error`` is that of the last attempt that failed.
+        ``error``: that of the last failed attempt.
         """
 
     def end(self, facts: RequestFacts) -> None:
-        """The request is over."""
+        """Note that the request is over."""
 
 
 class Exchange:
-    """One request. What it holds is given back in ``steps.exit``, however it ends."""
+    """One request. ``steps.exit`` releases what it holds, whatever the outcome."""
 
     __slots__ = (
         "_releaser",
@@ -96,7 +96,7 @@ class Exchange:
         attempts: Attempts,
         releaser: Releaser,
     ) -> None:
-        """``number`` grows with every request: its age in queues. ``releaser`` takes back what it holds."""
+        """``number`` grows with every request and orders it in queues. ``releaser`` releases what it holds."""
         self.request_id = request_id
         self.number = number
         self.asked = asked
@@ -106,27 +106,27 @@ class Exchange:
         self.num_bytes = num_bytes
         self.prompt = Prompt(asked.model, bodies.prompt_bytes(), bodies.prompt, bodies.num_ids())
         self.progress = RequestProgress(asyncio.get_running_loop().time())
-        #: The last workers that prefilled and decoded, for people.
+        #: The last workers that prefilled and decoded.
         self.prefill_worker: Worker | None = None
         self.decode_worker: Worker | None = None
         #: What it holds: a place on a worker, a place in a queue, an open answer, P's blocks.
         self.reservation: Reservation | None = None
         self.waiter: Waiter | None = None
         self.answer: Answer | None = None
-        #: A P whose answer has not been read; it may have granted a lease by now.
+        #: A P whose answer has not been read, but which may have granted a lease by now.
         self.unread_prefill: Worker | None = None
         self.engine_id = ""
         self.lease_id = ""
-        #: How the lease ended while it was wanted; None: it is held, as far as is known.
+        #: How the lease ended while the request still needed it; None: it is held, as far as this router knows.
         self.lease_end: LeaseState | None = None
-        #: The tokens that the client has been sent, for a worker that may have to continue; of streams only.
+        #: The tokens that the client has been sent, so that another worker can continue; streams only.
         self.sent_tokens = sent_tokens
         #: What was tried, and which workers failed.
         self.attempts = attempts
         self._releaser = releaser
         self.num_tokens = 0
         self.num_chunks = 0
-        #: The error that D put into its stream, and that the client has seen.
+        #: The error that D put into its stream, and that the client was sent.
         self.relayed_error: ApiError | None = None
         self.stop_error: ApiError | None = None
         self.task: asyncio.Task[None] | None = None
@@ -136,7 +136,7 @@ class Exchange:
     # --- from outside
 
     def stop(self, error: ApiError) -> bool:
-        """End it now, wherever it is; False if it was over or ending."""
+        """End the request now, in any state. Returns False if it was over or ending."""
         if self.stop_error is not None or self.progress.over or self.task is None:
             return False
         self.stop_error = error
@@ -144,13 +144,13 @@ class Exchange:
         return True
 
     def deadline(self) -> None:
-        """The request's own time is up."""
+        """End the request because its deadline has passed."""
         self.stop(DeadlineError("The request took longer than its deadline."))
 
     def lease_over(self, end: LeaseState) -> None:
-        """P keeps the blocks no longer.
+        """Note that P no longer keeps the blocks.
 
-        A held request is prefilled again at once; a D that is reading them notices itself.
+        A held request is prefilled again at once; a D that is reading the blocks finds out itself.
         """
         self.lease_end = end
         state = self.progress.state
@@ -160,22 +160,22 @@ class Exchange:
             self.on(Event.READ)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Headers with which a worker is sent the request."""
+        """Headers to send to a worker with the request."""
         return (("x-request-id", self.request_id), *(() if self.trace is None else self.trace.headers()))
 
     @property
     def weights(self) -> str | None:
-        """Fingerprint of the weights that made the tokens which the client has; None while it has none."""
+        """Fingerprint of the weights that computed the client's tokens; None while it has none."""
         return self.sent_tokens.weights if self.sent_tokens.begun else None
 
     def age_s(self) -> float:
-        """Seconds since it came."""
+        """Seconds since the request arrived."""
         return self.progress.age_s(asyncio.get_running_loop().time())
 
     # --- bookkeeping, used by the steps
 
     def on(self, event: Event) -> None:
-        """Note what happened."""
+        """Note an event: change the state and end the trace's phase. Raises IllegalEvent."""
         state, now_s = self.progress.state, asyncio.get_running_loop().time()
         self.progress.on(event, now_s)
         if event in RETRIES:
@@ -184,7 +184,7 @@ class Exchange:
             self.trace.left(state, event, now_s, self._worker_in(state), self.attempts.last_error)
 
     def _worker_in(self, state: State) -> str:
-        """Id of the worker that has the request in ``state``; empty where none has."""
+        """Id of the worker that has the request in ``state``; empty if none has."""
         worker: Worker | None = None
         if state is State.PREFILLING:
             worker = self.prefill_worker
@@ -193,11 +193,11 @@ class Exchange:
         return "" if worker is None else worker.worker_id
 
     def occupy(self, reservation: Reservation) -> None:
-        """The request has a place on a worker now, which the pool has reserved already."""
+        """Note the place on a worker that the pool has reserved for the request."""
         self.reservation = reservation
 
     def vacate(self) -> None:
-        """Give back the place on the worker and close what is open there; a P whose answer is unread is told."""
+        """Release the place on the worker, close the open answer, and abort on a P whose answer is unread."""
         answer, self.answer = self.answer, None
         if answer is not None:
             answer.close()
@@ -209,7 +209,7 @@ class Exchange:
             self._releaser.leave(reservation)
 
     def drop_lease(self) -> None:
-        """Give P's blocks back."""
+        """Release the lease on P's blocks."""
         lease_id, self.lease_id = self.lease_id, ""
         if lease_id:
             self._releaser.release(self.engine_id, lease_id)

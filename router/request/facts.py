@@ -1,6 +1,6 @@
-"""What observers are told of a request: metrics, log lines, traces, the admin REST and the dashboard.
+"""What observers of a request get to see: metrics, log lines, traces, the admin REST and the dashboard.
 
-They are given these facts and never the record, so none of them can change a request or depend on how it is built.
+They get these facts and never the record, so none of them can change a request or depend on how it is built.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One request at one moment. Seconds are of the event loop's clock."""
+    """One request at one moment. ``started_s`` is on the event loop's clock."""
 
     id: str
-    #: What its client calls it; None: the client gave no id.
+    #: The id that its client gave it; None: it gave none.
     client_id: str | None
     state: State
-    #: Path at which workers serve it.
+    #: Path at which workers serve the request.
     endpoint: str
     chat: bool
     model: str
     user: str
     stream: bool
     priority: int
-    #: None: as many as fit.
+    #: Most new tokens. None: as many as fit.
     max_new_tokens: int | None
-    #: Ids of the last workers that were sent its legs.
+    #: Ids of the last workers to which its legs were sent.
     prefill_worker: str | None
     decode_worker: str | None
-    #: The engine that holds its blocks, and the lease under which it does; empty: none.
+    #: The engine that holds its blocks, and their lease; empty: none.
     engine_id: str
     lease_id: str
     started_s: float
     age_s: float
-    #: In the states that it has left, summed over repetitions.
+    #: Seconds in each state that it has left, summed over repetitions.
     spent_s: dict[State, float]
-    #: Arrival to first content; None: not streamed, or there is none yet.
+    #: Seconds from arrival to first content; None: not streamed, or there is none yet.
     ttft_s: float | None
     #: The client has been sent the head of its answer.
     answer_begun: bool
@@ -58,15 +58,15 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     #: The error of the last attempt that failed; None: none has.
     last_error: ApiError | None
     trace_id: str | None
-    #: The live state in which it ended; None: it is live, or its outcome was noted before its exit (done, or failed
+    #: The live state in which it ended; None: it is live, or its outcome was known before its exit (done, or failed
     #: with an error inside D's stream).
     ended_in: State | None = None
     #: Why it ended; None: it is live, or the client has everything.
     error: ApiError | None = None
-    #: ``error`` was inside D's stream, which was passed on to the client.
+    #: Whether ``error`` was inside D's stream and was passed on to the client.
     is_error_relayed: bool = False
 
     @property
     def in_state_s(self) -> float:
-        """How long a live request has been in its state."""
+        """Seconds that a live request has been in its present state."""
         return self.age_s - sum(self.spent_s.values())

@@ -1,7 +1,8 @@
-"""What happens to a request after a failure, as one table. Pure.
+"""What happens to a request after a failure, as a table. Pure.
 
-``TABLE`` says what is next from four things: the leg that failed, how it failed, whether another worker can be told all
-tokens that the client has, and whether P still holds the blocks under a lease. ``attempts`` bounds how often.
+``TABLE`` maps four things to what is next: the leg that failed, how it failed, whether all tokens that the client has
+are known (so that another worker can continue), and whether P still holds the blocks under a lease. ``attempts`` bounds
+how often.
 docs/faults.md shows the same table, as ``python -m router.request.failure_table`` prints it.
 """
 
@@ -25,18 +26,18 @@ class Leg(StrEnum):
     HELD = "held"
     #: D was asked to read P's blocks, and has not begun to answer.
     DECODE = "decode"
-    #: A worker was asked to do both, without P, and has not begun to answer.
+    #: One worker was asked to prefill and decode, without P, and has not begun to answer.
     ALONE = "alone"
     #: The worker's stream is under way.
     STREAM = "stream"
 
 
 class Failure(StrEnum):
-    """The kinds of failure, as far as they differ in what is next."""
+    """The kinds of failure, told apart only where what is next differs."""
 
-    #: The worker never had the request: it refused the connection, or its engine was dead before.
+    #: The worker never had the request: it refused the connection, or its engine was already dead.
     NOT_TAKEN = "not taken"
-    #: The connection broke, or the engine died, with the request on it; maybe because of the request.
+    #: The connection broke, or the engine died, while the worker had the request; maybe because of the request.
     DIED = "died"
     #: No answer in time.
     SILENT = "silent"
@@ -46,7 +47,7 @@ class Failure(StrEnum):
     ABORTED = "aborted"
     #: D could not read P's blocks.
     READ_FAILED = "read failed"
-    #: So many D could not read that P is the one that is broken.
+    #: ``MAX_FAILED_READS`` attempts to read P's blocks failed, so P is taken to be broken.
     P_BROKEN = "P is broken"
     #: P's blocks are gone.
     LEASE_LOST = "lease lost"
@@ -59,25 +60,25 @@ class Next(StrEnum):
 
     #: Another D reads the same blocks of P.
     SAME_BLOCKS = "same blocks"
-    #: Another worker does both.
+    #: Another worker prefills and decodes.
     OTHER_WORKER = "other worker"
-    #: Again from the prefill; after the tokens that the client has, if it has some.
+    #: Start again from prefill, after the tokens that the client has, if any.
     PREFILL = "prefill"
-    #: The stream goes on, on another worker, after the tokens that the client has.
+    #: Another worker continues the stream after the tokens that the client has.
     MIGRATE = "migrate"
-    #: The client is told the error.
+    #: The client is sent the error.
     GIVE_UP = "give up"
 
 
 class CountsAs(StrEnum):
-    """What a failure counts as, in the request's own bounds."""
+    """Which of the request's own bounds a failure counts against."""
 
     NOTHING = "nothing"
     #: Counts against ``max_prefill_attempts``.
     PREFILL = "prefill attempt"
     #: Counts against ``max_decode_attempts``, from 0 again after each prefill.
     DECODE = "decode attempt"
-    #: Counts against ``MAX_FAILED_READS``, from 0 again after each prefill. It is no decode attempt: several lead
+    #: Counts against ``MAX_FAILED_READS``, from 0 again after each prefill. Not a decode attempt: several lead
     #: to another prefill, and prefills are counted.
     READ = "failed read"
     #: Counts against ``max_migrations``, which the setting ``max_resumes`` gives.
@@ -87,14 +88,14 @@ class CountsAs(StrEnum):
 
 
 class IllegalFailure(Exception):
-    """The leg cannot fail so; a bug of the caller. Nothing was noted."""
+    """The leg cannot fail in this way; a bug of the caller. Nothing was noted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRow:
-    """One line of the table. None: yes or no. ``spends``: the retry budget of all requests is asked.
+    """One line of the table. None: the row holds for yes and no. ``spends``: a retry is taken from the retry budget.
 
-    For aborts it is asked once per request, since a request that a worker does not take costs it nothing.
+    Aborts take only one retry per request, since a request that a worker refuses costs it nothing.
     """
 
     leg: Leg
@@ -107,7 +108,7 @@ class FailureRow:
 
     @property
     def waits(self) -> bool:
-        """The next attempt has to wait, since workers that were told to end a request refuse it for a while."""
+        """Whether the next attempt must wait: workers that were asked to end a request refuse it for a while."""
         return self.counts is CountsAs.ABORT
 
 
@@ -124,7 +125,7 @@ def _rows() -> Iterator[FailureRow]:
     yield FailureRow(leg, Failure.LEASE_LOST, None, None, Next.PREFILL)
     yield FailureRow(
         leg, Failure.NO_READER, None, None, Next.PREFILL, spends=False
-    )  # the budget was asked when the layout was left
+    )  # switching to another layout took the retry from the budget
 
     leg = Leg.DECODE
     yield FailureRow(leg, Failure.NOT_TAKEN, None, True, Next.SAME_BLOCKS, spends=False)
@@ -166,7 +167,7 @@ TABLE = _by_situation()
 
 
 def row_of(leg: Leg, failure: Failure, *, can_continue: bool, has_lease: bool) -> FailureRow:
-    """The row for a situation. Raises IllegalFailure."""
+    """The row for a situation. Raises IllegalFailure if there is none."""
     try:
         return TABLE[leg, failure, can_continue, has_lease]
     except KeyError:
@@ -174,7 +175,7 @@ def row_of(leg: Leg, failure: Failure, *, can_continue: bool, has_lease: bool) -
 
 
 def as_markdown() -> str:
-    """The table, for the docs."""
+    """The table as Markdown, for the docs."""
     lines = [
         "| leg | failure | can another continue? | does P's lease hold? | next | counts as | asks the retry budget |",
         "|---|---|---|---|---|---|---|",

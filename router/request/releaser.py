@@ -1,4 +1,4 @@
-"""Gives back what a request holds: places on workers, blocks under leases, answers that will not be read."""
+"""Releases what a request holds: places on workers, blocks under leases, answers that will not be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Releaser:
-    """One for all requests of a router. None of its methods waits."""
+    """One object for all requests of a router. None of its methods waits."""
 
     def __init__(
         self, pool: WorkerPool, leases: LeaseRenewer, leased: LeaseLimit, prefill_aborts: PrefillAborts

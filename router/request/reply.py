@@ -1,7 +1,7 @@
-"""What goes back to the client: one writer over ASGI's ``send``. Headers wait for the first content.
+"""Writes the answer to the client, over ASGI's ``send``. Headers are sent only with the first content.
 
-A client that does not read makes every write wait. The end of a request does not wait with it: ``error`` waits for
-``LAST_WRITE_S`` at most, and then drops the connection.
+A client that does not read blocks every write, but not the end of its request: ``error`` waits for ``LAST_WRITE_S``
+at most, and then drops the connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from core.protocol.errors import ApiError
 
-#: How long the last words may wait for a client that does not read, seconds.
+#: Seconds that the final error may wait for a client that does not read.
 LAST_WRITE_S = 1.0
 
 
@@ -43,7 +43,7 @@ class ClientReply:
     def __init__(self, send: Send, request_id: str, drop: Callable[[], None], client_id: str = "") -> None:
         """``drop`` closes the client's connection at once, whatever is still to be sent there.
 
-        ``client_id`` is what the client calls the request, if it does.
+        ``client_id``: the client's own id of the request; empty if it gave none.
         """
         self._send = send
         self._drop = drop
@@ -53,7 +53,7 @@ class ClientReply:
         self._id_headers = ((b"x-request-id", request_id.encode("ascii")), *theirs)
         self._unsent = b""
         self.started = False
-        #: The last write has begun; ``_complete``: it was also taken.
+        #: Whether the last write has begun; ``_complete``: whether it has also finished.
         self.ended = False
         self._complete = False
         self.first_content_s: float | None = None
@@ -61,7 +61,7 @@ class ClientReply:
     async def write(self, data: bytes, *, content: bool = True) -> None:
         """Send part of a stream.
 
-        What comes without ``content`` at the beginning is kept until the first content comes.
+        Data without ``content`` is kept until the first content comes.
         """
         if not self.started:
             data = self._unsent + data
@@ -76,11 +76,11 @@ class ClientReply:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     def forget(self) -> None:
-        """Drop what is kept for the first content. Only before the answer has begun."""
+        """Drop the data kept until the first content. Only before the answer has begun."""
         self._unsent = b""
 
     async def end(self) -> None:
-        """The stream is complete."""
+        """Complete the stream."""
         self.ended = True
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         self._complete = True
@@ -107,19 +107,19 @@ class ClientReply:
         self._complete = True
 
     async def error(self, error: ApiError) -> None:
-        """Send an error in the shape that is still possible: a whole answer or an event.
+        """Send an error: as a whole answer or, if the stream has begun, as an event.
 
         A client that does not read is dropped.
         """
         if self._complete:
             return
-        if not self.ended:  # otherwise its last write was cut off
+        if not self.ended:  # if it has ended, its last write was cut off
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
                     await self._tell(error)
         if not self._complete:
             self._drop()
-            await asyncio.sleep(0)  # lets the end of the connection be noted before the end of the answer
+            await asyncio.sleep(0)  # the server then notes the end of the connection before the end of the answer
 
     async def _tell(self, error: ApiError) -> None:
         if self.started:

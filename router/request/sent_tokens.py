@@ -1,11 +1,11 @@
-"""Which tokens a client has been sent, as its workers named them: what another worker needs to continue. Pure.
+"""The ids of the tokens that a client has been sent, which another worker needs to continue the stream. Pure.
 
-D names the tokens of an event in a comment line before it, and says with ``:end`` that only its last words follow
-(``docs/resume.md``). The lines are taken out here and kept as they are; they are read only when a worker fails. Last
-words are held until all of them are there: the tokens named so far are then never a whole answer.
+D names (sends the ids of) an event's tokens in a comment line before it, and announces its last events with ``:end``
+(``docs/resume.md``). The lines are removed here and kept unparsed; they are parsed only when a worker fails. The last
+events are held until all of them have come, so that the tokens named so far are never a whole answer.
 
-Tokens that give no text are named in an event of nothing but that line, now and then, so that a stream is never silent
-while its worker computes. No client is sent it.
+Tokens that give no text are named, now and then, in an event of only that line, so that a stream is never silent while
+its worker computes. Clients are not sent such events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from router.upstream.events import DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLar
 ASK_NAMES = ("x-baton-token-ids", "1")
 #: Bytes of the lines of one stream, about a million tokens. A longer stream cannot be continued.
 MAX_IDS_BYTES = 8 << 20
-#: Above any vocabulary. A worker may write numbers that JSON cannot have.
+#: Larger than any token id. A worker might send numbers that JSON cannot hold.
 _NO_TOKEN = 1 << 31
 #: Bytes kept of a stream's first events, for ``created``.
 _MAX_HEAD_BYTES = 1024
@@ -32,7 +32,7 @@ _CREATED = re.compile(rb'"created":\s*(\d+)')
 
 
 class SentTokens:
-    """The tokens of one stream, whichever workers it comes from.
+    """The tokens of one stream, from all its workers.
 
     ``begun``: the client's answer has begun with its role.
     """
@@ -56,28 +56,28 @@ class SentTokens:
         self._ids = bytearray()
         self._last_words = bytearray()
         self._first_events = b""
-        #: The number of cached tokens that P told first; None: no P has answered.
+        #: The number of cached tokens that the first P reported; None: no P has answered.
         self._cached: bytes | None = None
         self._num_unnamed = 0
-        #: While there are fewer bytes of ids, an event with its line takes the quick path.
+        #: The quick path of ``take`` is allowed while there are fewer bytes of ids than this.
         self._quick_bytes = MAX_IDS_BYTES
         self.begun = False
-        #: ``weights_fingerprint`` of the workers that the tokens are from; it counts once the stream has begun.
+        #: ``weights_fingerprint`` of the workers that computed the tokens; fixed once the stream has begun.
         self.weights = ""
         #: ``created`` in the client's chunks, Unix seconds; 0: not known yet.
         self.created = 0
-        #: The worker that streams now names its tokens.
+        #: Whether the worker that streams now names its tokens.
         self.named = False
 
     def forget(self) -> None:
-        """Forget all tokens: the answer begins anew."""
+        """Forget all tokens: the answer starts again."""
         self._ids.clear()
         self._cached = None
         self.begun = False
         self.created = 0
 
     def come_from(self, weights: str) -> None:
-        """The next tokens are of a worker with these weights."""
+        """Note that the next tokens come from a worker with these weights."""
         if not self.begun:
             self.weights = weights
 
@@ -87,8 +87,8 @@ class SentTokens:
         self.begun = True
 
     def cached_as_first(self, said: bytes) -> bytes:
-        """P's parameters, or the end of its answer, with the number of cached tokens that the first P told."""
-        found = _CACHED.search(said, max(0, said.rfind(_CACHED_KEY)))  # it comes behind long lists
+        """P's parameters, or the end of its answer, with the number of cached tokens that the first P reported."""
+        found = _CACHED.search(said, max(0, said.rfind(_CACHED_KEY)))  # the key comes after long lists
         if self._cached is None:
             self._cached = b"" if found is None else found[1]
             return said
@@ -97,16 +97,16 @@ class SentTokens:
         return said[: found.start(1)] + self._cached + said[found.end(1) :]
 
     def leg(self, first: bytes, *, named: bool, opens: bool) -> None:
-        """A worker's stream starts with ``first``. ``opens``: with a role, which is an event without a name."""
+        """Note that a worker's stream starts with ``first``. ``opens``: with a role event, which names no token."""
         self.named = named
         self._last_words.clear()
         self._num_unnamed = -1 if opens else 0
         self._first_events = b"" if self.created else first[:_MAX_HEAD_BYTES]
-        # A stream that begins with tokens without text tells only later when it was created.
+        # If a stream begins with tokens without text, ``created`` comes only with a later event.
         self._quick_bytes = MAX_IDS_BYTES if self.created or num_shown(first) else 0
 
     def take(self, data: bytes, num_events: int) -> bytes:
-        """Note the tokens of whole events; returns what the client is to be sent now. Raises EventTooLarge."""
+        """Note the tokens of whole events; returns what to send the client now. Raises EventTooLarge."""
         if num_events == 1 and data[0] == _COLON:  # nearly always
             end = data.find(b"\n")
             line = data[:end]
@@ -138,17 +138,17 @@ class SentTokens:
         if len(self._ids) < MAX_IDS_BYTES:
             self._ids += line
         else:
-            self._num_unnamed += 2  # one more than a role
+            self._num_unnamed += 2  # more than one role event can make up for
         if event and not self._quick_bytes:
             self._first_events, self._quick_bytes = event[:_MAX_HEAD_BYTES], MAX_IDS_BYTES
         return event
 
     def can_continue(self) -> bool:
-        """Another worker can be told what the client has: every token that it was sent had a name."""
+        """Whether another worker can continue: the id of every token that the client was sent is known."""
         return self.named and self._num_unnamed <= 0 and self.ids() is not None
 
     def ids(self) -> list[int] | None:
-        """All tokens that the client has; None if that is not known."""
+        """Ids of all tokens that the client has; None if they are not known."""
         try:
             ids = [int(one) for one in self._ids.replace(b":", b",").split(b",") if one]
         except ValueError:
@@ -156,7 +156,7 @@ class SentTokens:
         return ids if all(0 <= one < _NO_TOKEN for one in ids) else None
 
     def resume(self) -> bytes:
-        """``kv_transfer_params.resume``, as JSON."""
+        """The JSON for ``kv_transfer_params.resume``: what another worker needs to continue."""
         if not self.created:
             found = _CREATED.search(self._first_events)
             self.created = int(found[1]) if found else 0
@@ -164,5 +164,5 @@ class SentTokens:
 
 
 def num_shown(events: bytes) -> int:
-    """How many of these whole events are more than comments."""
+    """The number of these whole events that are not only comments."""
     return sum(not all(line[:1] == b":" for line in event.split(b"\n")) for event in events.split(END) if event)

@@ -52,7 +52,7 @@ def facts_of(request: Exchange, now_s: float) -> RequestFacts:
 
 
 def facts_at_end(request: Exchange, before: State, error: ApiError | None, now_s: float) -> RequestFacts:
-    """The facts of a request that is over. ``before``: its state when its exit began; ``error``: what ended it."""
+    """The facts of a request that is over. ``before``: its state when its exit began; ``error``: why it ended."""
     relayed = request.relayed_error if error is None else None
     return msgspec.structs.replace(
         facts_of(request, now_s),

@@ -1,10 +1,10 @@
-"""The states of a request in the router, as one table. Pure: no I/O, time is passed in.
+"""The states of a request in the router, as a table. Pure: no I/O, time is passed in.
 
 QUEUED      waiting for a prefill worker with room
 PREFILLING  sent to P, which has not answered
 HELD        P's blocks are under a lease; waiting for a decode worker with room
-READING     sent to D, which has not answered; unstreamed: and is not known to have read P's blocks
-DECODING    D answers; its bytes go to the client. Unstreamed, D computes, and answers once it has decoded everything
+READING     sent to D, which has not answered; if unstreamed, D is also not known to have read P's blocks
+DECODING    D streams its answer to the client; unstreamed, D decodes and answers when it has finished
 DONE, FAILED, ABORTED   over
 
 An event that the table does not list raises IllegalEvent and changes nothing.
@@ -32,26 +32,26 @@ class Event(Enum):
     """What can happen to a request."""
 
     PREFILL_SENT = "prefill_sent"
-    #: P has answered; its blocks wait.
+    #: P has answered and keeps its blocks.
     PREFILLED = "prefilled"
     #: The request is to be prefilled again: P failed, or the lease is gone, or D cannot use P's blocks.
     PREFILL_AGAIN = "prefill_again"
-    #: Sent to D, or to a worker that does both.
+    #: Sent to D, or to a worker that prefills and decodes.
     DECODE_SENT = "decode_sent"
-    #: Sent to a worker that does both, unstreamed: there is nothing to read, and nothing comes back before the end.
+    #: Sent unstreamed to a worker that prefills and decodes: no blocks to read, and no answer before the end.
     DECODE_ALONE = "decode_alone"
-    #: Unstreamed: D has read P's blocks, as the end of their lease tells; it answers later.
+    #: Unstreamed: D has read P's blocks, as the end of their lease shows; it answers later.
     READ = "read"
-    #: D failed before its first byte; P's blocks still wait.
+    #: D failed before its first byte; P still keeps its blocks.
     DECODE_AGAIN = "decode_again"
     #: D's first byte: it has read P's blocks.
     FIRST_BYTE = "first_byte"
-    #: D failed in its stream; the client has tokens, after which another worker continues.
+    #: D failed during its stream; another worker continues after the tokens that the client has.
     STREAM_BROKE = "stream_broke"
-    #: The whole answer is with the client.
+    #: The client has been sent the whole answer.
     FINISHED = "finished"
     FAILED = "failed"
-    #: Client gone, admin, deadline.
+    #: Ended by the client's leaving, by an administrator, or by the deadline.
     ABORTED = "aborted"
 
 
@@ -112,7 +112,7 @@ LIVE = tuple(state for state, events in TABLE.items() if events)
 
 
 class RequestProgress:
-    """The state of one request and the seconds it spent in each. ``now_s`` is any monotonic clock."""
+    """The state of one request and the seconds spent in each state. ``now_s`` is of any monotonic clock."""
 
     __slots__ = ("_since_s", "spent_s", "started_s", "state")
 
@@ -124,7 +124,7 @@ class RequestProgress:
         self.spent_s: dict[State, float] = {}
 
     def on(self, event: Event, now_s: float) -> State:
-        """Go to the next state; raises IllegalEvent."""
+        """Move to the next state and return it. Raises IllegalEvent."""
         state = self.state
         following = TABLE[state].get(event)
         if following is None:
@@ -136,15 +136,15 @@ class RequestProgress:
 
     @property
     def over(self) -> bool:
-        """No event is possible any more."""
+        """Whether the request is over: no event is possible any more."""
         return not TABLE[self.state]
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the request came."""
+        """Seconds since the request arrived."""
         return now_s - self.started_s
 
     def in_state_s(self, now_s: float) -> float:
-        """Seconds since the request came into its state."""
+        """Seconds since the request entered its present state."""
         return self.age_s(now_s) - sum(self.spent_s.values())
 
     def __repr__(self) -> str:

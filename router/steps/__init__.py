@@ -1,13 +1,13 @@
-"""What happens to a request, in order. Each step is given the router's services and the record of the request.
+"""The steps of a request, in order. Each step gets the router's services and the record of the request.
 
-``admission``      whether it is let in, and which waiting requests are refused for it
-``run``            the loop: P, its first token to the client, D, its stream; it comes round again after a failure
-``prefill``        find a P with room, have it prefill, take over its blocks; ``prefill_answer`` reads what P says
-``first_token``    P's token to the client
+``admission``      whether the request is admitted, and which waiting requests are displaced by it
+``run``            the loop: P, P's first token to the client, D, D's stream; repeated after a failure
+``prefill``        find a P with room, have it prefill, take over its blocks; ``prefill_answer`` parses P's answer
+``first_token``    send P's token to the client
 ``decode``         find a D with room, have it read the blocks, wait for its first bytes
-``relay``          D's stream to the client, until it ends or D dies in it; then the stream migrates
-``waiting``        for a worker with room, or for any worker; ``lease_limit_wait`` counts those that leases cause
-``retry``          after a failed leg: note it and ask ``request.attempts`` what is next; it sends nothing itself
-``failures``       how a leg failed: from an exception to a row of ``request.failure_table``
-``exit``           the one end; ``end_log`` is its log line
+``relay``          pass on D's stream to the client until it ends, or until D dies; then the stream migrates
+``waiting``        wait for a worker with room, or for any worker; ``lease_limit_wait`` counts waits caused by leases
+``retry``          after a failed leg: record it and ask ``request.attempts`` what is next; sends nothing itself
+``failures``       how a leg failed: maps an exception to a ``Failure`` of ``request.failure_table``
+``exit``           where every request ends; ``end_log`` writes its log line
 """

@@ -1,8 +1,8 @@
-"""Which requests are let in, which are refused, and which are displaced by more urgent ones.
+"""Which requests are admitted, which are refused, and which are displaced by more urgent ones.
 
 Waiting requests are bounded in number (``max_queue_length``) and in bytes of bodies (``max_queued_bytes``). At a bound
 a new request displaces waiting ones that are less urgent and whose clients have been sent nothing yet: the least urgent
-first, among equals the youngest, as many as it needs. If they are too few, it is refused and none is displaced.
+first, among equals the youngest, until there is room. If they are too few, it is refused and none is displaced.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
 
 
 def check_requests(services: Services, num_bodies: int) -> None:
-    """Raise RateLimitError if too many requests are live. ``num_bodies``: requests whose bodies are still coming."""
+    """Raise RateLimitError if too many requests are live. ``num_bodies``: requests whose bodies are incomplete."""
     if len(services.active) + num_bodies >= services.settings.max_requests:
         raise RateLimitError("Too many requests are running.", retry_after_s=retry_after_s(services))
 
 
 def check_queue(services: Services, priority: int | None) -> None:
-    """Raise RateLimitError if the request would be refused whatever its body is. ``priority`` None: the body has it."""
+    """Raise RateLimitError if the request would be refused whatever its body is.
+
+    ``priority`` None: only the body tells the priority, so the most urgent one is assumed.
+    """
     most_urgent = -MAX_PRIORITY if priority is None else priority
     if is_full(services, 0) and next(less_urgent(services, most_urgent), None) is None:
         raise RateLimitError("Too many requests are waiting.", retry_after_s=retry_after_s(services))
 
 
 def make_room(services: Services, model: str, priority: int, num_bytes: int) -> None:
-    """Make room for a request, and displace others if it must be.
+    """Make room for a request, by displacing others if necessary.
 
     Raises RateLimitError, or UnavailableError if no worker could serve it.
     """
@@ -44,7 +47,7 @@ def make_room(services: Services, model: str, priority: int, num_bytes: int) -> 
     waiters, freed_bytes = less_urgent(services, priority), 0
     while is_full(services, num_bytes, len(displaced), freed_bytes):
         waiter = next(waiters, None)
-        if waiter is None:  # so far none is displaced: it would have been for nothing
+        if waiter is None:  # none has been displaced yet, so none loses its place in vain
             raise _refusal(services, model)
         displaced.append(waiter)
         freed_bytes += waiter.num_bytes
@@ -56,9 +59,9 @@ def make_room(services: Services, model: str, priority: int, num_bytes: int) -> 
 
 
 def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes: int = 0) -> bool:
-    """Whether one more waiting request, with a body of ``num_bytes``, is too many. A single one may be of any size.
+    """Whether one more waiting request, with a body of ``num_bytes``, is too many. A body of any size may wait alone.
 
-    ``num_freed`` and ``freed_bytes`` are what the requests take that would be displaced.
+    ``num_freed`` and ``freed_bytes``: number and bytes of the requests that would be displaced.
     """
     prefill, held, settings = services.prefill_queue, services.held_queue, services.settings
     if len(prefill) + len(held) - num_freed >= settings.max_queue_length:
@@ -68,14 +71,14 @@ def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes:
 
 
 def less_urgent(services: Services, priority: int) -> Iterator[Waiter]:
-    """The waiting requests that one of this priority may displace, in the order in which it does."""
+    """The waiting requests that one of this priority may displace, the first to be displaced first."""
     return heapq.merge(
         services.prefill_queue.less_urgent(priority), services.held_queue.less_urgent(priority), reverse=True
     )
 
 
 def retry_after_s(services: Services) -> float:
-    """Seconds, from 1 to 60, after which all that waits now should have found room: when a client may ask again."""
+    """Seconds, from 1 to 60, after which all requests that wait now should have found room: sent as Retry-After."""
     now_s = asyncio.get_running_loop().time()
 
     def wait_s(queue: WorkerQueue) -> float:

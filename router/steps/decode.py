@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class NoReader(Exception):
-    """No D is left that could read the blocks of a waiting request, but other workers can take all of the request."""
+    """No D is left that could read the blocks of a waiting request, but other workers can take it from prefill on."""
 
 
 async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     """Have a D decode, and return how its answer begins: the first events of a stream, or a whole unstreamed body.
 
-    The request is then DECODING, and ``request.answer`` is open. Returns None when the request has to start again from
-    prefill, for which it is QUEUED. ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Raises
+    The request is then DECODING, and ``request.answer`` is open. Returns None, with the request QUEUED, when it has to
+    start again from prefill. ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Raises
     ApiError.
     """
     while True:
@@ -75,7 +75,7 @@ def _start_again(services: Services, request: Exchange) -> None:
 
 
 def _confirmed(services: Services, request: Exchange) -> None:
-    """D has answered, so it has read P's blocks: their lease is no longer renewed."""
+    """Stop renewing the lease: D has answered, so it has read P's blocks."""
     if request.progress.state is State.READING:
         request.on(Event.FIRST_BYTE)
     if request.lease_id:
@@ -97,9 +97,9 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
-        # Those that can read from P have P's weights.
+        # Only a D with P's weights can read from P, so the fingerprint is checked only without P.
         route = services.pool.candidates(request.asked.model, request.weights if source is None else None)
-        if route is None:  # all of them left while this request waited; new ones may come
+        if route is None:  # all workers of the model left while this request waited; others may register
             return ()
         return route.readers(source) if source else route.decode
 
@@ -122,33 +122,33 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
 
 
 def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:
-    """Have a request start again with a P and a D of another layout than ``source``'s, if there are such workers.
+    """Have a request start again with a P and a D of another KV layout than ``source``'s, if there are such workers.
 
-    All P of ``source``'s layout are then left out for this request: they live, but no D can read from them. Returns
+    All P of ``source``'s layout are then excluded for this request: they work, but no D can read from them. Returns
     False if there is no other layout, or the retry budget is spent.
     """
     route = services.pool.candidates(request.asked.model, request.weights)
-    if route is None:  # all of them left; new ones may come
+    if route is None:  # all workers of the model left; others may register
         return False
     ours = source.compatibility_hash
     others = (worker for worker in route.prefill if worker.takes_work and worker.compatibility_hash != ours)
     if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
         return False
     if not services.retry_budget.take(asyncio.get_running_loop().time()):
-        return False  # it goes on waiting for a D
+        return False  # the request continues to wait for a D
     request.attempts.failed_prefill.update(worker for worker in route.prefill if worker.compatibility_hash == ours)
     return True
 
 
 async def _first_bytes(services: Services, request: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
-    """What D begins with; its whole body if it is not streamed. Raises CallError, TryAnother, ApiError."""
+    """The first events of D's stream, or the whole unstreamed body. Raises CallError, TryAnother, ApiError."""
     settings = services.settings
 
     async def patience() -> None:
         if _may_have_read(services, request):
             await services.liveness.until_silent(worker, settings.token_timeout_s)
 
-    # Only our own engines name their tokens; a stream of another engine cannot be continued elsewhere.
+    # Only Baton's engines name their tokens; a stream of any other engine cannot be continued on another worker.
     names = (ASK_NAMES,) if request.asked.stream and worker.compatibility_hash else ()
     answer = request.answer = await services.upstream.request(
         "POST",
@@ -157,7 +157,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
         (*request.headers(), *names, *services.headers_for(worker)),
         request.bodies.decode(_params(request, prefilled)),
         settings.first_byte_timeout_s,
-        None if request.asked.stream else patience,  # the first byte is also the last
+        None if request.asked.stream else patience,  # an unstreamed answer comes only when it is complete
     )
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.asked.stream:
@@ -173,7 +173,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
 
 
 def _may_have_read(services: Services, request: Exchange) -> bool:
-    """Whether D may be computing: there was nothing to read, or the lease has ended, or its state is not known.
+    """Whether D may be computing: there was nothing to read, or the lease has ended, or the lease's state is unknown.
 
     An expired lease does not mean that the read failed: late reads are good until the blocks are overwritten, and then
     D prefills by itself.
@@ -184,16 +184,16 @@ def _may_have_read(services: Services, request: Exchange) -> bool:
 
 
 def _params(request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
-    """``kv_transfer_params`` for D: those of P, or the tokens after which D continues a stream without P."""
+    """``kv_transfer_params`` for D: those from P, or the tokens after which D continues a stream without P."""
     if prefilled is not None:
         return prefilled.kv_transfer_params
     return b'{"resume":%b}' % request.sent_tokens.resume() if request.sent_tokens.begun else None
 
 
 async def _open_stream(services: Services, answer: Answer, num_events: int) -> bytes:
-    """Read the first events, until ``num_events`` have come and none is an error.
+    """Read the first events, until there are ``num_events`` and none is an error.
 
-    An engine may send a role first, and only then that it has failed.
+    An engine may send a role first, and only then an error.
     """
     timeout_s = services.settings.first_byte_timeout_s
     cutter = EventCutter(services.settings.max_event_bytes)

@@ -1,4 +1,4 @@
-"""The log line of a request that is over: one line for people, and the same as fields for programs."""
+"""The log line of a request that is over: one line for people, and the same facts as fields for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("baton.router")
 
 
 def log_end(facts: RequestFacts) -> None:
-    """A warning if the request failed. ``!r``: what others sent stays on the line."""
+    """Log the end, as a warning if the request failed. ``!r`` keeps text from clients and workers on one line."""
     fields = _fields(facts)
     spent = "".join(f", {phase} {fields[f'{phase}_ms']} ms" for phase in LIVE if fields[f"{phase}_ms"] is not None)
     log.log(
@@ -42,7 +42,7 @@ def log_end(facts: RequestFacts) -> None:
 
 
 def _fields(facts: RequestFacts) -> dict[str, object]:
-    """All fields, always: None is a phase the request was never in, or what is not known."""
+    """Returns all fields, always. None: unknown, or a phase that the request was never in."""
     error = facts.error
     return {
         "request_id": facts.id,
@@ -56,7 +56,7 @@ def _fields(facts: RequestFacts) -> dict[str, object]:
         "stream": facts.stream,
         "prefill_worker": facts.prefill_worker,
         "decode_worker": facts.decode_worker,
-        "tokens": facts.num_tokens if facts.stream else None,  # an unstreamed answer is passed on uncounted
+        "tokens": facts.num_tokens if facts.stream else None,  # the tokens of an unstreamed answer are not counted
         "ttft_ms": _ms(facts.ttft_s),
         "total_ms": _ms(facts.age_s),
         **{f"{phase}_ms": _ms(facts.spent_s.get(phase)) for phase in LIVE},

@@ -1,8 +1,8 @@
-"""The one place where every request ends, however it does.
+"""The one place where every request ends, whatever the outcome.
 
-``settle`` gives back whatever the request still holds: its place in a queue, its place on a worker (closing the
-connection, by which P or D learns to stop), and P's blocks, also those in an answer that it has not read yet. It
-awaits nothing, so it cannot be cancelled half-way; what takes time runs on in tasks of other parts.
+``settle`` releases whatever the request still holds: its place in a queue, its place on a worker (it closes the
+connection, so that P or D stops), and P's blocks, also those in an answer that the router has not read yet. It
+awaits nothing, so it cannot be cancelled half-way; calls that take time run in tasks of other parts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ClientGone(ApiError):
 
 
 def settle(services: Services, request: Exchange, error: ApiError | None) -> None:
-    """End the request: ``error`` None when the client has everything, else why not. Later calls do nothing."""
+    """End the request. ``error``: why the client has not got everything; None if it has. Later calls do nothing."""
     if services.active.get(request.request_id) is not request:
         return
     hit("router.exit")

@@ -1,4 +1,4 @@
-"""How a leg failed: what became of the connection, or what the worker said. Pure."""
+"""How a leg failed, from the error of the connection or the error that the worker sent. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_CODE = {
 
 
 class TryAnother(Exception):
-    """A worker failed in a way that another one may not. The client is told ``error`` if no other one is tried."""
+    """A worker failed in a way that another one may not. The client is sent ``error`` if no other one is tried."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -25,7 +25,7 @@ class TryAnother(Exception):
 
 
 class StreamBroken(Exception):
-    """D's stream broke before its last event. The client is told ``error`` if no other worker continues it."""
+    """D's stream broke before its last event. The client is sent ``error`` if no other worker continues the stream."""
 
     def __init__(self, error: ApiError, cause: CallError | None = None) -> None:
         super().__init__(error.message)
@@ -34,7 +34,7 @@ class StreamBroken(Exception):
 
 
 def cause_of(error: CallError | TryAnother) -> CallError | ApiError:
-    """What became of the connection, or what the worker said."""
+    """The error of the connection, or the error that the worker sent."""
     return error.error if isinstance(error, TryAnother) else error
 
 
@@ -53,7 +53,7 @@ def failure_of(cause: CallError | ApiError) -> Failure:
 
 
 def api_error(error: CallError | TryAnother) -> ApiError:
-    """What the client is told when this was the last attempt."""
+    """The error that the client is sent when this was the last attempt."""
     cause = cause_of(error)
     if failure_of(cause) is Failure.NOT_TAKEN or isinstance(cause, ConnectError):
         return UnavailableError("No worker for this request can be reached.", code="worker_unreachable")

@@ -1,4 +1,4 @@
-"""P's token to the client: as the first events of a stream, or, where it ends the answer, as the whole of it."""
+"""Sends P's token to the client: as the first events of a stream or, if it ends the answer, as the whole answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def send_first_token(services: Services, request: Exchange, prefilled: PrefillAnswer) -> bool:
-    """Send the client what P computed. Returns True if that was the whole answer; the request is then DONE."""
+    """Send the client P's token. Returns True if that was the whole answer; the request is then DONE."""
     whole = prefilled.is_whole(request.asked)
     if not prefilled.has_first_token and not whole:
         return False
@@ -33,7 +33,7 @@ async def send_first_token(services: Services, request: Exchange, prefilled: Pre
 
 
 async def _finish(request: Exchange, prefilled: PrefillAnswer) -> None:
-    """Send a whole answer: its first token was the last one."""
+    """Send an answer whose first token is also its last."""
     if request.asked.stream:
         events = prefilled.first_events(request.asked, begun=request.sent_tokens.begun)
         await request.reply.write(events + request.sent_tokens.cached_as_first(prefilled.last_events(request.asked)))

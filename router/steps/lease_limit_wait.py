@@ -1,4 +1,4 @@
-"""Counts that a prompt waits because of ``max_leased_fraction``, and how long."""
+"""Counts how often and how long prompts wait because of ``max_leased_fraction``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LeaseLimitWait:
-    """The wait of one prompt. ``begin`` may be called again and again; ``end`` once the prompt waits no longer."""
+    """The wait of one prompt. ``begin`` may be called repeatedly; ``end`` when the prompt no longer waits."""
 
     __slots__ = ("_metrics", "_since_s")
 
@@ -19,13 +19,13 @@ class LeaseLimitWait:
         self._since_s: float | None = None
 
     def begin(self) -> None:
-        """The head of the queue waits although a worker has room, because that worker's leases exceed the limit."""
+        """Note that the prompt waits although a worker has room, because that worker's leases exceed the limit."""
         if self._since_s is None:
             self._metrics.num_lease_limit_waits += 1
             self._since_s = asyncio.get_running_loop().time()
 
     def end(self) -> None:
-        """The prompt waits no longer, for whatever reason."""
+        """Note that the prompt no longer waits, for whatever reason."""
         if self._since_s is not None:
             self._metrics.lease_limit_wait_s += asyncio.get_running_loop().time() - self._since_s
             self._since_s = None

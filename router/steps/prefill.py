@@ -32,7 +32,7 @@ class NoPrefill(Exception):
 async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None:
     """Have a P prefill, and return its answer. The request is then HELD, its lease renewed, unless the answer is whole.
 
-    Returns None if no P can be reached; the request is then QUEUED, for a worker that does both. Raises ApiError.
+    Returns None if no P can be reached; the request is then QUEUED for a worker that also prefills. Raises ApiError.
     """
     while True:
         try:
@@ -77,7 +77,7 @@ async def _find(services: Services, request: Exchange) -> Worker:
 
     def pick(ahead: Ahead) -> Reservation | None:
         route = services.pool.candidates(request.asked.model)
-        if route is None:  # all of them left while this request waited; new ones may come
+        if route is None:  # all workers of the model left while this request waited; others may register
             return None
         route = services.pool.candidates(request.asked.model, request.weights)
         if route is None or not route.can_prefill:
@@ -101,7 +101,7 @@ async def _find(services: Services, request: Exchange) -> Worker:
 
 async def _ask(services: Services, request: Exchange, worker: Worker) -> PrefillAnswer:
     timeout_s = services.settings.prefill_timeout_s
-    # An answer of one token needs no D. Our own workers then need not keep the blocks; other engines are asked to.
+    # An answer of one token needs no D, so Baton's workers are not asked to keep the blocks; other engines are.
     ours = bool(worker.compatibility_hash)
     hand_off = not (ours and request.asked.max_new_tokens == 1)
     body = request.bodies.prefill(
@@ -133,13 +133,13 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
 
 
 def _check_lease(services: Services, engine_id: str, lease_id: str) -> None:
-    """Raise ValueError for a lease of another request: both would renew it, and the first to end would end it."""
+    """Raise ValueError for another request's lease: both would renew it, and the first to finish would release it."""
     if services.leases.tracks(engine_id, lease_id) or services.lease_limit.holds(lease_id):
         raise ValueError("another request has that lease")
 
 
 def _take_over(services: Services, request: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
-    """P has answered: give back the place on it, and look after its lease from now on."""
+    """After P's answer: release the place on P, and renew its lease from now on."""
     hit("router.prefill.answered")
     services.pool.worked(worker)
     request.vacate()
@@ -147,7 +147,7 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     request.sent_tokens.come_from(worker.weights_fingerprint)
     request.engine_id = answer.summary.remote_engine_id
     request.lease_id = answer.summary.lease_id
-    if answer.is_whole(request.asked):  # no D is needed; a lease that was granted all the same is released at the exit
+    if answer.is_whole(request.asked):  # no D is needed; if P granted a lease anyway, it is released at the exit
         return
     request.on(Event.PREFILLED)
     if request.lease_id:

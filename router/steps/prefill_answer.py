@@ -1,4 +1,4 @@
-"""P's answer: what the router itself needs of it, and what the client is sent from it. Pure."""
+"""P's answer: the parts that the router needs, and the parts that the client is sent. Pure."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _summary_decoder = msgspec.json.Decoder(HandOffSummary)
 
 
 class PrefillAnswer:
-    """A decoded answer of P. Raises ValueError (msgspec.DecodeError is one) for a body that is no such answer."""
+    """A decoded answer of P. Raises ValueError (also as msgspec.DecodeError) for a body that is not such an answer."""
 
     __slots__ = ("_answer", "_body", "_choice", "_hand_off", "_ours", "kv_transfer_params", "summary")
 
     def __init__(self, body: bytes, *, hand_off: bool, ours: bool) -> None:
         """``hand_off``: P was asked to keep its blocks.
 
-        ``ours``: P is a worker of Baton, which says "length" without blocks when the context is full.
+        ``ours``: P is a Baton worker; it answers "length" without blocks when the context is full.
         """
         self._body = body
         self._ours = ours
@@ -62,7 +62,7 @@ class PrefillAnswer:
             raise ValueError("no choices")
         self._choice = self._answer.choices[0]
         raw = bytes(self._answer.kv_transfer_params)
-        #: As they came, for D. None when P holds no blocks.
+        #: For D, byte for byte as P sent them. None when P holds no blocks.
         self.kv_transfer_params: bytes | None = None if raw in _NULL else raw
         self.summary = HandOffSummary() if self.kv_transfer_params is None else _decode(_summary_decoder, raw)
         if self.summary.lease_id:
@@ -78,13 +78,13 @@ class PrefillAnswer:
 
     @property
     def has_first_token(self) -> bool:
-        """P has named its token: D continues after it instead of sampling it again."""
+        """Whether P sent its token's id: D then continues after that token instead of sampling it again."""
         return self.summary.first_token >= 0
 
     def is_whole(self, asked: ClientRequest) -> bool:
-        """No D is needed: the first token ended the sequence, or no second one is allowed, or there is no room for one.
+        """Whether no D is needed: the first token ended the sequence, or a second one is not allowed or does not fit.
 
-        From another engine, "length" only says that one token was asked for.
+        From an engine that is not Baton's, "length" only says that one token was asked for.
         """
         if not self._hand_off or self._choice.finish_reason == "stop":
             return True
@@ -112,7 +112,7 @@ class PrefillAnswer:
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
     def first_events(self, asked: ClientRequest, *, begun: bool = False) -> bytes:
-        """The events of the first token. If it has no visible text and no logprobs, only the role, or nothing.
+        """The events of the first token. If the token has no visible text and no logprobs: only the role, or nothing.
 
         ``begun``: the client has been sent the role before.
         """
@@ -123,7 +123,7 @@ class PrefillAnswer:
 
     @property
     def shows_text(self) -> bool:
-        """The first token has something for the client; part of a character is nothing yet."""
+        """Whether the first token has text or logprobs for the client; part of a character is no text yet."""
         return bool(self._text) or bytes(self._choice.logprobs) not in _NULL
 
     def _text_event(self, asked: ClientRequest) -> bytes:
@@ -150,7 +150,7 @@ class PrefillAnswer:
 
 
 def _decode(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
-    """Raises ValueError, also for parts that the decoder skips: workers and clients would refuse what is not UTF-8."""
+    """Decode JSON. Raises ValueError, also if a part that the decoder skips is not UTF-8: others would refuse that."""
     if not data.isascii():
         data.decode()  # UnicodeDecodeError is a ValueError
     try:

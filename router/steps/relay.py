@@ -1,7 +1,7 @@
-"""D's stream to the client, and what happens when D dies in the middle of it: another worker continues it (migration).
+"""Passes on D's stream to the client. If D dies in the middle, another worker continues the stream (migration).
 
-Bytes are passed on as they come, but as whole events only, since after any of them an error or the events of another
-worker may follow.
+Bytes are passed on as they arrive, but only as whole events: after any event an error, or another worker's events,
+may follow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 async def relay(services: Services, request: Exchange, first: bytes) -> bool:
-    """Send ``first`` and all that follows. False: D failed, the request is QUEUED, and ``run`` begins again.
+    """Send ``first`` and the rest of the answer; returns True when all is sent.
+
+    Returns False if D failed and the request is QUEUED, for ``run`` to begin again.
 
     Raises ApiError if D fails, or its stream ends too early, and no other worker can continue it.
     """
@@ -41,7 +43,7 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
     except StreamBroken as broken:
         _judge(services, request, broken.error)
         after_stream(services, request, broken)
-        request.vacate()  # closes the connection: should that worker come back, it can do no harm
+        request.vacate()  # closes the connection: a worker that recovers can then do no harm
         request.sent_tokens.begun = True
         request.on(Event.STREAM_BROKE)
         return False
@@ -55,7 +57,7 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
 
 
 def _judge(services: Services, request: Exchange, error: ApiError | None) -> None:
-    """D's leg is over: note that D worked, or hold its error against it. Not called when the client left."""
+    """At the end of D's leg, note that D worked, or count its error against it. Not called when the client left."""
     if request.decode_worker is None:
         return
     if error is None:
@@ -65,15 +67,15 @@ def _judge(services: Services, request: Exchange, error: ApiError | None) -> Non
 
 
 async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError | None:
-    """Pass on the stream until it ends. Returns the error that was in it, which the client has been sent.
+    """Pass on the stream until it ends. Returns the error in the stream, which the client has been sent; None if none.
 
-    Raises StreamBroken, and EventTooLarge, which is no failure of D.
+    Raises StreamBroken, and EventTooLarge, which does not count as a failure of D.
     """
     answer, reply, itl = request.answer, request.reply, services.metrics.itl
     assert answer is not None
     sent = request.sent_tokens if request.sent_tokens.named else None
     clock = asyncio.get_running_loop().time
-    # The gaps count from the first token on: the gap before the second one is the hand-off, as a client feels it.
+    # Gaps are measured from the first token on: the one before the second token is the hand-off that a client sees.
     last_s = reply.first_content_s
     last = b""
     cutter = EventCutter(services.settings.max_event_bytes)
@@ -82,7 +84,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
         while data:
             data = cutter.feed(data)
             if data:
-                # One event is one token, nearly always: the others (role, usage, end) are too few to matter.
+                # Nearly every event is one token; the others (role, usage, end) are too few to matter.
                 num_events = data.count(END)
                 last = data
                 if failed is None and LOOKS_FAILED in data:
@@ -94,7 +96,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                     data = sent.take(data, num_events)
                 num_events = num_shown(data) if num_events > 1 or data[:1] == b":" else 1
             if data and not num_events:
-                await reply.write(data, content=False)  # no event, only a sign that the worker computes
+                await reply.write(data, content=False)  # only comment lines, which show that the worker still computes
             elif data:
                 request.num_tokens += num_events
                 request.num_chunks += 1
@@ -106,7 +108,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                 hit("router.relay.event")
             data = await answer.chunk()
     except (CallError, EventTooLarge) as error:
-        if failed is None and not last.endswith(DONE_EVENT):  # only the end of the HTTP body is missing
+        if failed is None and not last.endswith(DONE_EVENT):  # else only the end of the HTTP body is missing
             raise _broken(error) from None
     if failed is not None or last.endswith(DONE_EVENT):
         return failed
@@ -114,7 +116,7 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
 
 
 def _broken(error: CallError | EventTooLarge) -> StreamBroken | EventTooLarge:
-    """An event that is too large would be so on any worker; another one may not have any other failure."""
+    """StreamBroken, which another worker may continue; or the EventTooLarge itself, which any worker would repeat."""
     if isinstance(error, EventTooLarge):
         return error
     return StreamBroken(UpstreamError(f"The decode worker failed: {error}."), error)

@@ -1,9 +1,9 @@
-"""After a failed leg: give back the place on its worker, judge the worker, and ask ``attempts`` what is next.
+"""After a failed leg: release the place on its worker, judge the worker, and ask ``attempts`` what is next.
 
-A client, an administrator or a deadline that ends a request cancels its task and so closes the connection: what the
-worker says then is never read. So an ``aborted`` that is read has another reason. Either the other routers took this
-one for dead, because it stood still; workers then end its requests, and take nothing from it for two more seconds. Or
-the abort of an earlier attempt came late. No worker has failed in either case, so no attempt counts.
+When a client, an administrator or a deadline ends a request, its task is cancelled and the connection closed: the
+worker's answer is never read. So an ``aborted`` that is read has another reason. Either the other routers took this
+one for dead because it was paused; workers then end its requests, and refuse new ones from it for two more seconds.
+Or the abort of an earlier attempt came late. No worker has failed in either case, so no attempt counts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from router.services import Services
     from router.steps.failures import StreamBroken
 
-#: D says the first of P's blocks; the second was asked for; a worker says the third when it takes nothing new.
+#: In order: D could not read P's blocks; the abort was asked for; the worker takes no new requests.
 _NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
 _WITHOUT_ENGINE = frozenset({ENGINE_DEAD, ENGINE_GONE})
 
 
 def after_prefill(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> Decision:
-    """P failed. Raises what the client is told if the request is given up."""
+    """Decide what is next after P failed. Raises the client's error if the request is given up."""
     _leave(services, request, worker, error)
     services.metrics.retries["prefill"] += 1
     return _decide(services, request, _situation(request, Leg.PREFILL, worker, error), Next.PREFILL)
@@ -42,9 +42,9 @@ def after_prefill(services: Services, request: Exchange, worker: Worker, error: 
 def after_decode(
     services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother, *, has_blocks: bool
 ) -> Decision:
-    """D failed before its first byte. ``has_blocks``: it was to read P's blocks.
+    """Decide what is next after D failed before its first byte. ``has_blocks``: D was to read P's blocks.
 
-    Raises what the client is told if the request is given up.
+    Raises the client's error if the request is given up.
     """
     _leave(services, request, worker, error)
     services.metrics.retries["decode"] += 1
@@ -53,19 +53,19 @@ def after_decode(
 
 
 def after_lease_lost(services: Services, request: Exchange) -> None:
-    """P's blocks are gone while the request was held: it is prefilled again, or what the client is told is raised."""
+    """P's blocks are gone while the request was held. Returns if it is to be prefilled again; else raises ApiError."""
     error = request.attempts.last_error or UpstreamError("The prefill worker lost the blocks.")
     _decide(services, request, Situation(Leg.HELD, Failure.LEASE_LOST, error), Next.PREFILL)
 
 
 def after_no_reader(services: Services, request: Exchange) -> None:
-    """No D is left that could read P's blocks: the request is prefilled again, or what the client is told is raised."""
+    """No D is left that can read P's blocks. Returns if the request is to be prefilled again; else raises ApiError."""
     error = request.attempts.last_error or UpstreamError("The request failed on every worker that was tried.")
     _decide(services, request, Situation(Leg.HELD, Failure.NO_READER, error), Next.PREFILL)
 
 
 def after_stream(services: Services, request: Exchange, broken: StreamBroken) -> None:
-    """D's stream broke. Raises what the client is told if no other worker is to continue it."""
+    """Decide what is next after D's stream broke. Raises the client's error if no other worker is to continue it."""
     can_continue = request.sent_tokens.can_continue()
     situation = Situation(
         Leg.STREAM,
@@ -80,7 +80,7 @@ def after_stream(services: Services, request: Exchange, broken: StreamBroken) ->
 
 
 def continued(services: Services, request: Exchange) -> None:
-    """There are new tokens: a stream that had broken is continued now."""
+    """Note that new tokens have come: if the stream had broken, it is continued now."""
     if request.attempts.continued():
         services.metrics.resumed["resumed"] += 1
 
@@ -99,9 +99,9 @@ def _situation(request: Exchange, leg: Leg, worker: Worker, error: CallError | T
 
 
 def _has_lease(request: Exchange, error: CallError | TryAnother) -> bool:
-    """Whether another D can read P's blocks: they are under a lease of ours, or the failed D never asked for them.
+    """Whether another D can read P's blocks: this router has their lease, or the failed D never asked for them.
 
-    A foreign engine frees its blocks as soon as a D has failed with them.
+    An engine that is not Baton's frees its blocks as soon as a D has failed with them.
     """
     if request.lease_end is not None:
         return False
@@ -109,7 +109,7 @@ def _has_lease(request: Exchange, error: CallError | TryAnother) -> bool:
 
 
 def _decide(services: Services, request: Exchange, situation: Situation, *possible: Next) -> Decision:
-    """Ask what is next. Raises the error of GIVE_UP. ``possible``: the other outcomes that the caller handles."""
+    """Ask what is next; raises the error if it is GIVE_UP. ``possible``: the other outcomes that the caller handles."""
     decision = request.attempts.after(situation, asyncio.get_running_loop().time())
     if decision.is_over_budget:
         services.metrics.num_over_budget += 1
@@ -123,7 +123,7 @@ def _decide(services: Services, request: Exchange, situation: Situation, *possib
 
 
 def _leave(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> None:
-    """Give back the place on a failed worker. One that cannot be reached is left out before its place is free."""
+    """Release the place on a failed worker. An unreachable worker is excluded before its place is free."""
     cause = cause_of(error)
     if isinstance(cause, ConnectError):
         services.pool.unreachable(worker)
@@ -133,7 +133,7 @@ def _leave(services: Services, request: Exchange, worker: Worker, error: CallErr
 
 
 def hold_against(services: Services, worker: Worker, error: ApiError) -> None:
-    """Hold an error against its worker. A worker whose engine is dead counts as one that cannot be reached."""
+    """Count an error against its worker. A worker whose engine is dead counts as unreachable."""
     if error.code in _WITHOUT_ENGINE:
         services.pool.unreachable(worker, "has no engine any more")
     elif is_the_workers_fault(error):
@@ -141,5 +141,5 @@ def hold_against(services: Services, worker: Worker, error: ApiError) -> None:
 
 
 def is_the_workers_fault(error: ApiError) -> bool:
-    """The error counts against the worker. That it is busy or drains does not, nor does what another worker broke."""
+    """Whether the error counts against the worker: not if it is busy or drains, or if another worker caused it."""
     return error.status >= 500 and error.code not in _NOT_ITS_FAULT

@@ -1,4 +1,4 @@
-"""The life of one request: P, first token, held, D, relay. Every way out leads through ``exit.settle``."""
+"""The life of one request: P, first token, held, D, relay. Every request ends in ``exit.settle``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def new_request(
     services: Services, request_id: str, asked: ClientRequest, bodies: LegBodies, reply: ClientReply, num_bytes: int
 ) -> Exchange:
-    """The record of a request that was let in. ``num_bytes``: size of the client's body, which stays until the end."""
+    """The record of an admitted request. ``num_bytes``: size of the client's body, which is kept until the end."""
     sent_tokens = SentTokens(services.settings.max_event_bytes)
     attempts = Attempts(services.limits, services.retry_budget)
     number = services.active.next_number()
@@ -35,7 +35,7 @@ def new_request(
 
 
 async def run(services: Services, request: Exchange) -> None:
-    """Run the request until the client has everything. Raises ApiError. The caller settles it, however this ends."""
+    """Run the request until the client has everything. Raises ApiError. The caller settles it in any case."""
     services.retry_budget.request(asyncio.get_running_loop().time())
     while True:
         request.lease_end = None
@@ -48,13 +48,13 @@ async def run(services: Services, request: Exchange) -> None:
         elif await send_first_token(services, request, prefilled):
             return
         first = await decode(services, request, prefilled)
-        prefilled = None  # its ids of a long prompt would stay in memory as long as the stream lasts
+        prefilled = None  # frees the block ids of a long prompt, which would stay in memory during the stream
         if first is not None and await relay(services, request, first):
             return
 
 
 def _skips_prefill(services: Services, request: Exchange, route: Route) -> bool:
-    """Reserve a place on a D if the request may skip P: not past one that waits for a D, and not after a failure."""
+    """Reserve a place on a D if the request may skip P: not while others wait for a D, and not after a failure."""
     rule = services.skip_prefill
     if rule.is_off or request.sent_tokens.begun or request.attempts.num_prefills or len(services.held_queue):
         return False
@@ -69,14 +69,15 @@ def _skips_prefill(services: Services, request: Exchange, route: Route) -> bool:
 
 
 def _is_last_token(request: Exchange) -> bool:
-    """A migrated stream may have only one more token: one worker computes it, with nothing to hand over."""
+    """Whether a migrated stream needs only one more token: one worker computes it, and nothing is handed over."""
     return request.sent_tokens.begun and len(request.sent_tokens.ids() or ()) + 1 == request.asked.max_new_tokens
 
 
 async def _candidates(services: Services, request: Exchange) -> Route:
     """The workers that may serve the request.
 
-    If none can continue after its tokens, and none of these has reached the client, its answer begins anew.
+    If none can continue after the request's tokens, and the client has been sent none of them, the answer starts
+    again from the first token.
 
     Raises ApiError.
     """

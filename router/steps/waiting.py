@@ -1,8 +1,8 @@
-"""Waiting for a worker with room, or for any worker at all once all of them are gone.
+"""Waiting for a worker with room, or for any worker at all once all workers are gone.
 
-A new request that no worker can serve is refused at once: its client, or a load balancer, asks elsewhere or again. A
-request that workers have had already waits, so that the death of the last worker of a kind costs it only the time until
-there is another one.
+A new request that no worker can serve is refused at once: its client, or a load balancer, can retry or ask elsewhere.
+A request that a worker had when it died, or whose client has been sent something, waits instead: the death of the last
+worker of a kind then costs it only the time until there is another one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def candidates(services: Services, request: Exchange) -> Route:
 
 
 def was_served(request: Exchange) -> bool:
-    """A worker has died with it, or its client has been sent something."""
+    """Whether a worker has died with the request, or its client has been sent something."""
     return bool(request.attempts.dead_engines) or request.sent_tokens.begun or request.reply.started
 
 
@@ -86,7 +86,7 @@ async def wait_for_room(
     request.occupy(reservation)
     worker = reservation.worker
     abort = services.prefill_aborts.under_way(worker.internal_url, request.request_id)
-    if abort is not None:  # of the last attempt there; it must not end this one
+    if abort is not None:  # an abort of the last attempt on this worker; it must not end this attempt
         await asyncio.wait({abort})
     return worker
 
