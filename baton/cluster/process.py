@@ -1,4 +1,4 @@
-"""One process of a cluster: how it is started, and what is known of it while it runs."""
+"""One process of a cluster: how it is started, and what is known about it while it runs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ProcessSpec:
 
     kind: str
     flags: Flags = field(default_factory=dict)
-    #: Variables besides those that are inherited.
+    #: Environment variables in addition to the inherited ones.
     environ: Mapping[str, str] = field(default_factory=dict)
-    #: A command that runs the process, with its arguments: ``("ip", "netns", "exec", "far")``.
+    #: A command, with arguments, that the process is run by: ``("ip", "netns", "exec", "far")``.
     prefix: tuple[str, ...] = ()
     #: Variables with these prefixes are not inherited. Settings come from ``flags`` and ``environ`` alone.
     not_inherited: tuple[str, ...] = ("BATON_",)
@@ -53,11 +53,11 @@ class Process:
     worker_id: str = ""
     up: bool = False
     failpoints: str = ""
-    #: Since when it has served, seconds of ``time.monotonic``.
+    #: When it began to serve, seconds of ``time.monotonic``.
     served_s: float = 0.0
     #: Bytes of the log from earlier starts under the same name.
     log_from: int = 0
-    #: Why it has ended, once it has.
+    #: Why it has ended, once it has ended.
     why: str = ""
 
     @property
@@ -66,7 +66,7 @@ class Process:
         return self.child.pid
 
     def has_died_as_armed(self) -> bool:
-        """Whether its failpoint has killed it or one of its ranks: then the failpoint's line is in the log."""
+        """Whether its failpoint has killed it or one of its ranks, as a line of the failpoint in the log shows."""
         if not self.failpoints or self.child.log_path is None:
             return False
         last_words = f"failpoint {self.failpoints.partition('=')[0]}: kill"
@@ -87,7 +87,7 @@ def make_child(name: str, spec: ProcessSpec, folder: Path, redis_url: str = "", 
 
 @asynccontextmanager
 async def alone(name: str, spec: ProcessSpec, folder: Path, stop_timeout_s: float = 0.0) -> AsyncIterator[Ready]:
-    """A worker without Redis and routers, and where it serves; it is ended afterwards. Raises ChildDiedError."""
+    """Run a worker without Redis and routers while inside; yields where it serves. Raises ChildDiedError."""
     child = make_child(name, spec, folder)
     await child.start()
     try:
@@ -97,7 +97,7 @@ async def alone(name: str, spec: ProcessSpec, folder: Path, stop_timeout_s: floa
 
 
 async def in_time(name: str, serves: Awaitable[T]) -> T:
-    """Await what shows that a process serves. Raises ChildDiedError after ``START_TIMEOUT_S``."""
+    """Await ``serves``, which shows that a process serves. Raises ChildDiedError after ``START_TIMEOUT_S``."""
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
             return await serves
@@ -106,7 +106,7 @@ async def in_time(name: str, serves: Awaitable[T]) -> T:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal to a process; False when there is none."""
+    """Send a signal to a process; returns False when there is no such process."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -115,7 +115,7 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 
 def ranks_of(pid: int) -> list[int]:
-    """The process ids of a worker's ranks, in order of rank; none when the worker has ended."""
+    """The process ids of a worker's ranks, in order of rank; empty when the worker has ended."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -125,7 +125,9 @@ def ranks_of(pid: int) -> list[int]:
 
 
 def rank_of(pid: int) -> int | None:
-    """A rank's number, from the start parameters on its command line; None when there is no such process or no rank."""
+    """A rank's number, from the start parameters on its command line; None if there is no such process, or it is no
+    rank.
+    """
     try:
         spec = json.loads(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2])
     except (OSError, IndexError, ValueError):

@@ -59,20 +59,24 @@ class AdminClient:
         return self._listing("workers")
 
     def abort(self, request_id: str) -> list[str]:
-        """End the one request whose id begins so; its id. Raises RouterRefusedError when there is not just one."""
+        """End the one request whose id begins with ``request_id``; returns its id in a list. Raises RouterRefusedError
+        if there is none, or several.
+        """
         return _ids(self._call("POST", f"/admin/requests/{_segment(request_id)}/abort"))
 
     def abort_matching(self, wanted: Mapping[str, Any]) -> list[str]:
-        """End every request that matches the filter; their ids."""
+        """End every request that matches the filter; returns their ids."""
         return _ids(self._call("POST", "/admin/abort", wanted))
 
     def tell_worker(self, worker_id: str, what: str) -> bool:
-        """``what`` is ``drain`` or ``resume``. False: the worker has no way to be told, so the routers were told."""
+        """Send ``what``, ``drain`` or ``resume``. Returns False if the routers were notified, because the worker cannot
+        be.
+        """
         answer = self._call("POST", f"/admin/workers/{_segment(worker_id)}/{what}")
         return bool(answer["told"])
 
     def live(self) -> Generator[dict[str, Any], None, None]:
-        """The snapshots of ``GET /admin/live``, as they come. AdminError is raised also when none comes in time."""
+        """Yields the snapshots of ``GET /admin/live`` as they come. Raises AdminError also when none comes in time."""
         with self._open("GET", "/admin/live", None) as response:
             for line in _lines(response):
                 if line.startswith(b"data:"):
@@ -145,7 +149,7 @@ def _refusal(url: str, path: str, response: httpx.Response) -> AdminError:
 
 
 def _error_of(body: bytes) -> tuple[str, str | None]:
-    """An error's message, as one line, and its code; empty and None where the body has another shape."""
+    """An error's message, as one line, and its code; ``("", None)`` where the body has another shape."""
     with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
         error = json.loads(body)["error"]
         return " ".join(str(error["message"]).split()), error.get("code")
@@ -161,12 +165,14 @@ def named(given: str, rows: Iterable[Mapping[str, Any]], what: str) -> str:
 
 
 def _segment(text: str) -> str:
-    """One segment of a path. Dots are escaped as well: httpx takes ``..`` for the way up."""
+    """One segment of a path. Dots are escaped as well: httpx would take ``..`` for the parent folder."""
     return quote(text, safe="").replace(".", "%2E")
 
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:
-    """Splits at newlines only: httpx's own ``iter_lines`` splits at every line end of Unicode, which JSON may hold."""
+    """Yields lines, split at newlines only: httpx's own ``iter_lines`` splits at every line end of Unicode, which JSON
+    may hold.
+    """
     rest = b""
     for data in response.iter_raw():
         *lines, rest = (rest + data).split(b"\n")

@@ -1,5 +1,5 @@
-"""Requests and workers as tables. On a terminal a row is one line: columns that have no room are left out, except ids
-and states. Elsewhere everything is printed whole.
+"""Requests and workers as tables. On a terminal a row is one line: columns without room are omitted, except ids and
+states. Without a terminal everything is printed whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Item = Mapping[str, Any]
 
 NOTHING = "-"
-#: So long is an IPv4 address with its port, which is the id of a worker that was added by URL.
+#: Characters of an IPv4 address with its port, which is the id of a worker that was added by URL.
 _ID_CHARS = 21
 
 REQUEST_COLUMNS = (
@@ -83,7 +83,7 @@ class _Names:
         return self._routers.get(str(request.get("router")), NOTHING)
 
     def places_of(self, request: Item) -> list[str]:
-        """The ids of P and D."""
+        """The ids of the request's P and D."""
         return [self._places.get(str(request.get(key)), NOTHING) for key in _PLACES]
 
 
@@ -157,7 +157,7 @@ def worker_state(worker: Item) -> str:
 
 
 def duration(milliseconds: Any) -> str:
-    """A time as a person reads it: ``12 ms``, ``3.4 s``, ``5 min``."""
+    """A time for people: ``12 ms``, ``3.4 s``, ``5 min``."""
     if not isinstance(milliseconds, int | float):
         return NOTHING
     if milliseconds < 1000:
@@ -184,5 +184,7 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _width(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    """The terminal's width. Where ids and states have no room in it, their width: then the terminal folds the lines."""
+    """The terminal's width. Where ids and states have no room in it, returns their width, and the terminal folds the
+    lines.
+    """
     return max(console.width, least_width(columns, rows)) if sys.stdout.isatty() else sys.maxsize

@@ -17,14 +17,16 @@ C = TypeVar("C", bound=Supervised)
 
 #: Called with the names of the children that a stop waits for.
 OnWait = Callable[[list[str]], None]
-#: Seconds after which a stop says for the first time what it waits for, and between two such lines.
+#: Seconds after which a stop first reports what it waits for, and seconds between two such lines.
 FIRST_WAIT_S, WAIT_S = 1.0, 5.0
 
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)
 
 
 class StopRequests:
-    """Counts the signals that ask this process to stop: the first asks it to stop in order, the second not to wait."""
+    """Counts the signals that ask this process to stop: the first asks for an orderly stop, the second for one without
+    waiting.
+    """
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
@@ -36,7 +38,7 @@ class StopRequests:
 
     @asynccontextmanager
     async def from_signals(self) -> AsyncIterator[None]:
-        """Take the process's signals while inside."""
+        """Handle the process's signals while inside."""
         with on_signals(lambda _: self.request(), SIGNALS):
             yield
 
@@ -85,10 +87,10 @@ class Supervisor(Generic[C]):
         return list(self._stages[index])
 
     async def add(self, index: int, child: C, timeout_s: float) -> Ready:
-        """Start one more child and wait until it serves. From then on its end ends ``wait``, as that of the others
-        does.
+        """Start one more child and wait until it serves. From then on its end makes ``wait`` return, as with the other
+        children.
 
-        Raises ChildDiedError when it does not get that far. Then, and after a cancellation, nothing is left of it.
+        Raises ChildDiedError when it does not come to serve. Then, and after a cancellation, nothing is left of it.
         """
         self._stages[index].append(child)
         try:
@@ -105,7 +107,7 @@ class Supervisor(Generic[C]):
         return ready
 
     async def dismiss(self, index: int, child: C, timeout_s: float) -> None:
-        """Stop one child and give it time to finish what it has.
+        """Stop one child, with time to finish its requests.
 
         When this is cancelled, ``stop`` still stops the child.
         """
@@ -132,10 +134,10 @@ class Supervisor(Generic[C]):
             return
 
     async def stop(self, timeout_s: float, on_wait: OnWait = lambda _: None) -> None:
-        """Stop every child, stage by stage. A second stop request hurries those that still run.
+        """Stop every child, stage by stage. A second stop request calls ``hurry`` for the children that still run.
 
-        ``on_wait`` is called now and then with the names of those that still run. If stopping a child raises an error,
-        all others are stopped nevertheless, and then the first such error is raised.
+        ``on_wait`` is called now and then with the names of the children that still run. If stopping a child raises an
+        error, all others are stopped nevertheless, and then the first such error is raised.
         """
         hurry = asyncio.create_task(self._hurry_on_second_request())
         waiting = asyncio.create_task(self._tell_who_runs(on_wait))

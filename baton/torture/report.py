@@ -1,4 +1,4 @@
-"""What came of a run, for people."""
+"""The report on a run, for people."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from baton.torture.records import Attempt, Fault
     from baton.torture.run import RunOutcome
 
-#: At most so many wrong attempts are shown with all that is known of them, and so many lines of each log.
+#: The most wrong attempts that are shown in full, and the most lines of each log.
 MAX_TOLD, MAX_LINES = 5, 20
 
 
 def print_report(outcome: RunOutcome, console: Console, folder: Path) -> None:
-    """Print the command, the table, and what the logs say about what is wrong. The logs are in ``folder``."""
+    """Print the command, the table, and the parts of the logs about what is wrong. The logs are in ``folder``."""
     console.print(command(outcome), markup=False, highlight=False, soft_wrap=True)
     console.print(tables(outcome))
     for attempt, why in outcome.wrong[:MAX_TOLD]:
@@ -60,8 +60,8 @@ def tables(outcome: RunOutcome) -> Table:
 def command(outcome: RunOutcome) -> str:
     """The command that runs it again, with the same questions, pauses, schedule and lengths of stops.
 
-    What is due is put off while no process of its kind can be hurt, and the victim depends on which processes live: two
-    runs are alike and not equal.
+    A due fault is put off while its kind has no possible victim, and the victim depends on which processes live: two
+    runs are similar, not equal.
     """
     plan = outcome.plan
     limits = {"--kills": plan.kills, "--minutes": plan.seconds / 60}
@@ -116,7 +116,7 @@ def told(lines: Iterable[str], none: str = "none") -> str:
 
 
 def fault_list(outcome: RunOutcome) -> Iterator[str]:
-    """Each thing that was done: seconds since the storm began, the process, and how long until it was undone."""
+    """One line for each fault: seconds since the storm began, the process, and how long until the fault was over."""
     yield f"Faults ({len(outcome.faults)}):"
     yield from (f"  {_at(fault, outcome)}" for fault in outcome.faults)
 
@@ -147,7 +147,7 @@ def timeline(outcome: RunOutcome, attempt: Attempt, why: str, folder: Path) -> l
 
 
 def suspects(outcome: RunOutcome) -> list[str]:
-    """The processes that ended by themselves, hold something or have grown; the worker where it is a rank."""
+    """The processes that ended by themselves, hold something or have grown; for a rank, its worker."""
     told = "\n".join([*outcome.surprises, *outcome.held, *outcome.grown])
     return [name for name in (*outcome.plan.shape.specs, REDIS) if re.search(rf"\b{name}\b", told)]
 

@@ -110,8 +110,8 @@ class RunOutcome:
 async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]) -> None:
     """Start the cluster, carry out the outcome's plan on it, and end it again.
 
-    ``outcome`` has what came of it, also when this is cancelled on the way. ``tell`` gets lines about how far it is.
-    Raises ChildDiedError, NoReferenceError, EmbeddedRedisError, RunError.
+    The results are put into ``outcome``, also those until a cancellation. ``tell`` is called with lines about the
+    progress. Raises ChildDiedError, NoReferenceError, EmbeddedRedisError, RunError.
     """
     plan = outcome.plan
     questions = make_questions(plan.seed, plan.num_questions)
@@ -140,7 +140,7 @@ async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]
 
 @asynccontextmanager
 async def _asking(outcome: RunOutcome, cluster: Cluster, questions: Sequence[Question]) -> AsyncIterator[Traffic]:
-    """Clients ask while inside, and each gets its answer before it is left. Whatever ends is noted in ``outcome``."""
+    """Let clients ask while inside. It ends when each has its answer. Requests that ended are noted in ``outcome``."""
     traffic = Traffic(cluster, questions, outcome.plan.seed, outcome.plan.num_clients)
     try:
         async with traffic:
@@ -154,7 +154,7 @@ async def _asking(outcome: RunOutcome, cluster: Cluster, questions: Sequence[Que
 async def _warm_up(
     outcome: RunOutcome, cluster: Cluster, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> dict[str, Resources]:
-    """Traffic before the first fault; what each process has after it."""
+    """Run traffic before the first fault; returns the resources of each process afterwards."""
     tell(f"letting {outcome.plan.num_clients} clients ask for {WARM_UP_S:g} s in quiet, and counting what that leaves")
     async with _asking(outcome, cluster, questions):
         await asyncio.sleep(WARM_UP_S)
@@ -165,7 +165,7 @@ async def _warm_up(
 async def _hurt(
     outcome: RunOutcome, cluster: Cluster, nemesis: Nemesis, questions: Sequence[Question], tell: Callable[[str], None]
 ) -> None:
-    """The storm, until every process runs again and every client has been answered."""
+    """Run the storm, until every process runs again and every client has been answered."""
     plan = outcome.plan
     tell("the storm begins")
     outcome.began_s = last_s = time.monotonic()

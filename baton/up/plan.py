@@ -18,7 +18,7 @@ from baton.up.machine_shares import Machine, share_out
 from core.protocol.status import Ready
 from workers.settings import WorkerSettings
 
-#: Places in ``ProcessPlan.stages``.
+#: Indexes in ``ProcessPlan.stages``.
 DECODE_STAGE, PREFILL_STAGE = 1, 2
 _GPUS = "CUDA_VISIBLE_DEVICES"
 
@@ -41,7 +41,7 @@ class ProcessPlan:
 class ServedModel:
     """What is served: a folder or hub id, and the name for clients.
 
-    None: the name that workers choose by themselves.
+    A ``name`` of None leaves the choice to the workers.
     """
 
     place: str
@@ -51,7 +51,7 @@ class ServedModel:
 def choose_model(
     settings: UpSettings, environ: Mapping[str, str], document: Document, demo: ServedModel
 ) -> ServedModel:
-    """``--model``, else the worker section's model, else the demo. A name that a person has given stays."""
+    """``--model``, else the worker section's model, else the demo. A name that was given is kept."""
     if settings.model is not None:
         return ServedModel(settings.model)
     given = gather(settings_model("worker"), environ, document)
@@ -63,7 +63,8 @@ def choose_model(
 def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
     """The environment with these settings added.
 
-    Secrets are handed over in it and never on a command line, where ``ps`` shows them to every user of the machine.
+    Secrets are passed in the environment and never on a command line, where ``ps`` shows them to every user of the
+    machine.
     """
     result = dict(environ)
     for name, value in secrets.items():
@@ -109,7 +110,9 @@ def with_missing_file(plan: ProcessPlan, path: Path) -> ProcessPlan:
 
 
 def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:
-    """How the router is started again: with ``--port 0``, on the port that the system chose at the first start."""
+    """The spec for later starts of the router: if it was started with ``--port 0``, it keeps the port that the system
+    chose first.
+    """
     argv = list(spec.argv)
     place = argv.index(flag("port")) + 1 if flag("port") in argv else 0
     if not place or argv[place] != "0":
@@ -119,7 +122,7 @@ def with_known_port(spec: ChildSpec, ready: Ready) -> ChildSpec:
 
 
 def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> ChildSpec:
-    """One more worker of a role: like the first of this role, on the GPUs that the fewest workers use.
+    """One more worker of a role: like the first of this role, on the GPUs with the fewest workers.
 
     It gets as many threads, and as large a part of a GPU's memory, as the others got at the start.
     """

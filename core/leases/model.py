@@ -72,7 +72,7 @@ NEXT: dict[tuple[Phase, Verb], Phase] = {
     **{(ended, verb): ended for ended in ENDED for verb in Verb},
 }
 
-#: What the store answers for a phase.
+#: The state that the store answers for each phase.
 ANSWER: dict[Phase, LeaseState] = {
     Phase.UNKNOWN: LeaseState.UNKNOWN,
     Phase.HELD: LeaseState.HELD,
@@ -86,7 +86,7 @@ ANSWER: dict[Phase, LeaseState] = {
 @dataclass
 class _StoredLease:
     phase: Phase
-    #: Held: the deadline. Releasing: when it was released. Ended: when it will be forgotten.
+    #: While held: the deadline. While releasing: when it was released. After the end: when it will be forgotten.
     time_ms: int
 
     @property
@@ -99,7 +99,7 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[str, _StoredLease] = {}
-        #: When all leases that have not ended are deleted.
+        #: The time at which all leases that have not ended are deleted.
         self._expires_at_ms = 0
 
     def __repr__(self) -> str:
@@ -107,11 +107,11 @@ class LeaseTable:
         return f"<LeaseTable {' '.join(f'{name}={count}' for name, count in counts.items() if count)}>"
 
     def __len__(self) -> int:
-        """How many leases and remembered outcomes there are."""
+        """The number of leases and remembered outcomes."""
         return len(self._leases)
 
     def grant(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> None:
-        """Hold new leases. A held one is never shortened, and an ended one is not brought back."""
+        """Hold new leases. A held lease is never shortened, and an ended one is not brought back."""
         self._forget(now_ms)
         for lease_id in lease_ids:
             self._extend(lease_id, Verb.GRANT, now_ms + duration_ms)
@@ -126,7 +126,7 @@ class LeaseTable:
         return [self._status(lease_id, now_ms) for lease_id in lease_ids]
 
     def release(self, lease_ids: Sequence[str], now_ms: int) -> bool:
-        """Mark held leases for P to end; True if P is to be woken."""
+        """Mark held leases for P to end; returns True if P is to be woken."""
         self._forget(now_ms)
         found = False
         for lease_id in lease_ids:

@@ -1,7 +1,7 @@
 """Leases in Redis (6.2 or newer): one Lua script per verb, timed by the clock of the Redis server.
 
 Every verb may be repeated, so a command that failed because Redis had closed the connection is tried once more. A
-command that timed out is not: with a Redis that hangs the caller would wait twice as long.
+command that timed out is not repeated: with a Redis that hangs, the caller would wait twice as long.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 #: Longest wait for an answer or a connection. Less than a renewal interval, so that a lease survives one timeout.
 DEFAULT_SOCKET_TIMEOUT_S = 1.0
-#: Leases per script call. Redis serves no other client meanwhile (about 1 us per lease and command).
+#: Leases per script call. Redis serves no other client during a call (about 1 us per lease and command).
 MAX_BATCH = 500
 #: ``held`` lists at most this many leases. An engine has one for each request that it holds blocks for.
 MAX_LISTED = 100_000
@@ -165,7 +165,9 @@ def script_text(name: str) -> str:
 
 
 def _run(script: Script, keys: list[str], args: list[str | int]) -> list[Any]:
-    """Raises LeaseStoreError. ``Script`` sends EVALSHA, and the script's text only if the server does not know it."""
+    """Run a script. Raises LeaseStoreError. ``Script`` sends EVALSHA, and the script's text only if the server does not
+    know it.
+    """
     with lease_store_errors():
         answer = script(keys=keys, args=args)
     return answer if isinstance(answer, list) else []
@@ -179,7 +181,7 @@ def _statuses(lease_ids: Sequence[str], answer: list[Any]) -> list[LeaseStatus]:
 def _is_lease(member: bytes) -> bool:
     try:
         check_id(member.decode("ascii"))
-    except ValueError:  # UnicodeDecodeError is one
+    except ValueError:  # UnicodeDecodeError is a ValueError
         return False
     return True
 

@@ -49,7 +49,7 @@ class ApiError(Exception):
             self.code = code
 
     def body(self, request_id: str = "") -> dict[str, Any]:
-        """The error object as OpenAI nests it. Beside it the id of the request, where it has one: clients print the
+        """The error object as OpenAI nests it. Next to it is the id of the request, if it has one: clients print the
         body, not the headers.
         """
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
@@ -60,7 +60,7 @@ class ApiError(Exception):
         return orjson.dumps(self.body(request_id))
 
     def to_sse(self, request_id: str = "") -> bytes:
-        """The same as one event of an open stream."""
+        """The body as one event of an open stream."""
         return b"data: " + self.to_json(request_id) + b"\n\n"
 
 
@@ -80,7 +80,7 @@ class AuthenticationError(ApiError):
 
 
 class PermissionDeniedError(ApiError):
-    """The key is right, but not for this; or the request may not come from there."""
+    """The key is valid but not for this path, or the request's origin is not allowed."""
 
     status = 403
     type = "permission_error"
@@ -107,7 +107,7 @@ class BodyTimeoutError(ApiError):
 
 
 class ConflictError(ApiError):
-    """It is not possible in the present state, or what was named is ambiguous."""
+    """The request is not possible in the present state, or the id that it gives is ambiguous."""
 
     status = 409
     type = "invalid_request_error"
@@ -122,7 +122,7 @@ class PayloadTooLargeError(ApiError):
 
 
 class RateLimitError(ApiError):
-    """Too much at once."""
+    """Too many requests, or too many bytes, at once."""
 
     status = 429
     type = "rate_limit_error"
@@ -159,7 +159,7 @@ class UpstreamError(ApiError):
 
 
 class UnavailableError(ApiError):
-    """No worker can take it now."""
+    """No worker can take the request now."""
 
     status = 503
     type = "service_unavailable_error"

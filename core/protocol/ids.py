@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Characters of an id that are shown.
 SHORT_CHARS = 8
-#: Characters of a beginning. With fewer, a typing error would too often name another id.
+#: Least characters of an id's beginning. With fewer, a typing error would too often name another id.
 MIN_CHARS = 4
 #: Ids that the error for an ambiguous beginning names.
 _MAX_NAMED = 8
@@ -32,15 +32,15 @@ class IdError(Exception):
 
 
 class IdUnknown(IdError):
-    """No id begins with it."""
+    """No id begins with the given text."""
 
 
 class IdTooShort(IdError):
-    """It is too short for the beginning of an id."""
+    """The given text is too short for the beginning of an id."""
 
 
 class IdAmbiguous(IdError):
-    """Several ids begin with it."""
+    """Several ids begin with the given text."""
 
 
 def short(full: str) -> str:
@@ -49,8 +49,8 @@ def short(full: str) -> str:
 
 
 def shorten(ids: Iterable[str]) -> dict[str, str]:
-    """By id, what a list of all of them shows: ``short``, or more where two ids begin alike, so that ``resolve`` finds
-    each.
+    """Returns by id how a list shows it: its ``short`` form, or more where two ids begin alike, so that ``resolve``
+    finds each.
     """
     every = set(ids)
     urls = {each for each in every if _address(each)}
@@ -66,7 +66,7 @@ def shorten(ids: Iterable[str]) -> dict[str, str]:
 
 
 def resolve(given: str, known: Iterable[str], what: str) -> str:
-    """The known id that ``given`` names. ``what`` says in the message what they are ids of. Raises IdError."""
+    """The known id that ``given`` names. ``what`` names the kind of thing in the message. Raises IdError."""
     ids = list(known)
     if given in ids:
         return given
@@ -92,7 +92,7 @@ def only(given: str, found: Sequence[str], what: str) -> str:
 
 
 def check_length(given: str, what: str) -> None:
-    """Raises IdTooShort."""
+    """Raises IdTooShort if ``given`` has fewer than ``MIN_CHARS`` characters."""
     if len(given) < MIN_CHARS:
         raise IdTooShort(
             f"'{excerpt(given)}' is too short for the id of a {what}: give at least {MIN_CHARS} characters of it"
@@ -100,7 +100,7 @@ def check_length(given: str, what: str) -> None:
 
 
 def request_of(given: str) -> str:
-    """The id of a request, or its beginning, where the id of its answer may be given."""
+    """The id of a request, or its beginning, from that or from the id of its answer."""
     for prefix in _ANSWERS:
         given = given.removeprefix(prefix)
     return given

@@ -1,6 +1,7 @@
 """What a process writes into the registry and publishes, several times a second: JSON, so that people can read it.
 
-There are two kinds: a worker announces its record and its load, a router its record. All else is the same for both.
+There are two kinds: a worker announces its record and its load, a router its record. Everything else is the same for
+both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_BYTES = 256 << 10
 #: Characters of the message of NotAnAnnouncementError, which may quote the bytes.
 _MAX_REASON_CHARS = 200
 
-#: A day: a longer ttl, with which a dead process would be noticed even later, can only be a mistake.
+#: A day, in ms: a longer ttl can only be a mistake, since a dead process would be noticed even later.
 MAX_TTL_MS = 86_400_000
 
 Ttl = Annotated[int, msgspec.Meta(ge=0, le=MAX_TTL_MS)]
@@ -46,7 +47,7 @@ class Announcement(Protocol[_EntryT_co]):
 
     @property
     def sequence(self) -> int:
-        """Grows with each announcement of the process. 0: it is not numbered, because it is not signed."""
+        """A number that grows with each announcement of the process; 0: not numbered, because it is not signed."""
 
     @property
     def entry(self) -> _EntryT_co | None:
@@ -90,7 +91,7 @@ class Kind(Generic[EntryT]):
 
     @property
     def key_prefix(self) -> str:
-        """The beginning of its keys in Redis; the id follows."""
+        """The beginning of the keys of this kind in Redis; the id follows."""
         return f"baton:{self.name}:"
 
     @property

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from baton.settings import AdminSettings
 
-    #: None: the person wants to leave.
+    #: None: the person wants to quit.
     News = queue.SimpleQueue[Look | AdminError | None]
 
 #: Longest time between two frames, seconds: the window's size may have changed.
 PERIOD_S = 1.0
-#: The size of a frame without a terminal: wide enough for every column, with as many lines as there are.
+#: The size of a frame without a terminal: wide enough for every column, and without a limit on lines.
 _PIPE_COLUMNS, _ENDLESS = 200, 10_000
 
 
@@ -65,7 +65,7 @@ def _live(client: AdminClient) -> None:
 
     news: News = queue.SimpleQueue()
     stop = threading.Event()
-    # A daemon: it may still wait for a snapshot when the person has left.
+    # A daemon: it may still wait for a snapshot when the person has quit.
     threading.Thread(target=watch, args=(client, news.put, stop), daemon=True).start()
     look, problem = _first(news), ""
     console = Console()

@@ -25,11 +25,11 @@ LIVE_STATES = ("queued", "prefilling", "held", "reading", "decoding")
 WAITING_STATES = ("queued", "held")
 #: Columns and lines that a screen must have to show the history.
 _WIDE, _HIGH = 120, 30
-#: By the least number of columns: characters of the bars of requests and of blocks.
+#: Each row: the least number of columns of the screen, and the characters of the bars of requests and of blocks.
 _BARS = ((160, (16, 40)), (100, (10, 20)), (0, (8, 12)))
 
 _STATE_STYLES = {"up": "green", "draining": "yellow", "down": "red"}
-#: In the order in which they are drawn.
+#: The states of blocks in the order in which they are drawn.
 _BLOCK_STYLES = {"pinned": "blue", "leased": "magenta", "cached": "cyan", "free": "bright_black"}
 _WORKER_COLUMNS = (
     Column("WORKER", 0, least=12),
@@ -78,7 +78,9 @@ def frame(look: Look, url: str, problem: str = "", width: int = 80, height: int 
 
 
 def share(room: int, above: int, below: int) -> tuple[int, int]:
-    """How many lines each of two tables gets: all that it has, or half of the room and what the other one leaves."""
+    """How many lines each of two tables gets: all its lines if there is room, else half of the room and what the other
+    table does not use.
+    """
     half = room // 2
     if above + below <= room:
         return above, below
@@ -90,7 +92,7 @@ def share(room: int, above: int, below: int) -> tuple[int, int]:
 
 
 def cut(lines: Sequence[Text], room: int, num_hidden: int = 0) -> list[Text]:
-    """The table's head and as many rows as fit; the last line says how many are left out."""
+    """The table's head and as many rows as fit; the last line says how many are not shown."""
     num_more = num_hidden
     if len(lines) + bool(num_hidden) > room:
         num_more += len(lines) - max(room - 1, 1)
@@ -122,7 +124,7 @@ def _counts(look: Look, width: int) -> list[Text]:
 
 
 def _routers(routers: Sequence[Item], width: int) -> list[Text]:
-    """How many requests each router has, where there are several.
+    """How many requests each router has, if there are several routers.
 
     A router that does not answer is red, with the reason.
     """

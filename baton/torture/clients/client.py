@@ -26,23 +26,24 @@ class Manner:
     """How a client reads its answer."""
 
     stream: bool = True
-    #: It leaves after so many events of a stream, or after so many seconds if the answer is not streamed. None: it
-    #: stays.
+    #: The client leaves after this many events of a stream, or this many seconds if the answer is not streamed. None:
+    #: it stays.
     leaves_after: float | None = None
     #: Seconds between two events.
     slow_s: float = 0.0
-    #: Seconds for which it stops reading, after the third event.
+    #: Seconds for which the client stops reading after the third event.
     stalls_s: float = 0.0
 
 
 class _LeftError(Exception):
-    """The client leaves, as its manner is."""
+    """The client leaves, as its manner demands."""
 
 
 def make_client() -> httpx.AsyncClient:
     """A client with any number of connections, one for each request: a kept one might lead to a router that is dead.
 
-    It takes bytes from a connection only when they are read here, so that a router soon notices a reader that stalls.
+    The client takes bytes from a connection only when they are read here, so that a router soon notices a reader that
+    stalls.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
@@ -87,7 +88,9 @@ async def _ask(http: httpx.AsyncClient, url: str, question: Question, manner: Ma
 
 
 async def _read_stream(response: httpx.Response, stream: OneStream, manner: Manner, attempt: Attempt) -> None:
-    """Splits at newlines only: httpx's ``aiter_lines`` splits at every line end of Unicode, which JSON may hold."""
+    """Read a stream, split at newlines only: httpx's ``aiter_lines`` splits at every line end of Unicode, which JSON
+    may hold.
+    """
     num_events, rest = 0, b""
     async for data in response.aiter_raw():
         *lines, rest = (rest + data).split(b"\n")
@@ -101,7 +104,7 @@ async def _read_stream(response: httpx.Response, stream: OneStream, manner: Mann
 
 
 def _take_line(line: bytes, stream: OneStream, attempt: Attempt) -> bool:
-    """Whether the line is an event of the answer. Raises AnswerError."""
+    """Handle one line; returns whether it is an event of the answer. Raises AnswerError."""
     data = line.strip().removeprefix(b"data:").strip()
     if not data:
         return False
@@ -131,7 +134,7 @@ async def _behave(manner: Manner, num_events: int) -> None:
 
 
 def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
-    """Add an event of a stream, or a whole body, to what the client has. Raises AnswerError."""
+    """Add an event of a stream, or a whole body, to the client's answer. Raises AnswerError."""
     try:
         for choice in body["choices"]:
             part = choice.get("delta", choice.get("message", choice))
@@ -147,7 +150,8 @@ def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
 def _num_tokens(usage: dict[str, Any]) -> tuple[int, int]:
     """Tokens of the prompt and of the completion. Raises AnswerError.
 
-    How many were cached depends on which P had the prompt and on what it had cached: any possible number is right.
+    The number of cached tokens depends on which P had the prompt and on what that P had cached: any possible number is
+    right.
     """
     prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
     cached = usage["prompt_tokens_details"]["cached_tokens"]

@@ -1,4 +1,4 @@
-"""How long P keeps blocks that no D will ever read, by the reason why none will."""
+"""How long P keeps blocks that no D will ever read, by the reason why no D will."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from baton.cluster.cluster import Cluster
     from baton.torture.faults.nemesis import Nemesis
 
-    #: Causes it once, and returns the milliseconds until all blocks were free.
+    #: Makes one cause happen once, and returns the milliseconds until all blocks were free.
     Way = Callable[[Cluster, Nemesis, "_Crowd"], Awaitable[float]]
 
-#: Streams that run when their client leaves or their router dies; requests that are sent to a D before it dies.
+#: The number of streams that run when their client leaves or their router dies, and of requests that are sent to a D
+#: before it dies.
 NUM_STREAMS, NUM_READS = 4, 9
-#: Seconds between two looks at the workers: the numbers are exact to this.
+#: Seconds between two looks at the workers, and so the precision of the numbers.
 LOOK_S = 0.002
 
 
@@ -59,7 +60,7 @@ async def measure(
 
 
 def _possible(cluster: Cluster) -> dict[str, Way]:
-    """What can be measured. The last process of a kind is not killed, since none would be left to go on."""
+    """The causes that can be measured. The last process of a kind is not killed: none would be left to continue."""
     ways: dict[str, Way] = {"a client left": _client_leaves}
     if len(cluster.up("router")) > 1:
         ways["a router died"] = _router_dies
@@ -77,7 +78,7 @@ class _Crowd:
         self._cluster, self._http, self._rng, self._tokens = cluster, http, rng, tokens
 
     def come(self, router: str, count: int, max_tokens: int) -> None:
-        """Begin ``count`` more streams at this router, each with a prompt that no worker has cached."""
+        """Begin ``count`` more streams at ``router``, each with a prompt that no worker has cached."""
         url = self._cluster.processes[router].url
         for _ in range(count):
             prompt = self._rng.choices(self._tokens, k=300)
@@ -88,7 +89,7 @@ class _Crowd:
             self.tasks.append(asyncio.create_task(work))
 
     async def decoding(self) -> None:
-        """Wait until a D decodes every stream: the first two tokens may come before that is certain.
+        """Wait until a D decodes every stream: the first two tokens may come before D decodes.
 
         Raises CostError when one ends instead.
         """
@@ -106,7 +107,7 @@ class _Crowd:
         return sum(not task.done() for task in self.tasks)
 
     async def leave(self) -> None:
-        """All clients close their connections."""
+        """Close the connections of all clients."""
         for task in self.tasks:
             await end_task(task)
 
@@ -129,13 +130,13 @@ async def _router_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> flo
 
 
 async def _decode_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> float:
-    """The ranks of a D stand still, so that its reads do not end; then it dies, and another D reads the same blocks."""
+    """Pause the ranks of a D, so that its reads do not end; then kill it, and another D reads the same blocks."""
     name = cluster.up("decode")[-1]
     for pid in cluster.ranks(name):
         os.kill(pid, signal.SIGSTOP)
 
     async def only_it_is_left() -> bool:
-        if not crowd.num_running:  # none was sent yet, or all those before went to another D
+        if not crowd.num_running:  # none was sent yet, or all earlier ones went to another D
             crowd.come(cluster.up("router")[0], NUM_READS, 2)
         return crowd.num_running == await num_leases(cluster) > 0
 
@@ -165,13 +166,13 @@ def workers(cluster: Cluster) -> list[str]:
 
 
 async def num_leases(cluster: Cluster) -> int:
-    """How many leases all P have together."""
+    """The number of leases of all P together."""
     states = await asyncio.gather(*map(cluster.state, cluster.up("prefill")))
     return sum(state["blocks"]["leases"] for state in states)
 
 
 async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    """Look again and again until ``check`` says yes. Raises CostError after ``SETTLE_S``."""
+    """Call ``check`` again and again until it returns True. Raises CostError after ``SETTLE_S``."""
     try:
         async with asyncio.timeout(SETTLE_S):
             while True:

@@ -1,4 +1,4 @@
-"""Whether everything was given back afterwards: blocks, leases, requests, places on workers and keys in Redis; file
+"""Whether everything was released after the run: blocks, leases, requests, places on workers and keys in Redis; file
 descriptors, threads and tasks.
 """
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 SETTLE_S = 30.0
 #: Idle connections close within 5 s; after this time file descriptors can be compared.
 QUIET_S = 6.0
-#: A process may have so many more than any process of its kind had before the first fault. Connections come and go (to
-#: Redis, between routers, UCX' to each engine that was ever met), and thread pools grow to their size when first used.
+#: How many more of these a process may have than any process of its kind had before the first fault. Connections come
+#: and go (to Redis, between routers, UCX's to each engine it was ever connected to), and thread pools grow to their
+#: size when first used.
 MORE_FDS, MORE_THREADS = 32, 16
 #: The same for tasks: calls to Redis or to another process may be under way.
 MORE_TASKS = 16
@@ -37,7 +38,7 @@ NO_TTL = -1
 
 @dataclass(frozen=True)
 class Resources:
-    """How many file descriptors and threads a process has, and how many asyncio tasks; a rank has none of these."""
+    """How many file descriptors, threads and asyncio tasks a process has; a rank has no asyncio tasks."""
 
     num_fds: int
     num_threads: int
@@ -45,7 +46,9 @@ class Resources:
 
 
 async def settle(cluster: Cluster, timeout_s: float = SETTLE_S) -> dict[str, str]:
-    """Wait until no process holds anything. What some still hold after that time, by name; empty when none does."""
+    """Wait until no process holds anything. Returns what processes still hold after that time, by name; empty when none
+    holds anything.
+    """
     deadline = time.monotonic() + timeout_s
     while (held := await _held(cluster)) and time.monotonic() < deadline:  # noqa: ASYNC110 (others are asked)
         await asyncio.sleep(POLL_S)
@@ -84,7 +87,9 @@ def what_a_router_holds(state: Mapping[str, Any]) -> str:
 
 
 async def settle_redis(cluster: Cluster, timeout_s: float = SETTLE_S) -> str:
-    """Wait until Redis has nothing of any request. What it still has after that time; empty when that is nothing."""
+    """Wait until Redis has nothing of any request. Returns what it still has after that time; empty when it has
+    nothing.
+    """
     engines = [process.worker_id for process in cluster.processes.values() if process.worker_id]
     deadline = time.monotonic() + timeout_s
     while (stays := what_stays(cluster.redis.url, engines)) and time.monotonic() < deadline:  # noqa: ASYNC110 (it is asked)
@@ -93,8 +98,8 @@ async def settle_redis(cluster: Cluster, timeout_s: float = SETTLE_S) -> str:
 
 
 def what_stays(redis_url: str, engines: Iterable[str] = ()) -> str:
-    """The leases of these engines, or keys that never expire, which processes that die leave behind; empty when there
-    are neither.
+    """The leases of these engines, or else the keys that never expire, as left behind by processes that die; empty when
+    there are neither.
     """
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         leases = {engine: client.zcard(leases_key(engine)) for engine in engines}
@@ -105,7 +110,7 @@ def what_stays(redis_url: str, engines: Iterable[str] = ()) -> str:
 
 
 async def resources(cluster: Cluster) -> dict[str, Resources]:
-    """What every process and every rank (``decode-0/0``) has that lives, by name."""
+    """The resources of every living process and rank (``decode-0/0``), by name."""
     found = {}
     for name, process in cluster.processes.items():
         num_tasks = await _num_tasks(cluster, name)
@@ -125,7 +130,7 @@ async def _num_tasks(cluster: Cluster, name: str) -> int:
 
 
 def resources_of(pid: int, num_tasks: int = 0) -> Resources:
-    """What the system counts of one process. Raises OSError when there is no such process."""
+    """The resources of one process, as the system counts them. Raises OSError when there is no such process."""
     folder = Path(f"/proc/{pid}")
     return Resources(len(list((folder / "fd").iterdir())), len(list((folder / "task").iterdir())), num_tasks)
 

@@ -24,13 +24,13 @@ SLACK_S = 0.5
 #: How many prefills a router tries for one request, and how often it lets a stream migrate: ``max_prefill_attempts``
 #: and ``max_resumes``.
 MAX_PREFILLS, MAX_RESUMES = 3, 3
-#: When two deaths are further apart than this, the stream had time for so many tokens that the first one no longer
-#: counts against its request. Redis and a worker may stand still for 5 s each; the rest is for a busy machine.
+#: When two deaths are more seconds apart than this, the stream had time for enough tokens that the first death no
+#: longer counts against its request. Redis and a worker may be paused for 5 s each; the rest is for a busy machine.
 NO_PROGRESS_S = 15.0
 
 
 class Verdict(StrEnum):
-    """What came of an attempt. Only ``WRONG`` is bad."""
+    """The result of an attempt. Only ``WRONG`` is bad."""
 
     EXACT = "the exact answer"
     LEFT = "the client left"
@@ -47,9 +47,9 @@ class Rule:
     kinds: frozenset[str]
     codes: frozenset[str]
     count: int
-    #: Whether it allows errors of streams only.
+    #: Whether the rule allows errors of streams only.
     streamed: bool = False
-    #: In a stream the deaths may be no further apart than this, from the first to the last.
+    #: In a stream, the most seconds from the first to the last of the deaths.
     within_s: float = float("inf")
     #: Whether only those deaths count that the router has counted for this very request.
     own: bool = False
@@ -90,7 +90,7 @@ class Judgement:
 
 
 def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault]) -> Judgement:
-    """What came of an attempt. ``faults`` is everything that was done to any process."""
+    """The judgement on an attempt. ``faults`` has the faults of all processes."""
     wrong = difference(attempt, expected)
     if wrong:
         return Judgement(Verdict.WRONG, wrong)
@@ -126,7 +126,7 @@ def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
     if rule.streamed and not attempt.streamed:
         return False
     deaths = [fault for fault in during(attempt, faults) if fault.is_kill and fault.kind in rule.kinds]
-    if rule.own:  # a worker may have lost a rank first and been killed then, which is one death
+    if rule.own:  # a worker may have lost a rank first and been killed then, which counts as one death
         deaths = list({death.worker_id: death for death in deaths if death.worker_id in attempt.deaths}.values())
     times_s = sorted(fault.began_s for fault in deaths)
     spans_s = [last_s - first_s for first_s, last_s in zip(times_s, times_s[rule.count - 1 :], strict=False)]
@@ -134,7 +134,7 @@ def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
 
 
 def during(attempt: Attempt, faults: Sequence[Fault]) -> list[Fault]:
-    """The faults while the attempt was under way: kills of that time, and stops that lasted into it."""
+    """The faults while the attempt was under way: kills during it, and stops that had not ended when it began."""
     first_s, last_s = attempt.began_s - SLACK_S, attempt.ended_s + SLACK_S
     return [
         fault
@@ -155,7 +155,9 @@ def error_shape(error: object) -> str:
 
 
 def difference(attempt: Attempt, expected: ClientAnswer) -> str:
-    """How what the client saw differs from the answer, or from its beginning if it broke off; empty if it does not."""
+    """How the client's answer differs from the expected one, or from its beginning if the client's broke off; empty if
+    it does not.
+    """
     seen, whole = attempt.answer, attempt.ending is Ending.DONE
     if seen.text != (expected.text if whole else expected.text[: len(seen.text)]):
         return f"wrong tokens: {_first_difference(seen.text, expected.text)}"
@@ -178,8 +180,8 @@ def _same(one: TokenLogprob, other: TokenLogprob) -> bool:
 
 
 def _alike(some: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    """Whether each of ``some`` is among ``others`` too, or is as likely as one of these, which may have taken its
-    place.
+    """Whether each token of ``some`` is among ``others`` too, or is as likely as one of ``others``, which may have
+    taken its place.
     """
     return bool(some) == bool(others) and all(
         any(abs(logprob - other) <= MAX_LOGPROB_DIFFERENCE for other in others.values())

@@ -18,14 +18,14 @@ class Source(Protocol):
         """Close now."""
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Pause reading."""
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
 
 class HttpAnswer:
-    """One answer, to be read also after its connection has gone on to the next request. ``close`` it in every case."""
+    """One answer, which can be read even while its connection carries the next request. ``close`` it in every case."""
 
     __slots__ = (
         "_connection",
@@ -51,7 +51,7 @@ class HttpAnswer:
         self._framed = True
         self.status = 0
         self.retry_after = b""
-        #: Whether a byte of the answer has come.
+        #: Whether the first byte of the answer has come.
         self.started = False
         self.complete = False
 
@@ -65,9 +65,11 @@ class HttpAnswer:
             await self._wait()
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
-        """The bytes that have come since the last call; waits for some. Empty: the answer is complete.
+        """Returns the bytes that have come since the last call, and waits if there are none. Empty: the answer is
+        complete.
 
-        Raises ConnectionLost, also when the answer ends early, and CallTimeout; what came before is returned first.
+        Raises ConnectionLost, also when the answer ends early, and CallTimeout; bytes that came before the error are
+        returned first.
         """
         if timeout_s is not None and not self._parts:
             timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, CallTimeout("nothing came in time"))
@@ -90,7 +92,7 @@ class HttpAnswer:
         return data
 
     async def read(self, limit_bytes: int, timeout_s: float | None) -> bytes:
-        """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
+        """Returns the rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 
         Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
         """
@@ -116,12 +118,14 @@ class HttpAnswer:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def watch(self, gap_s: float) -> None:
-        """From now on a reader that waits longer than ``gap_s`` (and a quarter) for a chunk gets a CallTimeout."""
+        """From now on, raise CallTimeout to a reader that waits for a chunk longer than ``gap_s`` (at most a quarter
+        longer).
+        """
         if not self.complete and self._error is None:
             self._watch = _GapWatch(self, gap_s)
 
     def waiting(self) -> object | None:
-        """A mark of what a reader waits for, another one for each chunk; None: no reader waits."""
+        """Returns an object that stands for the chunk that a reader waits for; None: no reader waits."""
         waiter = self._waiter
         return None if waiter is None or waiter.done() else waiter
 
@@ -159,12 +163,14 @@ class HttpAnswer:
         self._wake()
 
     def begin(self, status: int) -> None:
-        """Status and headers are here."""
+        """Note that status and headers have come."""
         self.status = status
         self._wake()
 
     def finish(self, *, framed: bool = True) -> None:
-        """All of it has come. ``framed``: the answer itself told its end, not only the connection."""
+        """Note that the whole answer has come. ``framed``: the answer itself marked its end, not only the closed
+        connection.
+        """
         self._framed = framed
         self.complete = True
         self._connection = None
@@ -172,7 +178,7 @@ class HttpAnswer:
         self._wake()
 
     def fail(self, error: CallError) -> None:
-        """No more will come. What has come is still read, then the error."""
+        """Note that no more will come. The reader still gets what has come, and then the error."""
         if self.complete or self._error is not None:
             return
         self._error = error
@@ -183,8 +189,8 @@ class HttpAnswer:
 class _GapWatch:
     """Fails an answer whose reader waits too long for one chunk. A chunk costs nothing.
 
-    Four times in ``gap_s`` it looks whether the reader still waits for the same chunk as before. A reader that does
-    not wait, as while a slow client takes its time, is no fault of the server.
+    Four times in ``gap_s`` it looks whether the reader still waits for the same chunk as before. A reader that does not
+    wait, for example because its own client is slow, is no fault of the server.
     """
 
     __slots__ = ("_answer", "_gap_s", "_since_s", "_timer", "_waiting")

@@ -1,7 +1,7 @@
 """One connection of a client, which carries one request at a time.
 
-A byte that comes when no answer is due ends the connection: it is not known which request it answers, and it must
-never be taken for the answer to the next one.
+A byte that comes when no answer is due ends the connection: it cannot be known which request that byte answers, and it
+must never be taken for the answer to the next one.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from core.net.client.answer import HttpAnswer
 from core.net.client.errors import CallError, ConnectionLost, NotHttp
 from core.net.sockets import set_tcp_options
 
-#: How the kernel notices a server that vanished without a word (host or network down): it probes a silent connection
-#: after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.
+#: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
+#: connection after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
 #: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
 MAX_HEAD_BYTES = 64 << 10
 
 
 class _NotDue(Exception):
-    """An answer begins, and no request waits for one."""
+    """An answer begins although no request waits for one."""
 
 
 class Connection(asyncio.Protocol):
     """A connection that puts itself into ``everyone`` while it is open, and into ``idle`` while it can be used again.
 
-    ``send`` one request, and the next one once the answer is complete. httptools calls the ``on_`` methods.
+    Call ``send`` with one request, and with the next one once the answer is complete. httptools calls the ``on_``
+    methods.
     """
 
     def __init__(self, idle: list[Connection], everyone: set[Connection]) -> None:
-        #: Of one origin; the connection used last is last.
+        #: The idle connections to one origin; the one used last is last.
         self.idle = idle
         self._everyone = everyone
         self._parser = httptools.HttpResponseParser(self)
@@ -103,20 +104,20 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def pause(self) -> None:
-        """Read no more, until ``resume``."""
+        """Pause reading until ``resume``."""
         if self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again. Does nothing unless reading is paused."""
+        """Resume reading. Does nothing unless reading is paused."""
         if self._transport is not None and self._paused:
             self._paused = False
             self._transport.resume_reading()
 
     @property
     def usable(self) -> bool:
-        """Whether the next request can be sent on it."""
+        """Whether the next request can be sent on this connection."""
         return self._transport is not None and not self._transport.is_closing()
 
     def on_message_begin(self) -> None:

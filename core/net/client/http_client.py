@@ -1,8 +1,8 @@
 """Requests over HTTP/1.1 on kept connections.
 
 A general client costs more CPU than all the rest of a request in the router: httpx's pool walks its connections for
-every request, and takes 4 ms of it. Here a connection serves one request at a time, and goes back to the pool of its
-origin the moment that the answer is complete.
+every request, and takes 4 ms of CPU for it. Here a connection serves one request at a time, and goes back to the pool
+of its origin the moment that the answer is complete.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ logger = logging.getLogger("baton.net")
 
 #: A connection that was idle for longer is not used again: uvicorn closes one after 5 s by default.
 MAX_IDLE_S = 4.0
-#: A kept connection that breaks so soon after a request was written had been closed before: hearing of that takes one
-#: round trip. Later, the server may be at work on the request.
+#: A kept connection that breaks within this many seconds of writing a request had been closed before: noticing that
+#: takes one round trip. Later, the server may be at work on the request.
 STALE_S = 0.1
-#: Base URLs remembered. Beyond that, those without a connection are forgotten.
+#: Base URLs remembered. Beyond this number, those without a connection are forgotten.
 MAX_ORIGINS = 256
 
 
 class _Origin:
-    """What a base URL says, and the idle connections there; the one used last is last."""
+    """The parts of a base URL, and the idle connections to it; the one used last is last."""
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
@@ -44,7 +44,7 @@ class _Origin:
         self.speaks_tls = secure = parts.scheme == "https"
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if secure else 80)
-        #: Why TLS did not come about the last time; it is logged when it changes.
+        #: Why TLS failed the last time; logged when it changes.
         self.complaint = ""
         self.prefix = parts.path.rstrip("/")
         self.host_header = parts.netloc.rpartition("@")[2]
@@ -73,10 +73,10 @@ class HttpClient:
     """
 
     def __init__(self, connect_timeout_s: float, tls: InternalTls | None = None) -> None:
-        """With ``tls`` of routers and workers, only those in ``foreign`` are called without that."""
+        """With ``tls``, which is that of routers and workers, only servers in ``foreign`` are called without it."""
         self._connect_timeout_s = connect_timeout_s
         self._tls = tls
-        #: Base URLs of servers that are not ours: their certificates are checked with the CAs of this machine.
+        #: Base URLs of servers that are not Baton's: their certificates are checked with the CAs of this machine.
         self.foreign: set[str] = set()
         self._origins: dict[str, _Origin] = {}
         self._connections: set[Connection] = set()
@@ -96,9 +96,9 @@ class HttpClient:
     ) -> HttpAnswer:
         """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
-        With ``patience`` it goes on waiting when the time is up, until ``patience`` returns. ``headers`` must not
-        contain line breaks. When a kept connection breaks at once, and nothing of an answer has come, the request is
-        sent again on a new one.
+        With ``patience`` the call continues to wait when the time is up, until ``patience`` returns. ``headers`` must
+        not contain line breaks. When a kept connection breaks at once, and nothing of an answer has come, the request
+        is sent again on a new one.
         """
         try:
             origin = self._origins.get(base_url) or self._add_origin(base_url)
@@ -171,7 +171,7 @@ class HttpClient:
 
 @functools.cache
 def _machines_context() -> ssl.SSLContext:
-    """For servers that are certified by a CA that this machine trusts."""
+    """The context for servers that are certified by a CA that this machine trusts."""
     return ssl.create_default_context()
 
 

@@ -47,14 +47,14 @@ _GONE = frozenset(
 
 @runtime_checkable
 class Ignores(Protocol):
-    """A protocol that can be told to throw away whatever comes."""
+    """A protocol that can be set to throw away all further data."""
 
     def ignore(self) -> None:
-        """Throw away whatever comes from now on."""
+        """Throw away all data from now on."""
 
 
 class Acceptor:
-    """``start``, then ``close``. Each connection gets a protocol that ``make`` returns."""
+    """Call ``start``, then ``close``. Each connection gets a protocol that ``make`` returns."""
 
     def __init__(self, sock: socket.socket, make: Callable[[], asyncio.Protocol], connections: Connections) -> None:
         self._loop = asyncio.get_running_loop()
@@ -115,7 +115,9 @@ class Acceptor:
 
 
 class _Opening:
-    """An accepted connection until it has a protocol. For ``Connections`` it is one whose request head is awaited."""
+    """An accepted connection until it has a protocol. For ``Connections`` it counts as a connection whose request head
+    is awaited.
+    """
 
     head_bytes = 0
     has_deadline = False
@@ -140,16 +142,16 @@ class _Opening:
         self.abort()
 
     def abort(self) -> None:
-        """Close at once, and do nothing with what was sent on it.
+        """Close at once, and drop what was sent on it.
 
-        The task is not cancelled: with uvloop a protocol that has just been told of its connection would never hear
-        that the connection is gone.
+        The task is not cancelled: with uvloop a protocol whose ``connection_made`` was just called would never get
+        ``connection_lost``.
         """
         self._unwanted.set()
         protocol: object = self._protocol
         if isinstance(protocol, Ignores):  # what has come already may be read before the connection ends
             protocol.ignore()
-        with contextlib.suppress(OSError):  # the client was quicker
+        with contextlib.suppress(OSError):  # the client has closed it already
             self._client.shutdown(socket.SHUT_RDWR)
 
     close = abort

@@ -42,18 +42,18 @@ class BodyBudget:
         self.used_bytes = 0
 
     def take(self, num_bytes: int) -> None:
-        """Raise RateLimitError if fewer are left."""
+        """Take ``num_bytes`` of the budget. Raises RateLimitError if fewer are left."""
         if self.used_bytes + num_bytes > self._limit_bytes:
             raise RateLimitError("Too many bytes of request bodies are held.", retry_after_s=_RETRY_AFTER_S)
         self.used_bytes += num_bytes
 
     def give_back(self, num_bytes: int) -> None:
-        """Undo ``take``."""
+        """Return ``num_bytes`` to the budget."""
         self.used_bytes -= num_bytes
 
 
 class BodyReader:
-    """Reads bodies. ``len()`` is the number of those that are arriving, which take memory and a connection each."""
+    """Reads bodies. ``len()`` is the number of bodies that are arriving; each takes memory and a connection."""
 
     def __init__(self, limit_bytes: int, budget: BodyBudget) -> None:
         """``limit_bytes`` is for one body, ``budget`` for all together."""
@@ -87,7 +87,7 @@ class BodyReader:
             self._timeouts.discard(timeout)
 
     def close(self) -> None:
-        """End the reads that are under way with UnavailableError; later ones go on as usual."""
+        """End the reads that are under way with UnavailableError; later reads work as usual."""
         self._closing = True
         now_s = asyncio.get_running_loop().time()
         for timeout in self._timeouts:
@@ -109,7 +109,7 @@ class Body:
         self._parts: list[bytes] = []
         self._num_bytes = 0
         self._asked = False
-        #: The error that ``when_asked`` raised, if it did.
+        #: The error that ``when_asked`` has raised, if any.
         self.error: ApiError | None = None
 
     def __enter__(self) -> Self:
@@ -121,8 +121,9 @@ class Body:
         self._reader.budget.give_back(self._num_bytes)
 
     async def read(self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float) -> bytes:
-        """The whole body. Raises PayloadTooLargeError as soon as that is certain, RateLimitError, BodyTimeoutError,
-        ClientGoneError when the client disconnects, and UnavailableError when the reader is closed.
+        """Returns the whole body. Raises PayloadTooLargeError as soon as the size is known to be too large,
+        RateLimitError, BodyTimeoutError, ClientGoneError when the client disconnects, and UnavailableError when the
+        reader is closed.
         """
         await self._reader.read(headers, receive, timeout_s, self._add)
         parts, self._parts = self._parts, []
@@ -136,9 +137,10 @@ class Body:
         timeout_s: float,
         check: Callable[[bytes], None],
     ) -> Receive:
-        """``receive`` for a framework: nothing is read before its route asks, then all is, and has to pass ``check``.
+        """Returns a ``receive`` for a framework: the body is read, as a whole, only when the route asks for it, and has
+        to pass ``check``.
 
-        An error is raised there, and is the ``error`` from then on. A request whose ``method`` has no body gets none.
+        An error is raised in the route, and kept as ``error``. A request whose ``method`` has no body gets none.
         """
         if method in _WITHOUT_BODY:
             return _no_body(receive)
@@ -178,7 +180,7 @@ async def _parts(receive: Receive, on_part: Callable[[bytes], None]) -> None:
 
 
 def _no_body(receive: Receive) -> Receive:
-    """``receive`` of a request without a body. If one comes all the same, the connection throws it away."""
+    """``receive`` of a request without a body. If a body comes nevertheless, the connection throws it away."""
     first: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def again() -> Message:

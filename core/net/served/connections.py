@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from core.net.served.config import PortConfig
     from core.net.served.deadlines import Timers
 
-#: Unfinished heads of one port together, bytes.
+#: Bytes of all unfinished heads of one port together.
 MAX_HEADS_BYTES = 64 << 20
 
 
@@ -24,11 +24,11 @@ class Client(Protocol):
 
     #: Bytes of an unfinished request head.
     head_bytes: int
-    #: The answer ends by a deadline of its own, whether or not the client reads it.
+    #: Whether the answer ends by a deadline of its own, whether or not the client reads it.
     has_deadline: bool
 
     def refuse_late_head(self) -> None:
-        """Close, and before that answer 408 if a part of the head has come."""
+        """Answer 408 if a part of the head has come, and close."""
 
     def close(self) -> None:
         """Close when everything was sent."""
@@ -44,11 +44,12 @@ class Client(Protocol):
 
 
 class Connections:
-    """``owe``, ``rest`` and ``leave`` start a timeout of a connection, and ``forget`` stops all of them.
+    """The connections of one port. ``owe``, ``rest`` and ``leave`` start a timeout of one, and ``forget`` stops all its
+    timeouts.
 
-    When there are too many connections, one is closed. It is the oldest of the first of these kinds that has any:
-    those being closed, those without a whole request head, those that wait for their next request, and those that read
-    nothing of their answer. No other connection with a request is closed.
+    When there are too many connections, one is closed. The kinds are tried in this order, the oldest of a kind first:
+    connections being closed, those without a whole request head, those that wait for their next request, and those
+    whose client reads nothing of its answer. No other connection with a request is closed.
     """
 
     def __init__(self, timers: Timers, config: PortConfig, everyone: Sized) -> None:
@@ -63,10 +64,11 @@ class Connections:
         self._heads = Deadlines(timers, config.head.timeout_s, self._on_late_head)
         self._idle = Deadlines[Client](timers, config.keep_alive_s, self._end)
         self._leaving = Deadlines(timers, config.linger_s, self._on_left)
-        #: ``rest``: it waits for its next request. ``wake``: that begins. Not methods: each request calls both.
+        #: ``rest``: the connection waits for its next request. ``wake``: the request begins. Not methods: each request
+        #: calls both.
         self.rest, self.wake = self._idle.add, self._idle.discard
         self._unread = Unread[Client](timers, config.unread_s, self._on_unread)
-        #: ``block``: its write buffer is full. ``unblock``: it has room again.
+        #: ``block``: the connection's write buffer is full. ``unblock``: the buffer has room again.
         self.block, self.unblock = self._unread.add, self._unread.discard
         self._unsent: dict[Client, int] = {}
         self._heads_bytes = 0
@@ -75,11 +77,11 @@ class Connections:
         return len(self._everyone) + len(self.opening)
 
     def has_room(self) -> bool:
-        """Whether one more may come, if need be after another one was closed."""
+        """Whether one more connection may come, if need be after closing another one."""
         return len(self) < self.config.max_connections or self.make_room()
 
     def make_room(self) -> bool:
-        """Close one connection; False if none may be closed."""
+        """Close one connection; returns False if none may be closed."""
         client = self._leaving.oldest() or self._heads.oldest() or self._idle.oldest() or self._unread.oldest()
         if client is None:
             return False
@@ -87,7 +89,9 @@ class Connections:
         return True
 
     def owe(self, client: Client, num_bytes: int = 0) -> None:
-        """It has sent ``num_bytes`` of its next request head. Heads of all connections together are bounded."""
+        """Note that the client has sent ``num_bytes`` of its next request head. Heads of all connections together are
+        bounded.
+        """
         self._heads.add(client)
         self._heads_bytes += num_bytes - client.head_bytes
         client.head_bytes = num_bytes
@@ -95,19 +99,19 @@ class Connections:
             self._drop(oldest)
 
     def settle(self, client: Client) -> None:
-        """Its head is complete."""
+        """Note that the client's request head is complete."""
         self._heads.discard(client)
         if client.head_bytes:
             self._heads_bytes -= client.head_bytes
             client.head_bytes = 0
 
     def leave(self, client: Client) -> None:
-        """It is being closed, which has a timeout too."""
+        """Note that the connection is being closed, and start the timeout of that."""
         self.forget(client)
         self._leaving.add(client)
 
     def forget(self, client: Client) -> None:
-        """Stop all its timeouts."""
+        """Stop all timeouts of the connection."""
         self.settle(client)
         self._idle.discard(client)
         self._leaving.discard(client)

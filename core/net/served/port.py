@@ -28,7 +28,7 @@ logger = logging.getLogger("baton.net")
 class PortServer(uvicorn.Server):
     """Sets ``up`` when it accepts connections, and leaves signals to the process.
 
-    ``on_refusing`` is called when it stops: after new connections are refused, and before requests are waited for.
+    ``on_refusing`` is called when it stops: after new connections are refused, and before the wait for requests.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PortServer(uvicorn.Server):
         self._leaving = asyncio.Event()
         self.up = asyncio.Event()
         self.servers = []  # uvicorn's, which are asyncio's
-        #: From ``startup`` on.
+        #: Set by ``startup``.
         self.connections: Connections
 
     def leave(self) -> None:
@@ -83,9 +83,9 @@ class PortServer(uvicorn.Server):
         await self._leaving.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse new connections, give requests in progress their time to end, then cancel them.
+        """Refuse new connections, give requests in progress time to end, then cancel them.
 
-        uvicorn's own polls ten times a second whether they have ended.
+        uvicorn's own method polls ten times a second whether they have ended.
         """
         for acceptor in self._acceptors:
             acceptor.close()
@@ -117,7 +117,7 @@ class PortServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Catch none: the process handles its signals."""
+        """Catch no signals: the process handles them."""
         yield
 
 
