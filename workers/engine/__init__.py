@@ -1,4 +1,5 @@
-"""The engine: sequences, block pool and scheduler; what runs when, and who owns which block. Main process, no torch.
+"""The engine: sequences, block pool and scheduler; decides what runs when, and who owns which block. Main process, no
+torch.
 
 Begin with ``scheduling/scheduler`` for the decisions, or with ``engine`` for how they reach the ranks.
 

@@ -1,16 +1,16 @@
 """The engine's interface for the HTTP server: one process, one asyncio loop, no torch.
 
-EngineError                  the sequence cannot go on; its blocks are given back
+EngineError                  the sequence cannot continue; its blocks are released
 ├── RefusedError             the sequence was never started
 │   ├── InvalidRequestError      token ids out of range, no prompt
 │   ├── PromptTooLongError       longer than the model or the whole cache takes
 │   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
 │   ├── QueueFullError           too many sequences wait here already; retry later or elsewhere
-│   └── DrainingError            this engine takes nothing new
-├── AbortedError             it was aborted, or replaced by a newer one of the same request id
+│   └── DrainingError            this engine accepts no new requests
+├── AbortedError             the sequence was aborted, or replaced by a newer one of the same request id
 ├── ReadFailedError          P could not be reached or read
 └── EngineDeadError          a rank is gone, or hangs
-    └── EngineGoneError          it was so before the request came
+    └── EngineGoneError          the engine was dead before the request came
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     request_id: str
     prompt_token_ids: list[int]
     sampling: SamplingParams
-    #: Upper bound of sampled tokens; ``output_token_ids`` and the first token of a hand-off included.
+    #: Upper bound of sampled tokens, including ``output_token_ids`` and the first token of a hand-off.
     max_tokens: int
-    #: Sampling one of these ends the sequence (empty with ``ignore_eos``). The token is reported, not dropped.
+    #: Sampling one of these tokens ends the sequence (empty with ``ignore_eos``). That token is reported, not dropped.
     stop_token_ids: frozenset[int] = frozenset()
-    #: Lower runs first, as with vLLM; then older.
+    #: Sequences with a lower priority value run first, as with vLLM; among equals, older ones.
     priority: int = 0
-    #: P: after the first token pin the blocks under a lease and report a ``HandOff``.
+    #: On P: after the first token pin the blocks under a lease and report a ``HandOff``.
     hand_off: bool = False
-    #: D: read the blocks of prompt and ``output_token_ids`` from there, and continue after ``remote.first_token``.
+    #: On D: read the blocks of prompt and ``output_token_ids`` from P, and continue after ``remote.first_token``.
     remote: KVTransferParams | None = None
     #: Output sampled on another worker (migration): the sequence continues after it as if it had been preempted here.
     output_token_ids: list[int] = []
 
 
 class HandOff(msgspec.Struct, frozen=True):
-    """P's blocks, pinned under ``lease_id`` until ``Engine.end_lease``. One version per block, for the fence."""
+    """P's blocks, pinned under ``lease_id`` until ``Engine.end_lease``. ``versions``: one per block, for the fence."""
 
     lease_id: str
     block_ids: list[int]
@@ -65,11 +65,11 @@ class HandOff(msgspec.Struct, frozen=True):
 
 
 class TokenOutput(msgspec.Struct, frozen=True):
-    """One sampled token. The last one of a sequence carries ``finish``.
+    """One sampled token. The last token of a sequence has ``finish`` set.
 
-    ``hand_off`` comes with the only token of a ``hand_off`` request (``finish`` is LENGTH then), unless that token
-    ended the sequence by itself: a stop token (STOP), or no room in the context for another one (LENGTH, without a
-    ``hand_off``). Then nothing is pinned.
+    The only token of a ``hand_off`` request has ``hand_off`` set, and ``finish`` is LENGTH. If that token ends the
+    sequence by itself, as a stop token (STOP) or because the context has no room for another one (LENGTH), then
+    ``hand_off`` is None and nothing is pinned.
     """
 
     token: int
@@ -82,7 +82,7 @@ class TokenOutput(msgspec.Struct, frozen=True):
 
 
 class EngineError(Exception):
-    """The sequence cannot go on; its blocks are given back. ``code`` is stable, the message is for people."""
+    """The sequence cannot continue; its blocks are released. ``code`` is stable, the message is for people."""
 
     code = "engine_error"
 
@@ -94,13 +94,13 @@ class RefusedError(EngineError):
 
 
 class InvalidRequestError(RefusedError):
-    """Token ids out of range, an empty prompt, nothing left to sample."""
+    """Token ids are out of range, the prompt is empty, or no token is left to sample."""
 
     code = "invalid_request"
 
 
 class PromptTooLongError(RefusedError):
-    """Prompt, outputs so far and one token more do not fit the model, or the whole cache."""
+    """Prompt, outputs so far and one more token exceed the model's context length or the whole cache."""
 
     code = "context_length_exceeded"
 
@@ -112,13 +112,13 @@ class InvalidHandOffError(RefusedError):
 
 
 class QueueFullError(RefusedError):
-    """``max_waiting`` sequences wait already."""
+    """``max_waiting`` sequences are waiting already."""
 
     code = "queue_full"
 
 
 class DrainingError(RefusedError):
-    """The engine takes nothing new."""
+    """The engine accepts no new requests."""
 
     code = "draining"
 
@@ -155,10 +155,13 @@ class TokenStream(Protocol):
 
     @property
     def is_refused(self) -> bool:
-        """The sequence never started and has replaced no older one; the iterator raises why. Never changes."""
+        """Whether the sequence was refused: it never started and replaced no older one. Never changes.
+
+        The iterator raises the reason.
+        """
 
     def __aiter__(self) -> AsyncIterator[TokenOutput]:
-        """Itself."""
+        """Return the stream itself."""
 
     async def __anext__(self) -> TokenOutput:
         """The next token. Raises EngineError once, then StopAsyncIteration."""
@@ -171,38 +174,39 @@ class Engine(Protocol):
     """A running engine. All methods are called from its asyncio loop."""
 
     def submit(self, request: EngineRequest) -> TokenStream:
-        """Queue a sequence at once; iterate its tokens. Closing the stream early aborts the sequence.
+        """Queue a sequence at once; returns its tokens. Closing the stream early aborts the sequence.
 
-        It replaces an older sequence of the same request id, which is aborted as by ``abort``: a router that sends a
-        request again has left the first answer, even if this worker has not noticed yet. If the new one is refused,
-        the older one continues.
-        Raises EngineError from the iterator, never after a token that carried ``finish``.
+        An older sequence of the same request id is aborted as by ``abort``: a router that sends a request again no
+        longer reads the first answer, even if this worker has not noticed yet. If the new sequence is refused, the
+        older one continues.
+        The iterator raises EngineError, never after a token with ``finish``.
         """
 
     def abort(self, request_id: str) -> bool:
-        """Stop the sequence wherever it is and free its blocks; False if there is none."""
+        """Abort the sequence in any state and free its blocks; False if there is none."""
 
     def abort_all(self, suffix: str) -> int:
-        """The same for all sequences whose request id ends with ``suffix``; how many there were.
+        """Abort all sequences whose request id ends with ``suffix``; returns their number.
 
-        Their router is gone. Requests with such an id that were still on their way are refused with AbortedError for
-        ``core.protocol.router.REFUSE_GONE_S``.
+        Their router is gone. Requests with such an id that arrive within ``core.protocol.router.REFUSE_GONE_S`` are
+        refused with AbortedError.
         """
 
     def end_lease(self, lease_id: str) -> bool:
         """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease."""
 
     def has_lease(self, lease_id: str) -> bool:
-        """The lease holds blocks here."""
+        """Whether the lease holds blocks here."""
 
     def leases_of(self, request_id: str) -> list[str]:
-        """The leases granted for the request that have not ended: one, or several if it was prefilled here again.
+        """The leases granted for the request that have not ended: one, or several if it was prefilled here repeatedly.
 
-        A sequence that is handed off appears here in the same turn of the loop in which ``abort`` stops finding it.
+        The lease of a sequence that is handed off appears here in the same turn of the loop in which ``abort`` stops
+        finding the sequence.
         """
 
     def leases_with(self, suffix: str) -> list[str]:
-        """The same for all requests whose id ends with ``suffix``."""
+        """The leases that have not ended, of all requests whose id ends with ``suffix``."""
 
     def load(self) -> WorkerLoad:
-        """How busy it is now."""
+        """The engine's load now."""

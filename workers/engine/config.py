@@ -9,17 +9,17 @@ from dataclasses import dataclass
 class EngineConfig:
     """Sizes of one engine; the first four come from the ranks' ``RankReady``.
 
-    ``num_blocks``: blocks in the cache (the least of all ranks). ``block_size``: tokens per block.
-    ``max_model_len``: tokens of prompt and output together. ``vocab_size``: token ids are below it.
-    ``max_num_seqs``: slots for sequences that run or read at once; more wait, ``max_waiting`` of them at most.
+    ``num_blocks``: blocks in the cache (the minimum over all ranks). ``block_size``: tokens per block.
+    ``max_model_len``: tokens of prompt and output together. ``vocab_size``: all token ids are below this number.
+    ``max_num_seqs``: slots for sequences that run or read at once. At most ``max_waiting`` further sequences wait.
     Reads that were cancelled or given up and have not ended take no slot.
-    ``max_num_batched_tokens``: tokens computed per step at most, decode rows first; what is left goes to prefill
-    chunks, so it bounds how long a prefill may hold up running streams. Never below ``max_num_seqs``.
+    ``max_num_batched_tokens``: most tokens computed per step. Decode rows come first, and prefill chunks get the rest,
+    so this bounds how long a prefill may delay running streams. Never below ``max_num_seqs``.
     ``prefix_cache``: reuse blocks by content. ``read_timeout_s``: seconds after which a read of P's blocks is given up:
     its request fails at once, its blocks stay out of use until the read has ended. None or 0: never.
     ``step_timeout_s``: seconds after which ranks that have not answered a step count as hung, and the engine as dead.
     None or 0: never.
-    ``engine_id``: our own id, to recognize hand-offs whose P is this engine; empty if there can be none.
+    ``engine_id``: this engine's id, to recognize hand-offs whose P is this engine; empty if there can be none.
     """
 
     num_blocks: int
@@ -50,10 +50,10 @@ class EngineConfig:
 
     @property
     def max_total_tokens(self) -> int:
-        """Prompt and output of one sequence together: what the model takes and the whole cache holds."""
+        """Most tokens of one sequence, prompt and output together: the minimum of model length and whole cache."""
         return min(self.max_model_len, self.num_blocks * self.block_size)
 
     @property
     def num_spare_blocks(self) -> int:
-        """Blocks left free on admission while others run, so that their next tokens do not preempt at once (1%)."""
+        """Blocks (1%) left free on admission while sequences run, so that their next tokens do not preempt at once."""
         return self.num_blocks // 100

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counters:
-    """``prefill_tokens`` were computed, including those computed again after a preemption. ``prefix_hit_tokens`` of
-    ``prefix_query_tokens`` were found in the prefix cache. ``reads`` counts reads by outcome (done, stale, failed,
-    cancelled), each once for all ranks; bytes and descriptors are sums over the ranks.
+    """``prefill_tokens`` counts computed tokens, again if they were computed again after a preemption.
+    ``prefix_hit_tokens`` of ``prefix_query_tokens`` were found in the prefix cache. ``reads`` counts reads by outcome
+    (done, stale, failed, cancelled), each once for all ranks; bytes and descriptors are sums over the ranks.
     """
 
     steps: int = 0

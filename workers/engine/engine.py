@@ -1,7 +1,7 @@
-"""The asyncio shell around the scheduler. It does not poll, and has no task for stepping.
+"""The asyncio shell around the scheduler. The engine does not poll, and has no task for stepping.
 
 Every event (a request, an answer of the ranks, the end of a lease) changes the scheduler and then calls the *pump*,
-which sends the messages that the scheduler returns. Requests of one turn of the loop share one call.
+which sends the messages that the scheduler returns. Requests of one turn of the loop share one call of the pump.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AsyncEngine:
-    """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; it sends nothing before a request.
+    """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; the first request makes it send.
 
     ``version_base``: see ``BlockPool``; by default random, 63 bits. ``call_later``: for ``step_timeout_s`` and
     ``read_timeout_s``; the loop's by default. ``clock``: seconds; the loop's by default.
@@ -117,7 +117,7 @@ class AsyncEngine:
         return seq_id
 
     def _abandon(self, seq_id: int, request_id: str) -> None:
-        """The stream was closed early. If its sequence was replaced before, the request id belongs to the newer one."""
+        """Abort the sequence of a stream that was closed early, unless a newer one has taken over its request id."""
         if seq_id in self._streams:
             self.abort(request_id)
 
@@ -144,7 +144,7 @@ class AsyncEngine:
         return True
 
     def _end_aborted(self, seq_id: int, request_id: str) -> None:
-        """The scheduler has aborted the sequence: stop its handshake and end its stream."""
+        """Stop the handshake and end the stream of a sequence that the scheduler has aborted."""
         self._handshakes.cancel(seq_id)
         self._put(seq_id, _aborted(request_id))
 
@@ -164,7 +164,7 @@ class AsyncEngine:
         return self._scheduler.leases_of(request_id)
 
     def leases_with(self, suffix: str) -> list[str]:
-        """The same for all requests whose id ends with ``suffix``."""
+        """The leases that have not ended, of all requests whose id ends with ``suffix``."""
         return self._scheduler.leases_with(suffix)
 
     def load(self) -> WorkerLoad:
@@ -174,12 +174,12 @@ class AsyncEngine:
     # --- life ---------------------------------------------------------------------------------------------------
 
     def begin_drain(self) -> None:
-        """Refuse new requests. Those that were taken continue."""
+        """Refuse new requests. Requests that were accepted continue."""
         self._draining = True
         self._look_quiet()
 
     def end_drain(self) -> None:
-        """Take requests again. Must not be called during ``drain``, which would wait until the next drain ends."""
+        """Accept requests again. Must not be called during ``drain``, which would wait until the next drain ends."""
         self._draining = False
         if self._error is None:
             self._quiet.clear()
@@ -187,14 +187,17 @@ class AsyncEngine:
     async def drain(self) -> None:
         """Refuse new requests, and return when no sequence and no lease is left, or the engine is dead.
 
-        Reads that were cancelled or given up are waited for until ``read_timeout_s`` has passed, and no longer.
+        The engine waits for reads that were cancelled or given up, but only until ``read_timeout_s`` has passed.
         Cancelling the call only stops the waiting; the engine keeps refusing requests.
         """
         self.begin_drain()
         await self._quiet.wait()
 
     def dead(self, error: str) -> None:
-        """A rank is gone or hangs: all streams, and all later requests, raise EngineDeadError. Idempotent."""
+        """End the engine, because a rank is gone or hangs: all streams, and all later requests, raise EngineDeadError.
+
+        Idempotent.
+        """
         if self._error is not None:
             return
         _LOG.error("engine is dead: %s; %r", error, self._scheduler)
@@ -212,7 +215,7 @@ class AsyncEngine:
         self._quiet.set()
 
     async def close(self) -> None:
-        """End all streams with EngineDeadError, and cancel and await handshakes. Nothing is sent to the ranks."""
+        """End all streams with EngineDeadError, and cancel and await the handshakes. Sends nothing to the ranks."""
         self._end("the engine was closed")
         if self._pump_handle is not None:
             self._pump_handle.cancel()
@@ -277,7 +280,7 @@ class AsyncEngine:
         return [] if failure is None else [failure]
 
     def _observe(self, event: StepResult | ReadResult, num_steps_before: int) -> None:
-        """Call the hooks, but not for a step without rows: its time would distort the histogram."""
+        """Call the hooks, except for a step without rows, whose time would distort the histogram."""
         if isinstance(event, ReadResult):
             if self._hooks.on_read is not None:
                 self._hooks.on_read(event)
@@ -285,19 +288,21 @@ class AsyncEngine:
             self._hooks.on_step(event)
 
     def _on_step_timeout(self, step_id: int) -> None:
-        """The step under way has not ended, and nothing can be computed before it does: the engine is dead."""
+        """End the engine: the step under way has not ended, and no other step can run before it does."""
         after = f"after {self._scheduler.config.step_timeout_s:g} s (step_timeout_s)"
         silent = _in_words(self._ranks.silent_ranks(step_id))
         self.dead(f"step {step_id} has not ended {after}: no answer from {silent}")
 
     def _on_read_timeout(self, read_id: int) -> None:
-        """Called for cancelled and failing reads too: until the read has ended, nothing may be read from that P."""
+        """Give up a read, even one that is cancelled or failing: until it has ended, no other read from its P may
+        start.
+        """
         _LOG.warning("read %d has not ended after %g s", read_id, self._scheduler.config.read_timeout_s)
         self._ranks.give_up_read(read_id)
         self._end_failed(self._scheduler.time_out_read(read_id))
 
     def _end_failed(self, failure: Output | None) -> None:
-        """A read failed, whose sequence may have been aborted before. Its slot is free now, its blocks later."""
+        """End the sequence of a failed read, unless it was aborted before. Its slot is free now, its blocks later."""
         self._pump()
         if failure is not None:
             self._put(*failure)
@@ -330,7 +335,7 @@ class AsyncEngine:
             self._pump_handle = self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Send what the scheduler returns, and start handshakes for sequences whose P could not be read from."""
+        """Send the scheduler's commands, and start handshakes for sequences whose P could not be read from."""
         if self._pump_handle is not None:
             self._pump_handle.cancel()
             self._pump_handle = None

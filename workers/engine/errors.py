@@ -1,17 +1,17 @@
 """Bugs of the engine or of a rank; no request can cause one. Each of them ends the engine (``AsyncEngine.dead``).
 
 EngineFault
-├── LedgerError            blocks do not add up, or were given back twice
+├── LedgerError            blocks do not add up, or were freed twice
 ├── OutOfBlocksError       more was allocated than ``num_available`` said
 ├── IllegalTransitionError the event does not exist in the sequence's state
-└── RankProtocolError      a rank sent an answer that nothing asked for
+└── RankProtocolError      a rank sent an unexpected answer
 """
 
 from __future__ import annotations
 
 
 class EngineFault(Exception):
-    """The operation that raised it changed nothing."""
+    """Base of these errors. An operation that raises one has changed nothing."""
 
 
 class LedgerError(EngineFault):
@@ -27,4 +27,4 @@ class IllegalTransitionError(EngineFault):
 
 
 class RankProtocolError(EngineFault):
-    """A rank sent an answer that nothing asked for, or the ranks disagree."""
+    """A rank sent an unexpected answer, or the ranks disagree."""

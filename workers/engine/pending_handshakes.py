@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class PendingHandshakes:
-    """``on_end(seq_id, error)`` is called once for each ``start``, on the loop; ``error`` is None when P is known.
+    """Calls ``on_end(seq_id, error)`` once for each ``start``, on the loop; ``error`` is None if P can be read from.
 
-    An exception of the connector, or a cancellation by either side, is such an error.
+    ``error`` is the connector's exception, or a CancelledError if this class or the connector cancelled the handshake.
     """
 
     def __init__(self, connector: Connector, on_end: Callable[[int, BaseException | None], None]) -> None:
@@ -27,7 +27,7 @@ class PendingHandshakes:
         return len(self._tasks)
 
     def start(self, seq_id: int, params: KVTransferParams) -> None:
-        """Begin in the background."""
+        """Begin the sequence's handshake in the background."""
         task = asyncio.create_task(self._connect(params), name=f"handshake for sequence {seq_id}")
         self._tasks[seq_id] = task
         task.add_done_callback(lambda done: self._finish(seq_id, done))
@@ -40,17 +40,17 @@ class PendingHandshakes:
         self._on_end(seq_id, asyncio.CancelledError() if task.cancelled() else task.exception())
 
     def cancel(self, seq_id: int) -> None:
-        """Stop waiting for it; does nothing if it has ended."""
+        """Cancel the sequence's handshake; does nothing if it has ended."""
         task = self._tasks.get(seq_id)
         if task is not None:
             task.cancel()
 
     def cancel_all(self) -> None:
-        """Stop waiting for all of them."""
+        """Cancel all handshakes."""
         for task in self._tasks.values():
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all and wait until they have ended."""
+        """Cancel all handshakes and wait until they have ended."""
         self.cancel_all()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

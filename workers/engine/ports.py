@@ -32,13 +32,13 @@ class ReadFailing:
     error: str
 
 
-#: What the engine hears from its ranks, with their answers merged into one.
+#: What the engine receives from its ranks, with their answers merged into one.
 EngineEvent = StepResult | ReadResult | ReadFailing | PeerRead | RankFailed
 
 
 class Ranks(Protocol):
-    """All ranks, as one. The implementation sends each message to all ranks and merges their answers:
-    a step has ended when every rank says so, a read is done when every rank says so and has failed when one does.
+    """All ranks as one. The implementation sends each message to all ranks and merges their answers: a step has ended
+    when every rank reports its end; a read is done when every rank reports it done, and failed when one reports that.
 
     Answers go to ``AsyncEngine.on_rank_event`` on the loop; the end of a rank goes to ``AsyncEngine.dead``.
     """
@@ -49,7 +49,7 @@ class Ranks(Protocol):
     def give_up_read(self, read_id: int) -> None:
         """Cancel a read that takes too long, and start no other read from that engine until it has ended.
 
-        Its ``ReadResult`` may still come. Does nothing if the read has ended.
+        The read's ``ReadResult`` may still come. Does nothing if the read has ended.
         """
 
     def silent_ranks(self, step_id: int) -> list[int]:
@@ -63,7 +63,7 @@ class Connector(Protocol):
     """Makes remote engines known to the ranks before their blocks are read."""
 
     def connect(self, params: KVTransferParams) -> Awaitable[None]:
-        """Return once every rank can read from ``params.remote_engine_id``. Bounded in time by the implementation.
+        """Return once every rank can read from ``params.remote_engine_id``. The implementation bounds the time.
 
         Requests to one engine share one handshake; cancelling one of them must not disturb the others. Any exception
         fails the request as ReadFailedError with the exception's text.
@@ -82,9 +82,10 @@ class EngineHooks:
     """Called on the loop, synchronously; keep them short. They may call the engine.
 
     ``on_peer_read(lease_id)``: a reader has read the lease's blocks. The lease keeper then calls ``end_lease``;
-    without this hook the engine does so itself. If the reader is this engine, the lease holds no blocks any more.
-    ``on_pressure()``: sequences wait, none runs, and leases hold the blocks. Called once until a lease ends.
-    ``on_dead(error)``: the engine cannot go on, and every stream has been ended. The worker should exit.
+    without this hook the engine calls ``end_lease`` itself. If the reader is this engine, the lease holds no blocks
+    any more.
+    ``on_pressure()``: sequences wait, none runs, and leases hold the blocks. Called again only after a lease has ended.
+    ``on_dead(error)``: the engine cannot continue, and every stream has been ended. The worker should exit.
     ``on_step(result)`` (steps that computed something) and ``on_read(result)`` (reads that have ended on all ranks):
     for histograms.
     """

@@ -1,4 +1,4 @@
-"""A timer for each step, or each read, that the ranks have not answered."""
+"""Timers for the steps, or the reads, that the ranks have not answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Timer(Protocol):
     """The part of ``asyncio.TimerHandle`` that is used."""
 
     def cancel(self) -> None:
-        """Never fire."""
+        """Cancel the timer, which then never fires."""
 
 
 class CallLater(Protocol):
@@ -25,7 +25,8 @@ class CallLater(Protocol):
 class Timeouts:
     """Timers by the ids of steps, or of reads.
 
-    ``on_timeout(number)`` is called at most once for each ``start``, ``timeout_s`` later; never if that is None or 0.
+    ``on_timeout(number)`` is called at most once for each ``start``, ``timeout_s`` later; never if the timeout is None
+    or 0.
     """
 
     def __init__(self, timeout_s: float | None, call_later: CallLater, on_timeout: Callable[[int], None]) -> None:
@@ -38,7 +39,7 @@ class Timeouts:
         return len(self._timers)
 
     def start(self, number: int) -> None:
-        """The step or read was sent to the ranks."""
+        """Start the timer of a step or read that was sent to the ranks."""
         if self._timeout_s:
             self._timers[number] = self._call_later(self._timeout_s, self._fire, number)
 
@@ -47,7 +48,7 @@ class Timeouts:
         self._on_timeout(number)
 
     def stop(self, number: int) -> None:
-        """The step or read has ended; does nothing if its timer has fired."""
+        """Stop the timer of a step or read that has ended; does nothing if the timer has fired."""
         timer = self._timers.pop(number, None)
         if timer is not None:
             timer.cancel()

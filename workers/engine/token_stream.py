@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class QueuedTokens:
-    """Implements ``api.TokenStream``. Its length is bounded by the sequence's ``max_tokens``.
+    """Implements ``api.TokenStream``. The queue's length is bounded by the sequence's ``max_tokens``.
 
     ``on_close`` is called once, if the consumer closes the stream before its end.
     """
@@ -22,7 +22,7 @@ class QueuedTokens:
         self._on_close = on_close
         self._items: deque[TokenOutput | EngineError] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        #: No item is accepted any more.
+        #: Whether the last item was put or the stream was closed; no further item is accepted.
         self._complete = False
         self.is_refused = False
 
@@ -35,7 +35,7 @@ class QueuedTokens:
         return stream
 
     def put(self, item: TokenOutput | EngineError) -> None:
-        """Called by the engine. An error, or a token with ``finish``, is the last item; later ones are dropped."""
+        """Add an item. An error, or a token with ``finish``, is the last item; later ones are dropped."""
         if self._complete:
             return
         self._items.append(item)
@@ -66,7 +66,7 @@ class QueuedTokens:
         return item
 
     async def aclose(self) -> None:
-        """Abort the sequence unless it has ended; what was not consumed is dropped. Never suspends."""
+        """Abort the sequence unless it has ended, and drop the tokens that were not consumed. Never suspends."""
         self._items.clear()
         if self._complete:
             return

@@ -1,4 +1,4 @@
-"""Ends of request ids that are refused for a while: those of a router that is gone, whose requests may still arrive."""
+"""Suffixes of request ids that are refused for a while, because their router is gone and requests may still arrive."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from core.protocol.router import REFUSE_GONE_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: At most this many are remembered; the oldest is forgotten first.
+#: At most this many suffixes are remembered; the oldest is forgotten first.
 MAX_SUFFIXES = 256
 
 
 class Tombstones:
-    """``clock`` returns seconds and is monotonic."""
+    """The refused suffixes. ``clock`` returns seconds and is monotonic."""
 
     def __init__(self, clock: Callable[[], float], keep_s: float = REFUSE_GONE_S) -> None:
         self._clock = clock
@@ -33,14 +33,14 @@ class Tombstones:
         self._until[suffix] = self._clock() + self._keep_s
 
     def covers(self, request_id: str) -> bool:
-        """Whether a request of that id is refused."""
+        """Whether a request with this id is refused."""
         if not self._until:
             return False
         self._forget_expired()
         return any(request_id.endswith(suffix) for suffix in self._until)
 
     def _forget_expired(self) -> None:
-        # All are kept equally long, so they expire in the order of insertion.
+        # All suffixes are kept equally long, so they expire in the order of insertion.
         now_s = self._clock()
         while self._until and next(iter(self._until.values())) <= now_s:
             del self._until[next(iter(self._until))]

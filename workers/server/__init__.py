@@ -3,9 +3,9 @@
 Begin with ``answers/serving``, which answers one request.
 
 ``answers``   the two hot endpoints; ``http`` is their ASGI
-``pages``     all other pages; ``error_pages`` are their errors
+``pages``     all other pages; ``error_pages`` answers their errors
 ``access``    checks the internal token
-``identity``  what answers say about this worker; ``presence`` announces it in the registry
+``identity``  what answers say about this worker; ``presence`` announces the worker in the registry
 ``metrics``   the worker's metrics
 ``ports``     what the server needs of the engine and of the leases
 """

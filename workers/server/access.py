@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from starlette.types import Scope
 
-#: The router sends the internal token in this header to the public port. It has checked keys and limits.
+#: The router sends the internal token in this header to the public port, after it has checked keys and limits.
 TRUST_HEADER = b"x-baton-internal-token"
 
 
 class Access:
-    """Checks the internal token. Without a token every request is accepted: then both ports are on loopback."""
+    """Checks the internal token. If none is configured, every request is accepted: then both ports are on loopback."""
 
     def __init__(self, token: SecretStr | None) -> None:
         self._keys = Keys([token])

@@ -1,4 +1,4 @@
-"""What clients read where no page of a worker has answered. The hot endpoints answer their errors themselves."""
+"""The error answers of all pages and unknown paths. The hot endpoints answer their errors themselves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _bug(_: Request) -> ApiError:
 
 
 def _phrase(status: int) -> str:
-    """The standard words for a status."""
+    """The standard phrase for an HTTP status."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

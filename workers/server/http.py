@@ -22,7 +22,7 @@ def raw_header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The same as text."""
+    """The request header as text, or None; ``name`` is in lower case."""
     raw = raw_header(scope, name)
     return None if raw is None else raw.decode("latin-1")
 
@@ -30,8 +30,8 @@ def header(scope: Scope, name: bytes) -> str | None:
 class ConnectedClient:
     """The client of one request, after its body was read; an asynchronous context manager.
 
-    If the client disconnects, the block of the ``async with`` is cancelled, and the context manager absorbs that
-    cancellation. From ``send_last`` on the block is not cancelled any more; only ``gone`` is set.
+    If the client disconnects, the ``async with`` block is cancelled, and the context manager absorbs that cancellation.
+    Once ``send_last`` is called, the block is no longer cancelled; only ``gone`` is set.
     """
 
     def __init__(self, receive: Receive, send: Send, request_id: str) -> None:
@@ -42,9 +42,9 @@ class ConnectedClient:
         self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._answering = False
-        #: The response headers were sent: an error can only be an event now.
+        #: Whether the response headers were sent, so that an error can only be sent as an event.
         self.started = False
-        #: The client disconnected before the whole answer was given to the transport.
+        #: Whether the client disconnected before the whole answer was passed to the transport.
         self.gone = False
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What the answers of a worker say about it."""
+"""The facts about a worker that its answers contain."""
 
 from __future__ import annotations
 

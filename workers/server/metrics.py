@@ -1,4 +1,4 @@
-"""``/metrics``: counts of the HTTP server, and the engine's numbers, which are read at every scrape."""
+"""``/metrics``: the HTTP server's counts, and the engine's numbers, which are read at every scrape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PREFIX = "baton_worker"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: Counts of the keeper that are not outcomes of leases.
+#: Counts of the lease keeper that are not outcomes of leases.
 _LEASE_COUNTS = {
     "leases_granted": "Leases granted.",
     "leases_late_done": "Reads reported after their lease had ended.",
@@ -35,10 +35,10 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class WorkerMetrics:
-    """The metrics of one worker. The engine calls ``on_step`` and ``on_read``, the HTTP server ``observe``.
+    """The metrics of one worker. The engine calls ``on_step`` and ``on_read``, the HTTP server calls ``observe``.
 
-    ``lease_counts`` returns the keeper's counts: by outcome, and those of ``_LEASE_COUNTS``. ``handshakes`` returns the
-    pool's. ``load_seconds`` is how long loading the model took, by part.
+    ``lease_counts`` returns the lease keeper's counts: leases by outcome, and the counts named in ``_LEASE_COUNTS``.
+    ``handshakes`` returns the handshake pool's statistics. ``load_seconds``: how long loading the model took, by part.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class WorkerMetrics:
         )
 
     def observe(self, transcript: Transcript) -> None:
-        """Count a request that has ended; its ``finish_reason`` is ``error`` if it has none."""
+        """Count a request that has ended, under ``error`` if it has no ``finish_reason``."""
         usage = transcript.usage
         self._requests.labels(transcript.finish_reason or "error").inc()
         self._prompt_tokens.inc(usage.num_prompt_tokens)
@@ -107,7 +107,7 @@ class _EngineCollector(Collector):
         self._handshakes = handshakes
 
     def describe(self) -> Iterable[Metric]:
-        """Empty, because otherwise ``register`` would call ``collect`` before the engine runs."""
+        """Return nothing; without this method ``register`` would call ``collect`` before the engine runs."""
         return ()
 
     def collect(self) -> Iterable[Metric]:

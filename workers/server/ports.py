@@ -1,4 +1,4 @@
-"""What the HTTP server needs of an engine and of P's leases."""
+"""What the HTTP server calls of an engine and of P's leases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ObservableEngine(Protocol):
-    """What the HTTP server needs of an engine beyond ``api.Engine``; ``AsyncEngine`` has it."""
+    """What the HTTP server calls in addition to ``api.Engine``; ``AsyncEngine`` implements it."""
 
     def stats(self) -> EngineStats:
         """All numbers of the engine."""
@@ -23,25 +23,25 @@ class ObservableEngine(Protocol):
 
 
 class LeaseControl(Protocol):
-    """What the HTTP server needs of P's leases; ``EngineLeases`` has it."""
+    """What the HTTP server calls of P's leases; ``EngineLeases`` implements it."""
 
     async def grant(self, lease_id: str) -> bool:
-        """Grant the lease in the store; if the store cannot be reached, return and try again later.
+        """Grant the lease in the store; if the store cannot be reached, return and try again in the background.
 
-        False: the lease has ended already, and its blocks are free.
+        Returns True, or False if the lease has ended already, so that its blocks are free.
         """
 
     def drop(self, lease_id: str) -> None:
-        """End a lease that no D will read: unpin the blocks now, and end it in the store too. Never raises."""
+        """End a lease that no D will read: unpin its blocks now, and end it in the store too. Never raises."""
 
     def drop_request(self, request_id: str, but: str = "") -> bool:
         """Drop all leases of the request except ``but``; False if there are none."""
 
     def drop_all(self, suffix: str) -> int:
-        """Drop all leases of requests whose id ends with ``suffix``; returns how many there were."""
+        """Drop all leases of requests whose id ends with ``suffix``; returns their number."""
 
 
 if TYPE_CHECKING:
 
     class ServedEngine(Engine, ObservableEngine, Protocol):
-        """What requests and pages need."""
+        """The engine as requests and pages use it."""

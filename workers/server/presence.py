@@ -1,4 +1,4 @@
-"""Announces this worker in the registry: who it is, and how busy."""
+"""Announces this worker in the registry: its record and its load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def presence(
     interval_ms: int,
     ttl_ms: int,
 ) -> Announcer[WorkerStatus]:
-    """``start`` it once both ports answer, and call ``changed`` when the load changes; ``stop`` withdraws the entry."""
+    """The worker's announcer. Call ``start`` once both ports answer, ``changed`` when the load changes, and ``stop`` to
+    withdraw the entry.
+    """
     return Announcer(
         registry,
         record.worker_id,

@@ -8,7 +8,7 @@ it (the *window*), and text is returned only when later tokens cannot change it:
 - Its first part, the *context*, was returned already; it only gives the rest its leading spaces.
 - Text that ends in U+FFFD may be the beginning of a character and waits for more tokens.
 
-So each token costs the decoding of a few tokens, however long the text is.
+So adding a token decodes only a few tokens, however long the text is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
-#: Pending tokens. A UTF-8 character has at most four bytes, so more pending tokens are garbage, not a character.
+#: Most tokens that wait for a character to end. A UTF-8 character has at most four bytes, so more tokens are garbage.
 MAX_PENDING = 8
 #: Tokens at the end of the prompt that give the first output token its leading space.
 CONTEXT_TOKENS = 4
@@ -46,7 +46,7 @@ class Detokenizer:
         self._context_text = decode(self._window).rstrip(REPLACEMENT) if self._window else ""
 
     def push(self, token: int) -> str:
-        """Add a token; returns the text that is now certain: maybe of earlier tokens too, and often none."""
+        """Add a token; returns the text that is now certain, often none. It may include text of earlier tokens."""
         if not self._is_visible(token):
             return ""
         self._window.append(token)
@@ -68,10 +68,10 @@ class Detokenizer:
         return delta
 
     def _slide(self, text: str) -> None:
-        """The text of the whole window was returned: the pending tokens become the context.
+        """Make the pending tokens the context, after the text of the whole window was returned.
 
-        If these alone decode to nothing (a single space that the decoder strips), the decoder would treat the next
-        token as the first one. Then the old context is kept too.
+        If the pending tokens alone decode to nothing (a single space that the decoder strips), the decoder would treat
+        the next token as the first one. Then the old context is kept too.
         """
         pending = self._window[self._num_context :]
         context_text = self._decode(pending)

@@ -1,6 +1,6 @@
 """Checks the logprobs of the first token that D gets from P, because D shows them to the client.
 
-Pure. On P ``logprobs.py`` makes them, in the shape of the endpoint.
+Pure. P makes these logprobs with ``logprobs.py``, in the shape of the endpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.protocol.openai.requests import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPR
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Bytes of one vocabulary entry: more than any has.
+#: Upper bound for the bytes of one vocabulary entry: more than any entry has.
 MAX_TOKEN_BYTES = 4096
 _Text = Annotated[str, Meta(max_length=MAX_TOKEN_BYTES)]
 _Bytes = Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(max_length=MAX_TOKEN_BYTES)]
@@ -33,7 +33,7 @@ class _Entry(_Alternative, forbid_unknown_fields=True):
 
 
 class _Chat(msgspec.Struct, forbid_unknown_fields=True):
-    """Logprobs of the first token, or of none if P has not shown its text."""
+    """The logprobs of the first token; empty if P has not shown the token's text."""
 
     content: Annotated[list[_Entry], Meta(max_length=1)] | None
     refusal: None = None
@@ -42,7 +42,7 @@ class _Chat(msgspec.Struct, forbid_unknown_fields=True):
 class _Completion(msgspec.Struct, forbid_unknown_fields=True):
     tokens: Annotated[list[_Text], Meta(max_length=1)]
     token_logprobs: Annotated[list[float], Meta(max_length=1)]
-    #: One more than asked for, because the sampled token is listed even if it is not among the most likely.
+    #: One entry more than requested, because the sampled token is listed even if it is not among the most likely.
     top_logprobs: Annotated[
         list[Annotated[dict[_Text, float], Meta(max_length=MAX_COMPLETION_LOGPROBS + 1)]], Meta(max_length=1)
     ]
@@ -50,7 +50,7 @@ class _Completion(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def complaints_about(first: dict[str, Any]) -> Iterable[str]:
-    """What is wrong with ``first_logprobs``, for an error message; nothing if it is valid."""
+    """What is wrong with ``first_logprobs``, for an error message; yields nothing if it is valid."""
     kind = _Chat if "content" in first else _Completion
     try:
         checked = msgspec.convert(first, kind, strict=True)

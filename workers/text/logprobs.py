@@ -1,4 +1,4 @@
-"""Logprobs in the shapes of both endpoints: added token by token, and taken once per chunk."""
+"""Logprobs in the shapes of both endpoints. They are added token by token, and taken once per chunk."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Logprobs(Protocol):
         """Add a sampled token."""
 
     def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
-        """D: add the token that P sampled. ``first`` is the object that P made of it; None if it is not shown."""
+        """On D: add the token that P sampled. ``first``: the logprobs that P made of it; None if they are not shown."""
 
     @property
     def num_waiting(self) -> int:
-        """How many tokens were added since the last ``take``."""
+        """The number of tokens added since the last ``take``."""
 
     def take(self) -> dict[str, Any]:
-        """The object for all tokens since the last call."""
+        """The ``logprobs`` object for all tokens since the last call."""
 
 
 class ChatLogprobs:
@@ -93,7 +93,7 @@ class CompletionLogprobs:
         return dict(lists)
 
     def _length(self, token: int) -> int:
-        """The number of characters; an incomplete one counts as one."""
+        """The number of characters of the token; an incomplete character counts as one."""
         return len(self._token_bytes(token).decode(errors="replace"))
 
     def _name(self, token: int) -> str:

@@ -19,7 +19,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request."""
+    """The token counts of one request."""
 
     num_prompt_tokens: int
     num_completion_tokens: int
@@ -36,7 +36,9 @@ class Usage:
 
 
 class ResponseBuilder:
-    """Renders the answer to one request. ``show_usage``: a usage chunk ends the stream, and the others have null."""
+    """Renders the answer to one request. With ``show_usage`` a stream ends with a usage chunk, and all other chunks
+    have ``"usage": null``.
+    """
 
     id_prefix: ClassVar[str]
     whole_object: ClassVar[str]
@@ -94,7 +96,7 @@ class ResponseBuilder:
         raise NotImplementedError
 
     def _delta(self, text: str) -> bytes:
-        """A chunk's JSON from the bracket of ``choices`` to where the value of ``logprobs`` begins."""
+        """A chunk's JSON from the bracket of ``choices`` up to the value of ``logprobs``."""
         raise NotImplementedError
 
     def _last_delta(self) -> bytes:

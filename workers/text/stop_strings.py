@@ -38,7 +38,7 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """After the end of the text: return what was held back, which is no stop string."""
+        """After the end of the text: return the text that was held back, which contains no stop string."""
         held, self._held = self._held, ""
         return held
 

@@ -1,6 +1,6 @@
 """From sampled tokens to the text that a client gets: detokenizer and stop strings together. Pure.
 
-The text depends on the tokens only, so P and D agree on the part that each of them returns: P returns the text of the
+The text depends on the tokens only, so P and D agree on which part each of them returns: P returns the text of the
 first token; D adds the same token, discards its text, and continues.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TextStream:
     """Add tokens with ``push``, end with ``flush``. Once ``stopped`` is True, no more text is returned.
 
-    Stop strings are searched from the ``min_tokens``-th token on; the text of earlier tokens is never part of one.
+    Stop strings are searched from the ``min_tokens``-th token on; the text of earlier tokens is never part of a match.
     """
 
     def __init__(self, detokenizer: Detokenizer, stops: Sequence[str], min_tokens: int = 0) -> None:
@@ -30,11 +30,11 @@ class TextStream:
 
     @property
     def stopped(self) -> bool:
-        """A stop string ended the text."""
+        """Whether a stop string ended the text."""
         return self._stops.found is not None
 
     def push(self, token: int, *, ends: bool = False) -> str:
-        """Add a token; returns the text that is now certain. ``ends``: a stop token, which is counted but not shown."""
+        """Add a token; returns the text that is now certain. ``ends``: it is a stop token, counted but not shown."""
         self.num_tokens += 1
         return self._limit("" if ends else self._detokenizer.push(token))
 

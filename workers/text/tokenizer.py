@@ -1,4 +1,4 @@
-"""The model's tokenizer. No other module of the main process imports transformers, and this one only in ``load``."""
+"""The model's tokenizer. In the main process only this module imports transformers, and only in ``load``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Text of at most this many characters is encoded on the event loop (about 1 ms); longer text in a thread.
+#: Text of at most this many characters is encoded on the event loop (about 1 ms), longer text in a thread.
 MAX_INLINE_CHARS = 4096
-#: The same bound in messages, for a chat template.
+#: A chat of more messages than this is rendered and encoded in a thread too.
 MAX_INLINE_MESSAGES = 16
-#: Long texts that are encoded at the same time, so that a text does not have to wait for a much longer one.
+#: Number of long texts encoded at the same time, so that a text need not wait for a much longer one.
 NUM_THREADS = 2
 #: Of a very long text only this many characters per allowed token are encoded at first. Prose has 4 characters per
 #: token, source code 3.
@@ -39,7 +39,7 @@ class TokenizerError(Exception):
 
 
 class TooManyTokensError(Exception):
-    """The text has more tokens than allowed. ``how_many``: a number, or ``more than`` a number, for an error."""
+    """The text has more tokens than allowed. ``how_many``: a number, or ``more than`` a number, for error messages."""
 
     def __init__(self, how_many: str) -> None:
         super().__init__(f"{how_many} tokens")
@@ -68,14 +68,14 @@ class Tokenizer:
         self._piece_bytes = byte_level_bytes if "ByteLevel" in repr(fast.decoder) else sentencepiece_bytes
         self._bytes_of: dict[int, bytes] = {}
         self._threads = ThreadPoolExecutor(max_workers=NUM_THREADS, thread_name_prefix="tokenizer")
-        #: Sampling one of these ends a sequence.
+        #: Sampling one of these tokens ends a sequence.
         self.eos_token_ids = eos_token_ids
         self.has_chat_template = has_chat_template
         #: Equal on two workers that encode every prompt to the same tokens and decode every token to the same text.
         self.fingerprint = fingerprint
 
     async def encode_text(self, text: str, max_tokens: int) -> list[int]:
-        """Tokens of a completion's prompt, with the special tokens that the model needs. Raises TooManyTokensError."""
+        """The tokens of a completion's prompt, with the model's special tokens. Raises TooManyTokensError."""
 
         def work() -> list[int]:
             return self._encode(text, max_tokens, add_special_tokens=True)
@@ -83,7 +83,7 @@ class Tokenizer:
         return await self._run(work, inline=len(text) <= MAX_INLINE_CHARS)
 
     async def encode_chat(self, messages: Sequence[Message], max_tokens: int) -> list[int]:
-        """Tokens of a conversation in the model's chat template, up to the beginning of the assistant's answer.
+        """The tokens of a conversation in the model's chat template, up to the beginning of the assistant's answer.
 
         Raises TooManyTokensError; BadRequestError if there is no template or it refuses the messages.
         """
@@ -95,12 +95,12 @@ class Tokenizer:
         return await self._run(work, inline=few and sum(len(m.text()) for m in messages) <= MAX_INLINE_CHARS)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of the tokens, without special ones."""
+        """The text of the tokens, without special tokens."""
         text: str = self._fast.decode(list(tokens), skip_special_tokens=True)
         return text
 
     def is_visible(self, token: int) -> bool:
-        """False for tokens that never become text: special ones, and ids that pad the vocabulary."""
+        """False for tokens that never become text: special tokens, and ids that pad the vocabulary."""
         return token not in self._special_ids and token < self._size
 
     def token_bytes(self, token: int) -> bytes:
@@ -136,9 +136,9 @@ class Tokenizer:
         return work() if inline else await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _encode(self, text: str, max_tokens: int, *, add_special_tokens: bool) -> list[int]:
-        """Encode the text; of a text that is far too long only the beginning. Raises TooManyTokensError."""
+        """Encode the text, or only its beginning if it is far too long. Raises TooManyTokensError."""
         probe = text[: PROBE_CHARS_PER_TOKEN * max_tokens]
-        # The last few tokens of the cut text may differ from those of the whole text, but far fewer than half of them.
+        # The last few tokens of the cut text may differ from those of the whole text, but far fewer than half do.
         if len(text) > 2 * len(probe) and len(self._encoding(probe, add_special_tokens)) > 2 * max_tokens:
             raise TooManyTokensError(f"more than {max_tokens}")
         encoding = self._encoding(text, add_special_tokens)
@@ -153,7 +153,7 @@ class Tokenizer:
 
 
 def load(model: str, revision: str | None = None) -> Tokenizer:
-    """Load from a folder or hub id. Raises TokenizerError."""
+    """Load the tokenizer of a model from a folder or hub id. Raises TokenizerError."""
     from transformers import AutoTokenizer
 
     try:
@@ -202,7 +202,7 @@ def _special_added(fast: Any) -> frozenset[int]:
 
 
 def _eos_token_ids(model: str, revision: str | None, loaded: Any) -> set[int]:
-    """The end-of-sequence tokens of the tokenizer, of generation_config.json and of config.json."""
+    """The end-of-sequence tokens that the tokenizer, generation_config.json and config.json name."""
     from transformers.utils import cached_file
 
     found = {loaded.eos_token_id} if loaded.eos_token_id is not None else set()

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from workers.text.text_stream import TextStream
 
 
-#: In a stream the logprobs of at most this many tokens wait for the text of these tokens. With twenty alternatives a
-#: token has 1 to 2 KB, and a client's stop strings may hold back any amount of text, so events must not grow with it.
+#: In a stream the logprobs of at most this many tokens wait for the tokens' text. The logprobs of one token with twenty
+#: alternatives have 1 to 2 KB, and stop strings may hold back any amount of text, so an event needs this bound.
 MAX_WAITING = 16
 
 
@@ -33,7 +33,7 @@ class Transcript:
         self._num_cached_tokens: int | None = None
         #: The output tokens, including those sampled on other workers.
         self.tokens: list[int] = []
-        #: How many of the first tokens the client got from another worker before a migration: they are not shown again.
+        #: Number of leading tokens that the client got from another worker before a migration; not shown again.
         self.num_given = 0
         #: OpenAI's ``stop`` or ``length``; None while the answer continues.
         self.finish_reason: str | None = None
@@ -49,11 +49,11 @@ class Transcript:
 
     @property
     def stopped(self) -> bool:
-        """The text has reached a stop string."""
+        """Whether a stop string ended the text."""
         return self._text.stopped
 
     def resume(self, first_token: int, first_logprobs: dict[str, Any] | None, num_cached_tokens: int) -> str:
-        """D: continue after the token that P sampled; returns its text, which P's answer has shown."""
+        """On D: continue after the token that P sampled; returns the token's text, which P's answer has shown."""
         self._num_cached_tokens = num_cached_tokens
         if self._logprobs is not None:
             self._logprobs.resume(first_token, first_logprobs)
@@ -79,16 +79,16 @@ class Transcript:
 
     @property
     def has_logprobs_due(self) -> bool:
-        """``MAX_WAITING`` tokens wait for their text: a stream sends their logprobs without it."""
+        """Whether ``MAX_WAITING`` tokens wait for their text: then a stream sends their logprobs without the text."""
         return self._logprobs is not None and self._logprobs.num_waiting >= MAX_WAITING
 
     def take_logprobs(self) -> dict[str, Any] | None:
-        """The logprobs since the last call; None if the client does not want any."""
+        """The logprobs of the tokens since the last call; None if the client does not want any."""
         return None if self._logprobs is None else self._logprobs.take()
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far, including those sampled on other workers."""
+        """The token counts so far, including tokens sampled on other workers."""
         return Usage(self._num_prompt_tokens, self._text.num_tokens, self._num_cached_tokens or 0)
 
     def _conclude(self, finish: FinishReason | None) -> None:

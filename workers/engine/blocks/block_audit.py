@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """How many blocks are in which state, and how many leases hold some."""
+    """The number of blocks in each state, and the number of leases that hold blocks."""
 
     total: int
     free: int
@@ -36,7 +36,7 @@ def audit(
     free: Collection[int],
     cached: Collection[int],
 ) -> list[str]:
-    """What does not add up, in words; empty if everything does. O(total)."""
+    """The counts that do not add up, in words; empty if all do. O(total)."""
     problems = []
     if stats.free + stats.cached + stats.pinned + stats.leased != stats.total:
         problems.append("the states do not add up to the total")

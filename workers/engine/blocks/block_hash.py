@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 #: Parent hash of a sequence's first block.
 NO_PARENT = b""
-#: 128 bits of a cryptographic hash: no two blocks collide during the life of an engine, not even on purpose.
+#: 128 bits of a cryptographic hash, so that blocks do not collide during the life of an engine, not even on purpose.
 _DIGEST_BYTES = 16
 
 

@@ -7,8 +7,9 @@ Each block is in exactly one state, derived from its users and leases:
     cached   unused, and its hash is known, so that a prompt can reuse it; evicted least recently used first
     free     unused, and without a known hash
 
-and free + cached + pinned + leased = total, always. A block's version changes when the block is allocated, because then
-it is about to be overwritten. It does not change when the block is freed: what an ended lease held is valid until then.
+Always free + cached + pinned + leased = total. A block's version changes when the block is allocated, because it is
+about to be overwritten. The version does not change when the block is freed: the content stays valid for a reader whose
+lease has ended, until the block is allocated again.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that ``allocate`` could give out now."""
+        """The number of blocks that ``allocate`` could return now."""
         return len(self._free) + len(self._cached)
 
     @property
     def num_leases(self) -> int:
-        """Leases that hold blocks."""
+        """The number of leases that hold blocks."""
         return len(self._leases)
 
     def version_of(self, block: int) -> int:
@@ -74,12 +75,12 @@ class BlockPool:
         return found
 
     def num_idle(self, blocks: Sequence[int]) -> int:
-        """How many of the blocks are cached: sharing them takes as many from ``num_available``."""
+        """The number of these blocks that are cached; sharing them lowers ``num_available`` by this number."""
         cached = self._cached
         return sum(block in cached for block in blocks)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Add a user to blocks with known hashes. They must not be written."""
+        """Add a user to blocks with known hashes. Shared blocks must not be written."""
         if any(self._block_hashes[block] is None for block in blocks):
             raise LedgerError(f"block without a known hash shared: {blocks}")
         for block in blocks:
@@ -91,7 +92,7 @@ class BlockPool:
     def allocate(self, num_blocks: int) -> list[int]:
         """Blocks with one user, no hash and new versions: free ones first, then the least recently used cached ones.
 
-        Raises OutOfBlocksError, and takes nothing, if there are fewer.
+        Raises OutOfBlocksError, and allocates nothing, if fewer are available.
         """
         if num_blocks > self.num_available:
             raise OutOfBlocksError(f"{num_blocks} blocks wanted, {self.stats()}")
@@ -110,7 +111,9 @@ class BlockPool:
         return block
 
     def register(self, block: int, block_hash: bytes) -> None:
-        """The block is full and computed, and will not be written again. A second block with that hash stays without.
+        """Register the hash of a block that is full and computed, and will not be written again.
+
+        A second block with the same hash stays without a hash.
 
         Raises LedgerError if the block has no user or another hash.
         """
@@ -129,9 +132,9 @@ class BlockPool:
     # --- freeing ------------------------------------------------------------------------------------------------
 
     def free(self, blocks: Sequence[int]) -> None:
-        """Remove one user of each block. The last one will be evicted first: it is useless without those before it.
+        """Remove one user of each block. The last block is evicted first: it is useless without the blocks before it.
 
-        Raises LedgerError, and frees nothing, if one of them has no user.
+        Raises LedgerError, and frees nothing, if a block has no user or is listed twice.
         """
         self._require_users(blocks)
         for block in reversed(blocks):
@@ -153,7 +156,7 @@ class BlockPool:
     # --- leases -------------------------------------------------------------------------------------------------
 
     def lease(self, lease_id: str, blocks: Sequence[int]) -> list[int]:
-        """Turn one use of each block into a hold of the lease; their versions, in order.
+        """Turn one use of each block into a hold of the lease; returns the blocks' versions, in order.
 
         Raises LedgerError, and changes nothing, if the id is taken or a block has no user.
         """
@@ -188,7 +191,7 @@ class BlockPool:
             self._retire(block)
 
     def take_over(self, lease_id: str) -> list[int]:
-        """The opposite of ``lease``: turn each hold of the lease into a use, and end the lease; its blocks, in order.
+        """The opposite of ``lease``: turn each hold into a use, and end the lease; returns its blocks, in order.
 
         Raises LedgerError if there is no such lease.
         """
@@ -204,7 +207,7 @@ class BlockPool:
         return blocks
 
     def blocks_of(self, lease_id: str) -> list[int] | None:
-        """What the lease holds, in order; None if there is no such lease."""
+        """The blocks that the lease holds, in order; None if there is no such lease."""
         return self._leases.get(lease_id)
 
     # --- the ledger ---------------------------------------------------------------------------------------------
@@ -221,7 +224,7 @@ class BlockPool:
         )
 
     def check(self, users: Mapping[int, int] | None = None) -> None:
-        """Count everything again, O(total). ``users``: how many users each block should have; 0 where it is missing.
+        """Count everything again, O(total). ``users``: the number of users that each block should have, by default 0.
 
         Raises LedgerError with all counts.
         """

@@ -1,4 +1,4 @@
-"""The leases that hold blocks, found by id and by the request that they were granted for."""
+"""The leases that hold blocks, by lease id and by request id."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Grant:
 
 
 class LeaseIndex:
-    """Every request looks for its own leases, so that lookup is O(1)."""
+    """The leases that hold blocks. Every new request looks up the leases of its id, so that lookup is O(1)."""
 
     def __init__(self) -> None:
         self._by_lease: dict[str, Grant] = {}
-        #: Lease ids by request id, oldest first; never empty.
+        #: Lease ids by request id, oldest first. No request has an empty dict.
         self._by_request: dict[str, dict[str, None]] = {}
 
     def __contains__(self, lease_id: str) -> bool:
@@ -42,7 +42,7 @@ class LeaseIndex:
             del self._by_request[grant.request_id]
 
     def get(self, lease_id: str) -> Grant | None:
-        """What it was granted for; None if it holds no blocks."""
+        """What the lease was granted for; None if it holds no blocks."""
         return self._by_lease.get(lease_id)
 
     def of(self, request_id: str) -> list[str]:

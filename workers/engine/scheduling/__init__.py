@@ -1,7 +1,7 @@
 """Decides what runs when, without I/O: gets events, and returns messages for the ranks. Begin with ``scheduler``.
 
-``scheduler``        takes requests and events, and fills steps; ``scheduler_state`` is what its parts share
+``scheduler``        takes requests and events, and fills steps; ``scheduler_state`` has what its parts share
 ``step_plan``        fills a step; ``step_outcome`` applies what the ranks computed
 ``block_reads``      D's reads; ``local_handoff`` is a hand-off whose P and D are this engine
-``validation``       whether a request can run here at all
+``validation``       checks whether a request can run here at all
 """

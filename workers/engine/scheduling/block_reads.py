@@ -1,7 +1,7 @@
-"""D's reads of P's blocks. The blocks that a read writes stay out of use until the read has ended, even if cancelled.
+"""D's reads of P's blocks. The blocks that a read writes stay out of use until it has ended, even if it was cancelled.
 
-When the fence refuses a read, the blocks before the first stale one are still good: they hold what P promised. The rest
-is computed here.
+When the fence refuses a read, the blocks before the first stale one are valid: P had not overwritten them. The rest is
+computed here.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class BlockReads:
         self._next_read_id = 1
 
     def post(self, seq: Sequence, fresh: list[int]) -> Read:
-        """The command that fills a sequence's blocks, except those found in the prefix cache.
+        """The command that reads a sequence's blocks, except those found in the prefix cache.
 
-        ``fresh``: the newly allocated ones among them.
+        ``fresh``: the blocks that were newly allocated for the sequence.
         """
         remote = seq.request.remote
         assert remote is not None  # only such sequences are CONNECTED
@@ -53,15 +53,15 @@ class BlockReads:
         )
 
     def cancel(self, seq: Sequence) -> CancelRead:
-        """Cancel the read of an aborted sequence; its blocks stay until the result comes."""
+        """Cancel the read of an aborted sequence, which keeps its blocks until the read's result comes."""
         seq.advance(Event.ABORT_BUSY)
         self._scheduler_state.sequences.close_read(seq)
         return CancelRead(seq.read_id)
 
     def give_up(self, read_id: int, reason: str) -> tuple[int, EngineError] | None:
-        """Fail the read's sequence now: its id and error, or None if the read was cancelled or given up before.
+        """Fail the read's sequence now; returns its id and error, or None if the read was cancelled or given up before.
 
-        Its blocks stay until the result comes.
+        The sequence keeps its blocks until the read's result comes.
         """
         seq = self._scheduler_state.sequences.reads.get(read_id)
         if seq is None:
@@ -72,13 +72,16 @@ class BlockReads:
         return seq.id, ReadFailedError(reason)
 
     def note_overdue(self, read_id: int) -> None:
-        """The read, cancelled or not, has not ended after ``read_timeout_s``."""
+        """Mark the sequence of a read, cancelled or not, that has not ended after ``read_timeout_s``."""
         seq = self._scheduler_state.sequences.read_of(read_id)
         if seq is not None:
             seq.is_overdue = True
 
     def settle(self, result: ReadResult) -> tuple[int, EngineError] | None:
-        """A read has ended: continue its sequence, or return its id and error. Raises RankProtocolError if unknown."""
+        """Handle the end of a read: continue its sequence, or end it and return its id and error.
+
+        Raises RankProtocolError if the read is unknown.
+        """
         seq = self._scheduler_state.sequences.read_of(result.read_id)
         if seq is None:
             raise RankProtocolError(f"result of read {result.read_id}, which is not under way")
@@ -106,7 +109,7 @@ class BlockReads:
             counters.fence_rejections += 1
 
     def _run_after_read(self, seq: Sequence) -> None:
-        """All that P computed counts as computed, except the last token if D has to sample after it."""
+        """Run the sequence. All tokens that P computed count as computed; the last not if D must sample after it."""
         seq.num_computed = min(seq.num_prefilled, len(seq.tokens) - 1)
         self._scheduler_state.register_computed(seq)
         self._run(seq, Event.READ_DONE)

@@ -1,7 +1,7 @@
 """Hand-offs whose P and D are the same engine: the sequence takes over the lease's blocks, and nothing is read.
 
 Such a sequence needs a slot but no blocks, and is admitted before the queue: sequences in the queue may be waiting for
-just the blocks that these leases hold. Reading into blocks of its own could need more blocks than the cache has.
+the blocks that these leases hold. Reading into newly allocated blocks could need more blocks than the cache has.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class LocalHandoff:
         self._read: list[str] = []
 
     def admit(self) -> bool:
-        """Run the waiting sequences, most urgent first, while there are slots; True if at least one runs now.
+        """Run the waiting sequences, most urgent first, while there are slots; True if at least one was started.
 
-        If its lease has ended, or holds something else than its parameters say, a sequence is queued to compute its
-        prompt, most of which may still be in the prefix cache; the lease, which has no other reader, ends.
+        If a sequence's lease has ended, or holds something else than its parameters say, the sequence is queued to
+        compute its prompt, most of which may still be in the prefix cache. The lease ends, as it has no other reader.
         """
         sequences = self._scheduler_state.sequences
         admitted = False
@@ -41,7 +41,7 @@ class LocalHandoff:
         return admitted
 
     def drain(self) -> list[str]:
-        """Leases that ended here since the last call because they were read; the lease keeper must be told."""
+        """The leases that have ended here since the last call because they were read, for the lease keeper."""
         leases, self._read = self._read, []
         return leases
 

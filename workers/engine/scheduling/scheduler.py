@@ -1,6 +1,6 @@
-"""Decides what runs when. Pure: it is told what happened, and returns messages for the ranks and outputs for callers.
+"""Decides what runs when. Pure: it gets events, and returns messages for the ranks and outputs for callers.
 
-One step is under way at a time; reads run beside it. A method that raises has changed nothing.
+One step is under way at a time; reads run concurrently with it. A method that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ class Scheduler:
     # --- sequences ----------------------------------------------------------------------------------------------
 
     def add(self, request: EngineRequest) -> int:
-        """Queue a request; its sequence id. One with ``remote`` waits for ``connected``, unless this engine is its P.
+        """Queue a request; returns its sequence id. A request with ``remote`` waits for ``connected``, unless this
+        engine is its P.
 
-        The sequence that ``current`` finds under the same request id is aborted: a router that sends a request again
-        has left the first answer. The new sequence does not wait until the old one's blocks are free. Raises
+        The sequence that ``current`` finds under the same request id is aborted: a router that sends a request again no
+        longer reads the first answer. The new sequence does not wait until the old one's blocks are free. Raises
         RefusedError.
         """
         check_request(request, self.config)
@@ -99,7 +100,7 @@ class Scheduler:
             self._sequences.queue.push(seq)
 
     def connect_failed(self, seq_id: int, reason: str) -> Output | None:
-        """The handshake failed: end the sequence; its id and error, or None if it has been aborted."""
+        """The handshake failed: end the sequence; returns its id and error, or None if it has been aborted."""
         seq = self._sequences.by_id.get(seq_id)
         if seq is None:
             return None
@@ -112,8 +113,8 @@ class Scheduler:
         return None if seq is None else seq.id
 
     def abort(self, request_id: str) -> int | None:
-        """End the request's sequence in any state; its id, or None. Its blocks are freed at once unless a step or read
-        may still write them.
+        """End the request's sequence in any state; returns its id, or None if there is none. Its blocks are freed at
+        once unless a step or read may still write them.
         """
         seq = self._sequences.by_request.get(request_id)
         if seq is None:
@@ -131,13 +132,13 @@ class Scheduler:
             self.state.end_sequence(seq, Event.ABORT)
 
     def requests_with(self, suffix: str) -> list[str]:
-        """The request ids with the suffix that ``abort`` would find. O(sequences)."""
+        """The ids of requests that end with the suffix and that ``abort`` would find. O(sequences)."""
         return [request_id for request_id in self._sequences.by_request if request_id.endswith(suffix)]
 
     # --- steps and reads ----------------------------------------------------------------------------------------
 
     def schedule(self) -> list[Command]:
-        """What to send to the ranks now, in order. Call it after every event, then ``drain_disconnected``."""
+        """The commands to send to the ranks now, in order. Call it after every event, then ``drain_disconnected``."""
         commands: list[Command] = [*self._cancels.values()]
         self._cancels.clear()
         is_free = self._step is None
@@ -153,14 +154,14 @@ class Scheduler:
     def _continue(self, plan: StepPlan) -> bool:
         """Add rows for the running sequences; True if a sequence was preempted for them."""
         preempted = continue_running(self.state, plan)
-        # A sequence that ran alone may have preempted itself. Its slot and blocks must go to others now: without a step
-        # to send, nothing would call ``schedule`` again.
+        # A sequence that ran alone may have preempted itself. Other sequences must get its slot and blocks now: without
+        # a step to send, nothing would call ``schedule`` again.
         while not plan.entries and self._local_handoff.admit():
             preempted = continue_running(self.state, plan)
         return preempted and bool(plan.entries)
 
     def _admit(self, plan: StepPlan, commands: list[Command]) -> None:
-        """Admit from the queue, most urgent first, until one does not fit: it is not overtaken by those behind it."""
+        """Admit sequences from the queue, most urgent first, until one does not fit; those behind it have to wait."""
         queue = self._sequences.queue
         while self._sequences.num_slots_taken < self.config.max_num_seqs:
             seq = queue.peek()
@@ -189,16 +190,16 @@ class Scheduler:
         return False
 
     def drain_disconnected(self) -> list[tuple[int, KVTransferParams]]:
-        """Sequences whose P ``schedule`` has found disconnected since the last call, and their hand-offs.
+        """Sequences whose P ``schedule`` has found disconnected since the last call, with their hand-off parameters.
 
-        Each is CONNECTING: do a handshake, and call ``connected`` or ``connect_failed``.
+        Each of these sequences is CONNECTING: do a handshake, and call ``connected`` or ``connect_failed``.
         """
         disconnected, self._disconnected = self._disconnected, []
         return disconnected
 
     def _start(self, plan: StepPlan, seq: Sequence, fresh: list[int]) -> None:
         seq.advance(Event.ADMIT)
-        # The ranks may know it from before it was preempted; it is sent to them as new.
+        # The ranks may know the sequence from before a preemption; it is sent to them as new.
         seq.on_rank = False
         self._sequences.add_running(seq)
         for block in fresh:
@@ -216,7 +217,7 @@ class Scheduler:
         commands.append(step)
 
     def apply_step(self, result: StepResult) -> list[Output]:
-        """A step has ended. Raises RankProtocolError if it is not the one under way, or its samples do not fit."""
+        """Apply the result of a step. Raises RankProtocolError if it is not under way, or the samples do not fit."""
         if self._step is None or result.step_id != self._step.step_id:
             raise RankProtocolError(f"result of step {result.step_id}, which is not under way")
         plan = self._plan
@@ -235,21 +236,25 @@ class Scheduler:
         counters.prefill_tokens += sum(row.num_tokens for _, row in plan.entries[plan.num_decode_rows :])
 
     def apply_read(self, result: ReadResult) -> Output | None:
-        """A read has ended; its sequence's id and error if it failed. Raises RankProtocolError if it is unknown."""
+        """Apply the result of a read; returns its sequence's id and error if it failed. Raises RankProtocolError if the
+        read is unknown.
+        """
         failure = self._reads.settle(result)
         # A read that has ended needs no cancelling. The ranks ignore a cancel that crosses the read's result.
         self._cancels.pop(result.read_id, None)
         return failure
 
     def fail_read(self, read_id: int, error: str) -> Output | None:
-        """The read will fail, but has not ended: fail its sequence; its id and error, or None if it is CLOSING."""
+        """Fail the sequence of a read that will fail but has not ended; returns the sequence's id and error, or None if
+        it is CLOSING.
+        """
         return self._reads.give_up(read_id, error)
 
     def time_out_read(self, read_id: int) -> Output | None:
-        """The read has not ended after ``read_timeout_s``; otherwise as ``fail_read``. Call it once per read.
+        """Do as ``fail_read``, for a read that has not ended after ``read_timeout_s``. Call it once per read.
 
-        The cause may be P or a hanging rank of this engine. ``step_timeout_s`` would reveal the latter, so if no step
-        is under way, the next one is sent even if it is empty.
+        The cause may be P or a hanging rank of this engine. ``step_timeout_s`` would reveal a hanging rank, so if no
+        step is under way, the next step is sent even if it is empty.
         """
         self.counters.reads_timed_out += 1
         self._reads.note_overdue(read_id)
@@ -272,7 +277,7 @@ class Scheduler:
         return self.state.leases.of(request_id)
 
     def leases_with(self, suffix: str) -> list[str]:
-        """The leases that hold blocks of requests whose id ends with ``suffix``. O(leases)."""
+        """The leases that hold blocks and whose request's id ends with ``suffix``. O(leases)."""
         return self.state.leases.ending_with(suffix)
 
     def drain_read_leases(self) -> list[str]:
@@ -283,9 +288,9 @@ class Scheduler:
 
     @property
     def is_starved(self) -> bool:
-        """Whether sequences wait, nothing runs, and only the end of a lease is sure to change that.
+        """Whether sequences wait, no sequence runs or reads, and only the end of a lease is sure to change that.
 
-        A read that is overdue may never end, so it does not count as running.
+        An overdue read may never end, so it does not count.
         """
         sequences = self._sequences
         if not (len(sequences.queue) and self.pool.num_leases):
@@ -294,7 +299,7 @@ class Scheduler:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no lease is left, and no sequence except those that wait for an overdue read to end."""
+        """Whether no lease and no sequence is left, except sequences that wait for an overdue read to end."""
         return not self.pool.num_leases and all(seq.is_overdue for seq in self._sequences.by_id.values())
 
     def load(self, *, draining: bool = False) -> WorkerLoad:

@@ -1,4 +1,4 @@
-"""What the parts of the scheduler share, and the operations that change a sequence together with its blocks.
+"""The state that the parts of the scheduler share, and operations that change a sequence together with its blocks.
 
 A sequence's blocks are freed in ``end_sequence`` and in ``preempt`` only; every sequence ends through ``end_sequence``.
 """
@@ -29,11 +29,13 @@ class SchedulerState:
         self.sequences = SequenceIndex()
         self.counters = Counters()
         self.leases = LeaseIndex()
-        #: Ids of sequences that have ended and that the ranks still know; the next step tells them.
+        #: Ids of sequences that have ended and that the ranks still know; the next step has the ranks drop them.
         self.to_drop: list[int] = []
 
     def allocate(self, seq: Sequence) -> list[int] | None:
-        """Give a queued sequence blocks for all its tokens; the newly allocated ones, or None if there are too few."""
+        """Give a queued sequence blocks for all its tokens; returns the newly allocated ones, or None if there are too
+        few.
+        """
         block_hashes = seq.block_hashes(seq.num_matchable) if self.config.prefix_cache else []
         matched = self.pool.lookup(block_hashes)
         num_fresh = seq.num_blocks_needed - len(matched)
@@ -55,9 +57,9 @@ class SchedulerState:
             seq.num_cached = min(seq.num_computed, seq.num_prompt)
 
     def append_block(self, seq: Sequence) -> int | None:
-        """Allocate one more block for a running sequence, and preempt the least urgent ones while there is none.
+        """Allocate one more block for a running sequence, and preempt the least urgent sequences while there is none.
 
-        None if ``seq`` itself was preempted.
+        Returns the block, or None if ``seq`` itself was preempted.
         """
         while self.pool.num_available == 0:
             victim = self.sequences.running[-1]

@@ -25,8 +25,9 @@ def apply_rows(
     result: StepResult,
     new_lease_id: Callable[[], str],
 ) -> list[Output]:
-    """The new tokens, in the order of the rows. Raises RankProtocolError, and changes nothing, if rows and samples do
-    not match.
+    """Apply the result; returns the new tokens, in the order of the rows.
+
+    Raises RankProtocolError, and changes nothing, if rows and samples do not match.
     """
     samples = _match(entries, result, scheduler_state.config.vocab_size)
     outputs: list[Output] = []
@@ -67,7 +68,7 @@ def _append(
 
 
 def _finish_reason(seq: Sequence, token: int) -> FinishReason | None:
-    """Why the sequence ends with this token, if it does."""
+    """Why the sequence ends with this token; None if it continues."""
     if token in seq.request.stop_token_ids:
         return FinishReason.STOP
     if len(seq.tokens) >= seq.max_num_tokens:

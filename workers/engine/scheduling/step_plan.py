@@ -25,11 +25,11 @@ class StepPlan:
         self._fresh: dict[int, int] = {}
 
     def add_fresh(self, block: int, version: int) -> None:
-        """The step overwrites the block. If it was allocated twice during planning, its last version counts."""
+        """Add a block that the step overwrites. If it was allocated twice during planning, its last version counts."""
         self._fresh[block] = version
 
     def add_row(self, seq: Sequence, new_blocks: list[int]) -> None:
-        """Compute as many tokens of ``seq`` as the budget allows. At least one must be left to compute."""
+        """Add a row with as many tokens of ``seq`` as the budget allows. At least one must be left to compute."""
         remaining = len(seq.tokens) - seq.num_computed
         num_tokens = min(remaining, self.budget)
         self.budget -= num_tokens
@@ -41,7 +41,7 @@ class StepPlan:
         self.entries.append((seq, row))
 
     def to_step(self, step_id: int, dropped: list[int], *, even_empty: bool = False) -> Step | None:
-        """The message, or None if it would be empty, unless ``even_empty`` asks for an empty one."""
+        """The message; None if it would be empty and ``even_empty`` is not set."""
         if not (self.entries or dropped or self._fresh or even_empty):
             return None
         rows = [row for _, row in self.entries]
@@ -57,13 +57,13 @@ def _introduce(seq: Sequence) -> NewSequence:
 def continue_running(scheduler_state: SchedulerState, plan: StepPlan) -> bool:
     """Add rows for the running sequences, most urgent first: those that decode, then those still in prefill.
 
-    True if a sequence was preempted; then no sequence should be admitted into the blocks that this freed.
+    Returns True if a sequence was preempted; then no sequence should be admitted into the blocks that this freed.
     """
     preemptions_before = scheduler_state.counters.preemptions
     prefilling: list[Sequence] = []
     running = scheduler_state.sequences.running
     index = 0
-    # Preemption takes from the end of ``running``, never in front of ``index``.
+    # Preemption removes sequences from the end of ``running``, never before ``index``.
     while index < len(running):
         seq = running[index]
         index += 1

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def check_request(request: EngineRequest, config: EngineConfig) -> None:
     """Raise InvalidRequestError, PromptTooLongError or InvalidHandOffError.
 
-    A hand-off has been checked by itself, when it was decoded (``workers/server/answers/transfer_params.py``).
+    The hand-off's own fields were checked when it was decoded (``workers/server/answers/transfer_params.py``).
     """
     prompt = request.prompt_token_ids
     if not prompt:

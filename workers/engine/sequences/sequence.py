@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Sequence:
-    """Made from a request that has passed validation. Only ``advance`` changes ``state``.
+    """One sequence, made from a request that has passed validation. Only ``advance`` changes ``state``.
 
     ``tokens`` are prompt and outputs; ``blocks`` is the block table, which holds the keys and values of the first
     ``num_computed`` tokens.
@@ -44,7 +44,7 @@ class Sequence:
         remote = request.remote
         self.id = seq_id
         self.request = request
-        #: Order among sequences: lower ``priority`` first, then older.
+        #: Order among sequences: those with lower ``priority`` first, then older ones.
         self.key = (request.priority, seq_id)
         self.state = State.WAITING
         if remote is not None:
@@ -52,23 +52,23 @@ class Sequence:
         self.tokens = [*request.prompt_token_ids, *request.output_token_ids]
         if remote is not None and remote.first_token >= 0:
             self.tokens.append(remote.first_token)
-        #: Tokens that the request came with; the first one sampled here comes after them.
+        #: Number of tokens that the request came with; the first token sampled here comes after them.
         self.num_given = len(self.tokens)
-        #: The sequence ends with this many tokens: ``max_tokens``, the model or the cache is the bound. A hand-off ends
-        #: after its one token anyway.
+        #: The number of tokens with which the sequence ends, bounded by ``max_tokens``, the model and the cache. A
+        #: hand-off ends after its one token anyway.
         asked_for = max_total_tokens if request.hand_off else self.num_prompt + request.max_tokens
         self.max_num_tokens = min(asked_for, max_total_tokens)
         self.blocks: list[int] = []
         self.num_computed = 0
-        #: Leading blocks whose hash the pool knows.
+        #: Number of leading blocks whose hash the pool knows.
         self.num_registered = 0
-        #: Prompt tokens found in the prefix cache when it was first admitted; -1 before.
+        #: Number of prompt tokens found in the prefix cache at the first admission; -1 before.
         self.num_cached = -1
         self.on_rank = False
         self.read_id = -1
-        #: It is CLOSING because its read was given up, and its caller got an error.
+        #: Whether it is CLOSING because its read was given up; its caller got an error.
         self.is_given_up = False
-        #: It is CLOSING, and its read has not ended after ``read_timeout_s`` and may never end.
+        #: Whether it is CLOSING, and its read has not ended after ``read_timeout_s`` and may never end.
         self.is_overdue = False
         self._block_size = block_size
         self._block_hashes: list[bytes] = []
@@ -81,27 +81,27 @@ class Sequence:
 
     @property
     def num_prompt(self) -> int:
-        """Tokens of the prompt."""
+        """The number of tokens of the prompt."""
         return len(self.request.prompt_token_ids)
 
     @property
     def num_outputs(self) -> int:
-        """Output tokens so far, including those sampled on other workers."""
+        """The number of output tokens so far, including those sampled on other workers."""
         return len(self.tokens) - len(self.request.prompt_token_ids)
 
     @property
     def num_prefilled(self) -> int:
-        """Tokens that P's blocks hold at a hand-off: the prompt, and the outputs that the request came with."""
+        """The number of tokens in P's blocks at a hand-off: the prompt, and the outputs that the request came with."""
         return len(self.request.prompt_token_ids) + len(self.request.output_token_ids)
 
     @property
     def num_blocks_needed(self) -> int:
-        """Blocks that all its tokens need."""
+        """The number of blocks that all tokens of the sequence need."""
         return -(-len(self.tokens) // self._block_size)
 
     @property
     def num_matchable(self) -> int:
-        """Leading blocks that may come from the prefix cache.
+        """The number of leading blocks that may come from the prefix cache.
 
         The block of the last token is excluded: that token must be computed for its logits, and computing it writes
         into its block, which must not be a shared one.

@@ -1,4 +1,4 @@
-"""Every sequence that has not ended, by id, by request id and by urgency. Its state is in the sequence itself."""
+"""All sequences that have not ended, by id, by request id and by urgency. Each sequence has its state itself."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _KEY = attrgetter("key")
 
 
 class SequenceIndex:
-    """``running`` is sorted by ``Sequence.key``; its last one is preempted first. Sequences in ``queue`` and in
-    ``awaiting_handoff`` wait for a slot. ``reads`` and ``closing_reads`` are by read id: ``closing_reads`` were
-    cancelled or given up and have not ended. A CLOSING sequence is in none of these but perhaps ``closing_reads``, and
-    not found by its request id.
+    """``running`` is sorted by ``Sequence.key``; its last sequence is preempted first. Sequences in ``queue`` and in
+    ``awaiting_handoff`` wait for a slot. ``reads`` and ``closing_reads`` map read ids to sequences; the reads in
+    ``closing_reads`` were cancelled or given up and have not ended. Of these lists a CLOSING sequence can only be in
+    ``closing_reads``, and it is not found by its request id.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class SequenceIndex:
         self.closing_reads: dict[int, Sequence] = {}
 
     def add(self, seq: Sequence) -> None:
-        """List a new sequence, in the queue that its state says."""
+        """List a new sequence, in the queue for its state."""
         self.by_id[seq.id] = seq
         self.by_request[seq.request.request_id] = seq
         if seq.state in QUEUED:
@@ -67,7 +67,7 @@ class SequenceIndex:
         del self.by_id[seq.id]
 
     def close_read(self, seq: Sequence) -> None:
-        """Its read was cancelled or given up: hide the sequence and free its slot. It keeps its blocks."""
+        """Hide a sequence whose read was cancelled or given up, and free its slot. The sequence keeps its blocks."""
         self.hide(seq)
         self.closing_reads[seq.read_id] = self.reads.pop(seq.read_id)
 
@@ -82,21 +82,21 @@ class SequenceIndex:
 
     @property
     def num_slots_taken(self) -> int:
-        """Sequences that run or read.
+        """The number of sequences that run or read.
 
-        A CLOSING sequence takes no slot, however long its read lasts; its blocks are counted as pinned. Otherwise
+        A CLOSING sequence takes no slot, however long its read lasts; its blocks are counted as pinned. If it took one,
         reads from a P that hangs would take all slots of an engine whose reported load is idle.
         """
         return len(self.running) + len(self.reads)
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait for a slot, for blocks or for a handshake. O(sequences)."""
+        """The number of sequences that wait for a slot, for blocks or for a handshake. O(sequences)."""
         num_connecting = sum(seq.state is State.CONNECTING for seq in self.by_id.values())
         return len(self.queue) + len(self.awaiting_handoff) + num_connecting
 
     def check(self) -> None:
-        """The indexes agree with the sequences' states. Raises LedgerError."""
+        """Raise LedgerError unless the indexes agree with the sequences' states."""
         for seq in self.by_id.values():
             if seq.state in ENDED:
                 raise LedgerError(f"{seq} is still listed")

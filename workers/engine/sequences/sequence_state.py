@@ -1,13 +1,13 @@
 """The states of a sequence, as a table. An event that is not in the table raises and changes nothing.
 
 Rules
-- A sequence waits without blocks, and gets all blocks for the tokens it has at once when it is admitted.
+- A sequence waits without blocks. When it is admitted, it gets at once all blocks for the tokens that it has.
 - RUNNING and READING sequences take a slot each (``max_num_seqs``); CLOSING ones only keep their blocks.
-- If P can no longer be read from when the turn of a CONNECTED sequence comes, the sequence leaves the queue and is
-  CONNECTING again. It keeps its position (priority and age), and does not block the sequences behind it.
-- A sequence that is AWAITING_HANDOFF has no blocks of its own: the lease holds those that it will take over.
+- If a CONNECTED sequence is next to be admitted but its P can no longer be read from, the sequence leaves the queue and
+  is CONNECTING again. It keeps its position (priority and age), and does not block the sequences behind it.
+- A sequence that is AWAITING_HANDOFF has no blocks: the lease holds the blocks that the sequence will take over.
 - When the fence refuses a read, the sequence keeps its blocks, and computes into them what it could not read.
-- A preempted sequence gives up its blocks and computes prompt and outputs again.
+- A preempted sequence releases its blocks and computes prompt and outputs again.
 - A step or a read may still write the blocks of a sequence that was aborted, or whose read was given up. The sequence
   is CLOSING until that step or read has ended; only then are its blocks freed. It then ends as ABORTED, or as FAILED
   if its read was given up, because its caller got an error.
@@ -24,17 +24,17 @@ class State(StrEnum):
     """The state of a sequence."""
 
     WAITING = "waiting"
-    #: D: the handshake with P is under way.
+    #: On D: the handshake with P is under way.
     CONNECTING = "connecting"
-    #: D: the handshake is done; waits for a slot and for blocks to read into.
+    #: On D: the handshake is done; the sequence waits for a slot and for blocks to read into.
     CONNECTED = "connected"
-    #: D, and this engine was its P too: the blocks are here, under a lease. Waits for a slot.
+    #: On D, if this engine was also P: a lease here holds the blocks; the sequence waits for a slot.
     AWAITING_HANDOFF = "awaiting_handoff"
     READING = "reading"
     RUNNING = "running"
     PREEMPTED = "preempted"
     CLOSING = "closing"
-    # The ends.
+    # States of a sequence that has ended.
     FINISHED = "finished"
     HANDED_OFF = "handed_off"
     ABORTED = "aborted"
@@ -45,13 +45,13 @@ class Event(StrEnum):
     """What happens to a sequence."""
 
     CONNECT = "connect"
-    #: A read from its P is stuck, or P was lost or forgotten: a new handshake is needed.
+    #: A read from the sequence's P is stuck, or P was lost or forgotten: a new handshake is needed.
     DISCONNECT = "disconnect"
     ADMIT = "admit"
     POST_READ = "post_read"
     READ_DONE = "read_done"
     READ_STALE = "read_stale"
-    #: The lease's blocks are the sequence's now.
+    #: The sequence has taken over the lease's blocks.
     TAKE_OVER = "take_over"
     #: The lease has ended, or holds something else than the hand-off says.
     LOSE = "lose"
@@ -62,9 +62,9 @@ class Event(StrEnum):
     ABORT = "abort"
     #: Aborted while a step or a read may still write its blocks.
     ABORT_BUSY = "abort_busy"
-    #: Its read takes too long, or cannot succeed any more, and may still write its blocks.
+    #: The read takes too long, or cannot succeed any more, and may still write the sequence's blocks.
     GIVE_UP = "give_up"
-    #: That step or read has ended.
+    #: The step or read that a CLOSING sequence waited for has ended.
     SETTLE = "settle"
 
 

@@ -13,10 +13,10 @@ _KEY = attrgetter("key")
 
 
 class WaitQueue:
-    """Sorted by ``Sequence.key``, which is unique. Keeps no reference to a sequence that was taken out.
+    """Sorted by ``Sequence.key``, which is unique. Keeps no reference to a sequence that was removed.
 
-    Insertion and removal move up to ``EngineConfig.max_waiting`` and the preempted entries of a list, which costs less
-    than anything else that a request needs.
+    Insertion and removal move at most ``EngineConfig.max_waiting`` list entries plus one for each preempted sequence,
+    which costs less than anything else that a request needs.
     """
 
     def __init__(self) -> None:
@@ -37,15 +37,15 @@ class WaitQueue:
         insort(self._seqs, seq, key=_KEY)
 
     def peek(self) -> Sequence | None:
-        """The most urgent one."""
+        """The most urgent sequence; None if the queue is empty."""
         return self._seqs[0] if self._seqs else None
 
     def pop(self) -> Sequence:
-        """Take out the most urgent one. The queue must not be empty."""
+        """Remove and return the most urgent sequence. The queue must not be empty."""
         return self._seqs.pop(0)
 
     def discard(self, seq: Sequence) -> None:
-        """Take out a sequence; does nothing if it is not queued."""
+        """Remove a sequence; does nothing if it is not queued."""
         index = self._index(seq)
         if index is not None:
             del self._seqs[index]

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 class GenerateEndpoint(Generic[R]):
     """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``.
 
-    If there is an internal token, only the router may call it. A failure is answered with a status before the first
-    byte of the answer, and with an error event after it.
+    If there is an internal token, only the router may call the endpoint. A failure is answered with a status before
+    the first byte of the answer, and with an error event after that byte.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GenerateEndpoint(Generic[R]):
             except ApiError as error:
                 await client.send_error(error)
                 return
-            scope["state"][HAS_DEADLINE]()  # the router has the deadline: its client may read slowly
+            scope["state"][HAS_DEADLINE]()  # the router enforces the deadline: its client may read slowly
             async with client:
                 await self._answer(raw, client, request_id, tells_token_ids=header(scope, HEADER) == ASKED)
         if client.gone:

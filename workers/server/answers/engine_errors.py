@@ -17,7 +17,7 @@ from core.protocol.errors import (
 if TYPE_CHECKING:
     from workers.engine.api import EngineError
 
-#: By ``EngineError.code``, which the answer has too. A code that is missing here becomes a 500.
+#: The HTTP error for each ``EngineError.code``, which the answer has too. A code that is missing here becomes a 500.
 KINDS: dict[str, type[ApiError]] = {
     "refused": BadRequestError,
     "invalid_request": BadRequestError,
@@ -30,7 +30,7 @@ KINDS: dict[str, type[ApiError]] = {
     "engine_dead": UnavailableError,
     "engine_gone": UnavailableError,
 }
-#: Seconds after which the same worker may have room again; after other errors it should not be tried again.
+#: Seconds after which the same worker may have room again. After other errors the worker should not be tried again.
 _RETRY_AFTER_S = {"queue_full": 1.0}
 _PARAMS = {"kv_params_invalid": "kv_transfer_params"}
 

@@ -72,7 +72,7 @@ class JobFactory:
         return job
 
     async def _prompt(self, request: Request, remote: KVTransferParams | None) -> list[int]:
-        """The prompt's tokens. D takes those of P if the hand-off has them, so that the two workers cannot differ."""
+        """The prompt's tokens. D takes P's tokens from the hand-off if it has them, so that P and D cannot differ."""
         if remote is not None and remote.prompt_token_ids:
             tokens = remote.prompt_token_ids
         else:
@@ -132,7 +132,7 @@ class JobFactory:
         return Job(request, leg, engine_request, transcript, response, created)
 
     def _check_limit(self, request: Request, num_prompt_tokens: int) -> None:
-        """Refuse a ``max_tokens`` that does not fit, with vLLM's message: the client should know of it."""
+        """Raise BadRequestError, with vLLM's message, if the client's ``max_tokens`` does not fit the context."""
         fits, wanted = self._identity.max_model_len, request.max_new_tokens
         if wanted is not None and num_prompt_tokens + wanted > fits:
             raise BadRequestError(
@@ -143,7 +143,7 @@ class JobFactory:
             )
 
     def _max_tokens(self, request: Request, num_prompt_tokens: int) -> int:
-        """The client's ``max_tokens`` as far as it fits, or the endpoint's default."""
+        """The client's ``max_tokens`` or the endpoint's default, at most what fits the context."""
         room = self._identity.max_model_len - num_prompt_tokens
         wanted = request.max_new_tokens
         if wanted is None:
@@ -172,10 +172,10 @@ def _prompt_param(request: Request) -> str:
 
 
 def _engine_id(request_id: str) -> str:
-    """The id for the engine, where a request replaces an older one with the same id.
+    """The request's id in the engine, where a request replaces an older one with the same id.
 
-    A router's ids are unique, and it repeats a request with the same id. The ids of two clients may be equal by chance,
-    so these get a new id.
+    A router's ids are unique, and a router repeats a request with the same id. The ids of two clients may be equal by
+    chance, so a client's id is replaced by a new one.
     """
     return request_id if is_request_id(request_id) else secrets.token_hex(16)
 
@@ -189,9 +189,8 @@ def _seed(request: Request, remote: KVTransferParams | None) -> int:
 
 
 async def _skip_given(job: Job, leg: RequestLeg) -> None:
-    """Add to the transcript the tokens that the client has. Raises BadRequestError if they are a whole answer.
-
-    A stream does not show P's first token and its logprobs again either.
+    """Add to the transcript the tokens that the client has already. Raises BadRequestError if they contain a stop
+    string, because that answer is complete. P's first token and its logprobs are not streamed again either.
     """
     for start in range(0, len(leg.given), SKIP_TOKENS):
         job.transcript.skip(leg.given[start : start + SKIP_TOKENS])

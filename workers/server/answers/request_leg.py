@@ -1,4 +1,4 @@
-"""Which part of a request this worker does: P's, D's, or all that is left; and what the client has already."""
+"""Which part of a request this worker does (P's, D's, or all that is left), and what the client has already."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class RequestLeg:
     """One leg of a request.
 
-    ``hand_off``: P's leg. ``remote``: D's leg. Neither: all that is left of the request. ``resume``: the tokens
-    that the client has, in a migration to a worker that computes the prompt.
+    ``hand_off`` is set on P's leg, ``remote`` on D's leg. If neither is set, the leg is all that is left of the
+    request. ``resume`` has the tokens that the client has already, in a migration to a worker that computes the prompt.
     """
 
     hand_off: bool = False
@@ -37,22 +37,22 @@ class RequestLeg:
 
     @property
     def has_first_token(self) -> bool:
-        """This is D's leg, and P has sampled a token."""
+        """Whether this is D's leg, and P has sampled a token."""
         return self.remote is not None and self.remote.first_token >= 0
 
     @property
     def has_begun(self) -> bool:
-        """The client has the beginning of the answer."""
+        """Whether the client already has the beginning of the answer."""
         return self.has_first_token or self.resume is not None or bool(self.given)
 
     @property
     def created(self) -> int:
-        """When the answer was created, in Unix seconds: as the client was told, or now."""
+        """When the answer was created, in Unix seconds: the time that the client has already received, or now."""
         origin = self.remote or self.resume
         return (origin and origin.created) or int(time.time())
 
     def check(self, request: EngineRequest, identity: Identity) -> None:
-        """Raise BadRequestError unless tokens are left to sample after ``given``."""
+        """Raise BadRequestError unless at least one token is left to sample after ``given``."""
         if self.given:
             self._check_given(request, identity)
         if self.has_first_token and request.max_tokens < len(self.given) + 2:
@@ -72,7 +72,7 @@ class RequestLeg:
             raise self._bad(f"are {len(tokens)} of {request.max_tokens} tokens at most: that request was over")
 
     def has_stop_string(self) -> BadRequestError:
-        """The error if the text of ``given`` contains a stop string."""
+        """The error for a leg whose ``given`` tokens contain a stop string in their text."""
         return self._bad("contain a stop string: that request was over")
 
     def _bad(self, complaint: str) -> BadRequestError:
@@ -81,7 +81,7 @@ class RequestLeg:
 
 
 def leg_of(body: dict[str, Any]) -> RequestLeg:
-    """The leg that ``kv_transfer_params`` of the body ask for. Raises BadRequestError."""
+    """The leg that the body's ``kv_transfer_params`` ask for. Raises BadRequestError."""
     raw = body.get(transfer_params.PARAM)
     if raw is None:
         return RequestLeg()

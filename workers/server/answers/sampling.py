@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from core.protocol.openai.requests import Request
 
 
-#: Digits of a token id, with leading zeros. Python refuses to parse numbers of some thousand digits.
+#: Most digits of a token id, leading zeros included. Python refuses to parse numbers of several thousand digits.
 _MAX_TOKEN_DIGITS = 20
 
 

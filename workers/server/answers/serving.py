@@ -69,8 +69,8 @@ class Serving:
             self._on_change()
 
     def _submit(self, job: Job) -> TokenStream:
-        """Submit the job. It replaces an older request with the same id, whose answer the router does not read any
-        more: the engine aborts its sequence, and this drops its leases, except the one that the new request reads.
+        """Submit the job. The new request replaces an older one with the same id, whose answer the router no longer
+        reads: the engine aborts the older sequence, and its leases are dropped, except the one that the job reads.
 
         The leases are dropped at once, because the new request may need their blocks. A refused request drops none.
         """
@@ -127,7 +127,7 @@ class Serving:
                 await self._send_whole(job, client, text, output.hand_off)
 
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:
-        """The token of a hand-off. If it arrives in the same loop turn as a cancellation, its lease is dropped."""
+        """The only token of a hand-off; its lease is dropped if a cancellation comes in the same turn of the loop."""
         try:
             return await anext(outputs, None)
         except asyncio.CancelledError:
@@ -172,11 +172,11 @@ class Serving:
 
     @contextlib.contextmanager
     def _held(self, lease_id: str, client: ConnectedClient) -> Iterator[None]:
-        """Drop the lease unless the answer with its id was sent while the client was connected.
+        """Drop the lease unless the answer with the lease's id was sent while the client was connected.
 
-        Whether the answer arrived is not known here. A router that has not read it aborts the request
-        (``/internal/abort``); if the router has died, another one reports that (``/internal/routers/{id}/gone``).
-        Otherwise the lease expires.
+        Whether the answer arrived is unknown here. A router that has not read the answer aborts the request
+        (``/internal/abort``); if that router has died, another one reports its death
+        (``/internal/routers/{id}/gone``). If neither happens, the lease expires.
         """
         delivered = False
         try:
@@ -188,7 +188,7 @@ class Serving:
 
 
 def _take_now(outputs: TokenStream) -> TokenOutput | None:
-    """The next output if there is one already, without waiting: one step of the coroutine returns it or suspends."""
+    """The next output if it is queued already, else None. Never waits: it runs only one step of the coroutine."""
     step = outputs.__anext__()
     try:
         step.send(None)
@@ -204,7 +204,8 @@ def _take_now(outputs: TokenStream) -> TokenOutput | None:
 def _events(job: Job, output: TokenOutput) -> bytes:
     """The bytes that one more token adds to the stream.
 
-    The last text and the end of the answer are sent together: after the last token no other worker could continue.
+    The last text and the end of the answer are sent together, because no other worker could continue after the last
+    token.
     """
     data, transcript, lines = _chunk(job, output), job.transcript, job.token_ids
     if transcript.finish_reason is not None:
@@ -214,9 +215,9 @@ def _events(job: Job, output: TokenOutput) -> bytes:
 
 
 def _chunk(job: Job, output: TokenOutput) -> bytes:
-    """One more token as a chunk; empty while its text is held back. Its logprobs wait for the text.
+    """The chunk for one more token, empty while the token's text is held back. Its logprobs wait for that text.
 
-    If another worker continues after tokens whose text was held back, it holds the same text back and sends it later.
+    If another worker continues the stream then, it holds the same text back and sends it later.
     """
     transcript = job.transcript
     text = transcript.add(output)
@@ -230,10 +231,10 @@ def _chunk(job: Job, output: TokenOutput) -> bytes:
 
 
 def _keep_alive(job: Job) -> bytes:
-    """A comment in place of tokens that have no text yet.
+    """The SSE comment that is sent while tokens have no text yet.
 
-    It names the tokens for a migration, but not if the client wants logprobs: a worker that continues after these
-    tokens could not send their logprobs.
+    The comment has the token ids for a migration, but not if the client wants logprobs: a worker that continues after
+    these tokens could not send their logprobs.
     """
     if job.token_ids is None or job.request.num_logprobs is not None:
         return KEEP_ALIVE
@@ -241,5 +242,5 @@ def _keep_alive(job: Job) -> bytes:
 
 
 def _opening(job: Job) -> bytes:
-    """The first chunk of the stream, unless the client has it from another worker."""
+    """The first chunk of the stream; empty if the client has received that chunk from another worker."""
     return b"" if job.leg.has_begun else job.response.opening()

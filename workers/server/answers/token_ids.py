@@ -1,10 +1,10 @@
 """The token ids of each event of a stream, sent to the router in SSE comment lines. Pure.
 
-With these ids a router can migrate the stream to another worker. It asks for them with a header; the ``data:`` lines
-are the same with and without.
+With these ids a router can migrate the stream to another worker. The router asks for the ids with a header; the
+``data:`` lines are the same with and without the ids.
 
-While tokens are sampled that have no text yet, a stream would be silent, and the router would think that the worker
-hangs. So comments are sent meanwhile, which a client ignores.
+While sampled tokens have no text yet, the stream would be silent, and the router would think that the worker hangs. So
+comments are sent meanwhile, which a client ignores.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAX_SILENCE_S = 1.0
 
 
 class TokenIdLines:
-    """Makes the lines of one stream from ``tokens``, to which others append.
+    """Makes the lines of one stream from ``tokens``, to which the stream's transcript appends.
 
-    Tokens that are in it when this is created, which the client already has, get no line.
+    Tokens that are in the list at construction get no line: the client has them already.
     """
 
     def __init__(self, tokens: list[int]) -> None:

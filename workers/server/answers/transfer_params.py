@@ -1,8 +1,8 @@
 """Decodes and checks ``kv_transfer_params`` of a request body: types, bounds, and consistency.
 
-They make this worker connect to other machines and read their memory, so they are accepted from the router only. What
-they say is checked here once, for the engine, the handshake and the ranks; the engine then compares them with the
-request that they came with.
+The params make this worker connect to other machines and read their memory, so they are accepted from the router only.
+They are checked here once, for the engine, the handshake and the ranks; the engine then compares them with the request
+that contains them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class TransferRequest(msgspec.Struct):
-    """The params for P, or with no flag set for a worker that computes the whole answer. D gets ``KVTransferParams``.
+    """The params for P or, if no flag is set, for a worker that computes the whole answer. D gets ``KVTransferParams``.
 
     vLLM's routers send more fields, which are null.
     """

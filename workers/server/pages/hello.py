@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:
-    """The page, which needs no token: the caller sends its token only after this proof."""
+    """A router with the page. A caller needs no token for it: the caller sends its token only after this proof."""
     router = APIRouter()
     key = hello_key(token)
 

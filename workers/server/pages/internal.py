@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     PeerLook = Callable[[], Mapping[str, PeerView]]
 
 
-#: A router's id, which the ids of its requests end with.
+#: A router's id: the ids of all its requests end with it.
 RouterId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
 
 
@@ -52,9 +52,9 @@ def internal_pages(
     ``.../drain``, ``.../resume``.
 
     An abort ends the sequence of the request in any state, and the leases of its hand-offs, because the router that
-    aborts has not read the answer with their ids. ``{"aborted": false}``: there is nothing to abort.
-    ``gone`` does the same for all requests whose id ends with that router id (12 hex digits, otherwise 400): the router
-    is dead, so no program reads their answers. ``{"aborted": n, "leases": m}``; it may be repeated.
+    aborts has not read the answer with the lease ids. It answers ``{"aborted": false}`` if there is nothing to abort.
+    ``gone`` does the same for all requests whose id ends with that router id (400 if it is not 12 hex digits): the
+    router is dead, so no program reads their answers. It answers ``{"aborted": n, "leases": m}`` and may be repeated.
     ``drain`` begins draining, without ending the process. ``resume`` ends the drain; it returns False
     if the process is about to end, and the answer is 409. Both may be repeated. ``peers`` returns the remote engines.
     """
@@ -120,7 +120,7 @@ def describe(stats: EngineStats) -> dict[str, object]:
 
 
 def list_peers(views: Mapping[str, PeerView]) -> list[dict[str, object]]:
-    """Every remote engine with its id, the most recently used last."""
+    """The remote engines with their ids, the most recently used last."""
     return [
         {"engine_id": engine_id, **msgspec.structs.asdict(view), "refuses": view.refuses}
         for engine_id, view in views.items()

@@ -1,4 +1,4 @@
-"""The pages of the public port beside the hot endpoints: models, health, load, metrics."""
+"""The pages of the public port in addition to the hot endpoints: models, health, load, metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WorkerHealth:
         self._failure: str | None = None
 
     def fail(self, why: str) -> None:
-        """The engine is dead, and the process is about to end."""
+        """Answer 503 from now on: the engine is dead, and the process is about to end."""
         self._failure = why
 
     def response(self) -> Response:
