@@ -1,12 +1,12 @@
-"""Which worker a request is sent to: one policy per file; ``ports`` says what a policy is.
+"""Chooses the worker for a request. One policy per file; ``ports`` has the interface of a policy.
 
 A new policy is a class in a file of its own and a name in ``policies``; CONTRIBUTING.md has the steps.
 
 ``available``     which workers may be picked at all
-``need``          the room a request takes
+``need``          how much of a worker's cache a request takes
 ``skip_prefill``  which requests skip P
 ``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
-``prefix_index``  which beginnings of prompts each worker was sent before
+``prefix_index``  which prompt prefixes each worker was sent before
 """
 
 from router.placement.available import Ahead, available, in_question, placeable

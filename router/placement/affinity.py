@@ -1,4 +1,4 @@
-"""Picks the D that decoded the conversation's earlier turn, since it need not read blocks that it still has."""
+"""Picks the D that decoded the conversation's earlier turn: D need not read blocks that it still has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Affinity:
-    """A later turn begins with the earlier one, so this is ``Prefix`` over what was sent to decode workers."""
+    """``Prefix`` over the prompts that decode workers were sent, since a later turn begins with the earlier one."""
 
     def __init__(self, on_gone: OnGone) -> None:
         self._prefix = Prefix(on_gone)

@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """The workers that requests ahead in a queue wait for. Those behind do not get them, or large ones would starve."""
+    """The workers that requests ahead in a queue wait for. Later ones do not get these, or large ones would starve."""
 
     __slots__ = ("groups", "workers")
 
     def __init__(self) -> None:
         self.workers: set[Worker] = set()
-        #: Requests of these groups need not be asked: a request ahead waits for all of their workers.
+        #: Requests of these groups need not be offered room: a request ahead waits for all of the group's workers.
         self.groups: set[Hashable] = set()
 
 
 def available(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:
-    """The workers that have a sequence free now."""
+    """The workers that can take one more request now."""
     return [worker for worker in in_question(workers, excluded) if worker.room > 0]
 
 
 def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:
     """The workers that may be picked as soon as they have room.
 
-    A worker that failed this request, or fails many, is left out as long as another one can be reached.
+    A worker that failed this request, or fails many, is excluded as long as another one can be reached.
     """
     reachable = [worker for worker in workers if worker.takes_work]
     if excluded:
@@ -38,10 +38,10 @@ def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker
 
 
 def placeable(workers: Sequence[Worker], fits: Callable[[Worker], bool], ahead: Ahead, group: Hashable) -> list[Worker]:
-    """The ``workers`` with room that fits, and that no request ahead waits for.
+    """The ``workers`` that have enough room and that no request ahead waits for.
 
-    If there are none, the request waits for all of them, which is noted in ``ahead``, except for workers on which
-    nothing runs: these are too small, or their blocks are stuck, and waiting would not change that.
+    If there are none, the request waits for all of ``workers``, which is noted in ``ahead``; except for workers on
+    which nothing runs: these are too small, or their blocks are stuck, and waiting would not change that.
     """
     found = [worker for worker in workers if worker.room > 0 and worker not in ahead.workers and fits(worker)]
     if not found:

@@ -1,4 +1,4 @@
-"""Picks the worker with the smallest share of its room in use."""
+"""Picks the worker with the smallest fraction of its limit in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LeastLoaded:
-    """For prefill and for decode. Workers with equal shares take turns."""
+    """For prefill and for decode. Workers with equal fractions take turns."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -28,5 +28,5 @@ class LeastLoaded:
 
 
 def share_in_use(worker: Worker) -> float:
-    """The share of the worker's room that is in use."""
+    """The fraction of the worker's limit that is in use."""
     return worker.occupied / worker.limit

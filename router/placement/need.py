@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 
 class Need(msgspec.Struct, frozen=True):
-    """Room for a prompt and one token. A worker that does not report its blocks counts as having it."""
+    """Room for a prompt and one token. A worker that does not report its blocks counts as having enough."""
 
     num_tokens: int
-    #: True: P counted the tokens, or the client sent token ids. False: an estimate, which may be too high, so it
-    #: is taken for at most half of a worker's blocks.
+    #: True: P counted the tokens, or the client sent token ids. False: an estimate, which may be too high, so at most
+    #: half of a worker's blocks are required.
     exact: bool
-    #: The worker that holds the blocks already.
+    #: The worker that already holds the prompt's blocks; None: none does.
     source: Worker | None = None
 
     def blocks_on(self, worker: Worker) -> int:
-        """Blocks that it takes on a worker; 0 if their size is not known."""
+        """Number of blocks needed on a worker; 0 if the block size is not known."""
         if not worker.block_size:
             return 0
         num_blocks = -(-(self.num_tokens + 1) // worker.block_size)
         return num_blocks if self.exact else min(num_blocks, worker.num_blocks // 2)
 
     def fits(self, worker: Worker, num_taken: int = 0) -> bool:
-        """The worker has room now. ``num_taken``: blocks leased since its report, besides those of reserved places."""
-        spare = None if worker is self.source else worker.spare_blocks  # it uses the blocks that it holds
+        """Whether the worker has room now. ``num_taken``: blocks leased since its report, without reserved ones."""
+        spare = None if worker is self.source else worker.spare_blocks  # the source uses the blocks that it holds
         return spare is None or self.blocks_on(worker) <= spare - num_taken
 
     def check(self, workers: Sequence[Worker], param: str) -> None:
-        """Raise BadRequestError if it is certain that it will never fit any of ``workers``."""
+        """Raise BadRequestError if it is certain that the prompt will never fit any of ``workers``."""
         if not self.exact or not workers or any(self._may_ever_fit(worker) for worker in workers):
             return
         most = max(worker.num_blocks * worker.block_size for worker in workers)

@@ -1,4 +1,4 @@
-"""What a policy is: an object with one method. Workers that must not be picked are left out before."""
+"""The interface of a policy: an object with one method. It is offered only workers that may be picked."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from router.placement.prompt import Prefilled, Prompt
     from router.pool import Worker
 
-#: Listeners that are called with the engine id of a worker that left. A policy with state adds one, to forget it.
+#: Listeners, called with the engine id of a worker that left. A policy with state adds one, to forget that worker.
 OnGone = list[Callable[[str], None]]
 
 
 class PickPrefill(Protocol):
-    """Chooses the worker that prefills. The request is sent to the one it returns, so it may take note of that."""
+    """Chooses the worker that prefills. The request is always sent to the returned one, so a policy may record it."""
 
     def pick(self, workers: Sequence[Worker], prompt: Prompt) -> Worker:
         """One of ``workers``: at least one, all reachable and with room."""
@@ -30,5 +30,5 @@ class PickDecode(Protocol):
 
 
 def key_of(worker: Worker) -> str:
-    """The key of what a policy knows of a worker: a new engine is another one, of which nothing is known."""
+    """The key under which a policy keeps what it knows of a worker. A new engine has a new key: its cache is empty."""
     return worker.engine_id or worker.worker_id

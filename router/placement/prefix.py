@@ -1,4 +1,4 @@
-"""Picks the worker that most likely has the prompt's beginning in its cache, unless it is much busier than another."""
+"""Picks the worker most likely to have the prompt's prefix in its cache, unless it is much busier than another."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from router.pool import Worker
 
 # SGLang's router has the same rule; these are the defaults of its ``RouterArgs`` (sglang_router/router_args.py):
-# cache_threshold 0.3, balance_rel_threshold 1.5, balance_abs_threshold 64 requests. Its 64 are for engines of any
-# size; ours know their limit, so it is a share here: 64 of the 256 sequences that vLLM runs by default (max_num_seqs).
-#: The least share of a prompt that counts as a match; a shorter beginning is soon on all workers anyway.
+# cache_threshold 0.3, balance_rel_threshold 1.5, balance_abs_threshold 64 requests. SGLang's 64 is for engines of any
+# size; Baton's report their limit, so here it is a fraction: 64 of vLLM's default of 256 sequences (max_num_seqs).
+#: The smallest fraction of a prompt that counts as a match; shorter prefixes are soon on all workers anyway.
 LEAST_MATCH = 0.3
-#: A worker is too busy if its share of room in use is above the lowest by more than this, or by more than so many
-#: requests where its room is large (or assumed, because the worker does not report it),
+#: A worker is too busy if the fraction of its limit in use exceeds the lowest one by more than MAX_GAP (or by more than
+#: MAX_GAP_REQUESTS, if its limit is large, or assumed because the worker does not report one),
 MAX_GAP = 0.25
 MAX_GAP_REQUESTS = 64
-#: and more than this many times the lowest.
+#: and is also more than this many times the lowest.
 MAX_RATIO = 1.5
 #: Chunks remembered per worker: 8 MiB of text, about two million tokens.
 MAX_ENTRIES = 16384
 
 
 class Prefix:
-    """Goes by what this router sent, not by what workers report: it costs them nothing, and is right for LRU caches."""
+    """Decides by what this router sent, not by reports: that costs workers nothing, and is right for LRU caches."""
 
     def __init__(self, on_gone: OnGone, max_entries: int = MAX_ENTRIES) -> None:
         self.index = PrefixIndex(max_entries)
@@ -61,7 +61,7 @@ class Prefix:
         return found
 
     def _best(self, workers: Sequence[Worker], chunks: Sequence[int]) -> Sequence[Worker]:
-        """The workers that have most of the prompt and are not too busy; all workers if none has enough of it."""
+        """The workers that are not too busy and have the longest match; all workers if no match is long enough."""
         if not chunks or len(workers) == 1:
             return workers
         lowest = min(share_in_use(worker) for worker in workers)
@@ -78,5 +78,5 @@ def _too_busy(worker: Worker, lowest: float) -> bool:
 
 
 def _capacity(worker: Worker) -> int | None:
-    """Chunks that fit into the worker's cache: it has surely evicted earlier ones. None: not known."""
+    """The number of chunks that fit into the worker's cache; older ones are surely evicted. None: not known."""
     return worker.num_blocks * worker.block_size * BYTES_PER_TOKEN // CHUNK_BYTES or None

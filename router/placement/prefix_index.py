@@ -1,4 +1,4 @@
-"""Which beginnings of prompts each worker was sent, as chunk hashes. Bounded: the least recently sent goes first."""
+"""Which prompt prefixes each worker was sent, as chunk hashes. Bounded: the least recently sent are evicted first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class PrefixIndex:
-    """Per worker at most ``max_entries`` hashes (about 150 bytes each). Workers go by ``key_of``.
+    """Per worker at most ``max_entries`` hashes (about 150 bytes each). The key of a worker is ``key_of``.
 
-    Invariant: a worker that has a hash has those of all shorter beginnings. A longer beginning is always touched before
-    the shorter ones, so it is older and evicted first. This makes ``longest`` a binary search.
+    Invariant: a worker that has a prefix's hash has those of all shorter prefixes. A longer prefix is always touched
+    before the shorter ones, so it is older and evicted first. This makes ``longest`` a binary search.
     """
 
     def __init__(self, max_entries: int) -> None:
@@ -27,7 +27,7 @@ class PrefixIndex:
         return sum(len(hashes) for hashes in self._sent.values())
 
     def note(self, key: str, chunks: Sequence[int], max_entries: int | None = None) -> None:
-        """The worker is sent a prompt of these chunks. ``max_entries``: the bound for a worker with a smaller cache."""
+        """Note that the worker is sent a prompt of these chunks. ``max_entries``: the worker's own, smaller bound."""
         if not chunks:
             return
         hashes = self._sent.setdefault(key, OrderedDict())
@@ -39,7 +39,7 @@ class PrefixIndex:
             hashes.popitem(last=False)
 
     def longest(self, key: str, chunks: Sequence[int]) -> int:
-        """How many of the chunks, from the first on, the worker was sent before and is not thought to have lost."""
+        """The number of chunks, from the first on, that the worker was sent before and probably still has."""
         hashes = self._sent.get(key)
         if not hashes:
             return 0

@@ -28,7 +28,7 @@ class Prompt(msgspec.Struct):
 
     model: str
     num_bytes: int
-    #: Makes the canonical bytes of the prompt: two prompts that begin the same have bytes that do.
+    #: Returns the canonical bytes of the prompt: prompts with equal beginnings have bytes with equal beginnings.
     text: Callable[[], bytes] = _nothing
     #: Number of tokens, if the prompt came as token ids.
     num_ids: int | None = None
@@ -37,7 +37,7 @@ class Prompt(msgspec.Struct):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """See ``chunk_hashes``. Computed when first asked for, so that only policies that use it pay for it."""
+        """See ``chunk_hashes``. Computed at the first use, so that only policies that use it pay for it."""
         if self._chunks is None:
             text = self.text()
             self._text_bytes = len(text)
@@ -45,19 +45,19 @@ class Prompt(msgspec.Struct):
         return self._chunks
 
     def num_tokens_behind(self, num_chunks: int) -> int:
-        """An estimate of the prompt's tokens behind its first ``num_chunks`` chunks."""
+        """An estimate of the number of the prompt's tokens after its first ``num_chunks`` chunks."""
         if not self.chunks:
             return self.num_tokens
         return math.ceil(self.num_tokens * max(0.0, 1 - num_chunks * CHUNK_BYTES / self._text_bytes))
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the prompt: an estimate, unless it came as token ids."""
+        """The number of the prompt's tokens: an estimate, unless it came as token ids."""
         return self.num_bytes // BYTES_PER_TOKEN if self.num_ids is None else self.num_ids
 
     @property
     def need(self) -> Need:
-        """The room it takes where it is prefilled."""
+        """The room that the request takes on the worker that prefills."""
         return Need(self.num_tokens, exact=self.num_ids is not None)
 
 
@@ -66,12 +66,12 @@ class Prefilled(msgspec.Struct, frozen=True):
 
     prompt: Prompt
     source: Worker | None
-    #: Tokens of the prompt as P counted them; 0: P did not say, or there was no P.
+    #: The prompt's number of tokens as P counted them; 0: P did not report it, or there was no P.
     num_tokens: int
 
     @property
     def need(self) -> Need:
-        """The room it takes where it is decoded."""
+        """The room that the request takes on the worker that decodes."""
         if not self.num_tokens:
             return Need(self.prompt.num_tokens, exact=self.prompt.num_ids is not None, source=self.source)
         return Need(self.num_tokens, exact=True, source=self.source)

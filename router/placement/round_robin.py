@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class RoundRobin:
-    """For prefill and for decode: the worker with the next id.
+    """For prefill and for decode: picks the worker with the next id.
 
-    The turn is an id and not a number, so a worker that is full for a moment, or leaves, does not shift the turns.
+    The last pick is kept as an id, not as an index, so a worker that is full for a moment, or leaves, shifts no turn.
     """
 
     def __init__(self) -> None:

@@ -19,23 +19,23 @@ class SkipPrefill(StrEnum):
 
     #: Its prompt is short.
     SHORT = "short"
-    #: Most of its prompt is on the decode worker.
+    #: A decode worker has most of its prompt in its cache.
     CACHED = "cached"
     #: No prefill worker can be reached.
     UNREACHABLE = "unreachable"
 
 
 class KnowsCaches(Protocol):
-    """A policy that knows what decode workers have."""
+    """A policy that knows what decode workers have in their caches."""
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
-        """The workers, not too busy, that have part of the prompt and lack fewer than ``num_missing`` of its tokens."""
+        """The workers, none too busy, that have part of the prompt and lack under ``num_missing`` of its tokens."""
 
 
 class SkipPrefillRule:
-    """Prompts of fewer than ``min_prefill_tokens``, or of which a worker lacks fewer than ``min_uncached_tokens``.
+    """Skips P for prompts of fewer than ``min_prefill_tokens``, or if a D lacks fewer than ``min_uncached_tokens``.
 
-    0 switches a rule off.
+    0 switches the respective rule off.
     """
 
     def __init__(self, min_prefill_tokens: int, min_uncached_tokens: int, caches: KnowsCaches | None) -> None:
@@ -45,9 +45,9 @@ class SkipPrefillRule:
         self.is_off = not (self._min_prefill_tokens or self._min_uncached_tokens)
 
     def workers_for(self, prompt: Prompt, workers: Sequence[Worker]) -> tuple[SkipPrefill, list[Worker]] | None:
-        """Why the request skips P, and the D with room that may have it. None: P is next, also if no D has room now.
+        """Why the request skips P, and the D with room that may take it. None: P is next, also if no D has room now.
 
-        P loses no time in that case: it computes the prompt while the request would wait for a D.
+        In that last case no time is lost: P computes the prompt while the request would wait for a D.
         """
         is_short = prompt.num_tokens < self._min_prefill_tokens
         if not is_short and not self._min_uncached_tokens:

@@ -1,4 +1,4 @@
-"""Picks the less loaded of two random workers: nearly as even as the least loaded of all, and routers do not flock."""
+"""Picks the less loaded of two random workers: nearly as even as ``LeastLoaded``, and routers do not pick alike."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class TwoChoices:
     """For prefill and for decode.
 
-    Several routers that all see the same load report would all send to the same least loaded worker until the next
-    one; of two random ones they choose differently (Mitzenmacher, "The Power of Two Choices in Randomized Load
+    Several routers that see the same load report would all send to the same least loaded worker until the next report;
+    with two random workers each, they choose differently (Mitzenmacher, "The Power of Two Choices in Randomized Load
     Balancing", 2001).
     """
 

@@ -1,14 +1,14 @@
-"""The workers that this router knows: what it has in flight on each, their room and their health.
+"""The workers that this router knows: its requests on each, their room and their health.
 
-``pool``            all of them, and the listeners that are told of changes
-``worker``          one of them, and a place on it
+``pool``            all workers, and the listeners that are notified of changes
+``worker``          one worker, and a place reserved on it
 ``route``           which workers may serve a model
-``discovery``       keeps up with the registry; ``proven_workers`` lets in those that know the internal token
+``discovery``       follows the registry; ``proven_workers`` admits workers that prove they know the internal token
 ``health``          probes of workers that could not be reached, or whose breaker is open
-``breaker``         when a worker that fails is left out, and how it comes back
-``liveness``        whether a worker lives that is silent about a request for minutes
-``readiness``       whether a load balancer should send requests here; ``missing``: workers that never came
-``model_card``      what workers say of a model they serve
+``breaker``         when a failing worker is excluded, and how it is included again
+``liveness``        whether a worker is alive that has sent nothing about a request for minutes
+``readiness``       whether a load balancer should send requests here; ``missing``: workers that never registered
+``model_card``      what workers report about a model they serve
 """
 
 from router.pool.pool import LOAD_TTL_S, WorkerPool

@@ -1,18 +1,18 @@
-"""When a worker that can be reached but fails is left out, and how it comes back. Pure: time is passed in.
+"""When a worker that can be reached but fails is excluded, and how it is included again. Pure: time is passed in.
 
     CLOSED ── ``limit`` failures in a row ──> OPEN ── /health answers ──> HALF_OPEN ── a request succeeds ──> CLOSED
                                                 ^                              │
                                                 └───────── a request fails ────┘
 
 OPEN: no requests while another worker may be picked. HALF_OPEN: one at a time. If no other worker is left, requests are
-sent all the same: the breaker never takes the last worker away. A request that succeeds closes it in every state.
+sent anyway: the breaker never excludes the last worker. A request that succeeds closes it in every state.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-#: Seconds from opening to the first probe; doubled by every failure up to the limit, forgotten when it closes.
+#: Seconds from opening to the first probe; doubled by every failure up to the maximum, reset when it closes.
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 
@@ -26,7 +26,7 @@ class BreakerState(StrEnum):
 
 
 class BreakerEvent(StrEnum):
-    """What happened to it."""
+    """What happened to the worker."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -61,7 +61,7 @@ class Breaker:
         self._pause_s = FIRST_PAUSE_S
         self._probe_at_s = 0.0
         self.state = BreakerState.CLOSED
-        #: Requests that failed since one succeeded.
+        #: Requests that failed since the last success.
         self.num_failures = 0
 
     def __repr__(self) -> str:
@@ -69,11 +69,11 @@ class Breaker:
 
     @property
     def trusts(self) -> bool:
-        """The worker may be sent requests that other workers could take."""
+        """Whether the worker may be sent requests that other workers could take."""
         return self.state is BreakerState.CLOSED or (self.state is BreakerState.HALF_OPEN and not self._is_trying)
 
     def failed(self, now_s: float) -> bool:
-        """A request failed. True if that opened the breaker: the worker is then probed after ``wait_s``."""
+        """Note a failed request. Returns True if that opened the breaker: probe the worker after ``wait_s``."""
         self.num_failures += 1
         often = self.num_failures >= self._limit
         was = self.state
@@ -85,7 +85,7 @@ class Breaker:
         return True
 
     def succeeded(self) -> bool:
-        """A request succeeded; True if that closed the breaker."""
+        """Note a successful request. Returns True if that closed the breaker."""
         self.num_failures = 0
         if not self._on(BreakerEvent.SUCCEEDED):
             return False
@@ -93,11 +93,11 @@ class Breaker:
         return True
 
     def probe_answered(self) -> bool:
-        """``/health`` said 200; True if a request may be tried now."""
+        """Note that ``/health`` answered 200. Returns True if a request may be tried now."""
         return self._on(BreakerEvent.PROBE_ANSWERED)
 
     def probe_failed(self, now_s: float) -> None:
-        """``/health`` did not say 200: wait longer for the next probe."""
+        """Note that ``/health`` did not answer 200: wait longer before the next probe."""
         self._grow()
         self._probe_at_s = now_s + self._pause_s
 
@@ -106,11 +106,11 @@ class Breaker:
         return max(0.0, self._probe_at_s - now_s)
 
     def sent(self) -> None:
-        """A request is sent. While the breaker is half open, it is the one that tries the worker."""
+        """Note that a request is sent. While the breaker is half open, this request is the trial."""
         self._is_trying = self.state is BreakerState.HALF_OPEN
 
     def left(self) -> None:
-        """A request is over, maybe without success or failure, as when its client left: the next one may try."""
+        """Note that a request is over, maybe without a result (its client left): the next one may be the trial."""
         self._is_trying = False
 
     def _on(self, event: BreakerEvent) -> bool:

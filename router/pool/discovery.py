@@ -1,4 +1,4 @@
-"""Keeps what is known of workers, or of other routers, as the registry has it, for as long as the router runs."""
+"""Passes the registry's lists of workers, or of routers, to whatever follows them, as long as the router runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Seconds until the registry is watched again after a bug; doubled up to the limit, reset by the next list.
+#: Seconds until the registry is watched again after a bug; doubled up to the maximum, reset by the next list.
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 
@@ -23,19 +23,19 @@ _Told = TypeVar("_Told", contravariant=True)
 
 
 class Follower(Protocol[_Told]):
-    """Takes the lists of the registry: ``WorkerPool``, ``LinkedPeers``, and what stands before these."""
+    """Receives the registry's lists: ``WorkerPool``, ``LinkedPeers`` and ``ProvenWorkers``."""
 
     def apply(self, entries: Iterable[_Told], /) -> None:
-        """Take over the whole list."""
+        """Replace what is known by this list."""
 
 
 async def discover(
     registry: Registry[_EntryT], follower: Follower[_EntryT], heard: asyncio.Event | None = None
 ) -> None:
-    """Pass on the registry's lists until cancelled. ``heard`` is set with the first one.
+    """Pass on the registry's lists until cancelled. ``heard`` is set after the first list.
 
-    ``watch`` outlives a registry that is away, so only a bug ends it, ours or a library's. It is then begun again,
-    since without it the router would never hear of another worker.
+    ``watch`` continues while the registry is unreachable, so only a bug, in Baton or a library, ends it. It is then
+    restarted, since without it the router would never learn of another worker.
     """
     pause_s = FIRST_PAUSE_S
     while True:

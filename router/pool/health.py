@@ -1,6 +1,6 @@
-"""Probes of workers that could not be reached or whose breaker is open; asks static workers what they serve.
+"""Probes workers that could not be reached or whose breaker is open; asks static workers which models they serve.
 
-A worker that works is not probed: its failures show in requests, its load in the registry.
+A healthy worker is not probed: its failures show in requests, its load in the registry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Seconds to the first probe after a failure; doubled up to the limit.
+#: Seconds to the first probe after a failure; doubled up to the maximum.
 FIRST_PROBE_S = 0.1
 MAX_PROBE_S = 5.0
 PROBE_TIMEOUT_S = 2.0
@@ -30,7 +30,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class _Model(msgspec.Struct):
-    """One model of a worker's list. Other engines may give other fields and types, so only ``id`` is required."""
+    """One model of a worker's list. Other engines may send other fields and types, so only ``id`` is required."""
 
     id: str
     root: Any = ""
@@ -38,7 +38,7 @@ class _Model(msgspec.Struct):
     max_model_len: Any = 0
 
     def facts(self) -> ModelFacts:
-        """The facts, without those of another type than expected."""
+        """The facts; fields of an unexpected type count as not reported."""
         return ModelFacts(
             root=self.root if isinstance(self.root, str) else "",
             created=_whole_number(self.created),
@@ -58,10 +58,10 @@ _models_decoder = msgspec.json.Decoder(_Models)
 
 
 class HealthProbes:
-    """One task per worker that is left out. It ends when the worker answers, or is not known any more."""
+    """One task per excluded or static worker. It ends when the worker answers, or is no longer known."""
 
     def __init__(self, upstream: Upstream, pool: WorkerPool, hello: WorkerHello | None = None) -> None:
-        """``hello``: workers of the registry prove anew who they are: another process may have their port by now."""
+        """``hello`` asks registered workers again for their proof: another process may have their port by now."""
         self._upstream = upstream
         self._pool = pool
         self._hello = hello
@@ -126,7 +126,7 @@ class HealthProbes:
     def _note_models(self, worker: Worker, body: bytes) -> None:
         try:
             models = _models_decoder.decode(body)
-        except (ValueError, RecursionError):  # of msgspec's, DecodeError and UnicodeDecodeError are the first
+        except (ValueError, RecursionError):  # msgspec's DecodeError and UnicodeDecodeError are ValueErrors
             log.warning("worker %s did not say which models it serves; any is tried there", worker.worker_id)
             return
         self._pool.learn_models(worker, {model.id: model.facts() for model in models.data})

@@ -1,7 +1,7 @@
-"""Whether a worker lives that is silent about a request for minutes, because it computes an unstreamed answer.
+"""Whether a worker is alive that has sent nothing for minutes because it computes an unstreamed answer.
 
-Its announcements are a sign of life, but routers see them only when something in them changes, and while the registry
-is there. Any answer of its HTTP server is another sign, also that it drains.
+Its announcements are a sign of life, but routers see them only when their content changes, and while the registry is
+reachable. Any answer of its HTTP server is also a sign of life, even that it drains.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from router.pool import Worker
     from router.upstream.port import Upstream
 
-#: How often a worker is looked at, and asked, within the silence after which it is given up.
+#: How often a worker is checked, and asked, within the silence after which it is given up.
 LOOKS = 6
-#: Longest wait for one answer, seconds.
+#: Most seconds to wait for one answer.
 ASK_TIMEOUT_S = 2.0
 
 
 class Liveness:
-    """Has at most one question to each worker under way, however many requests wait for it."""
+    """Asks each worker at most one question at a time, however many requests wait for that worker."""
 
     def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
         self._upstream = upstream
@@ -36,7 +36,7 @@ class Liveness:
         return f"<Liveness asking {len(self._asked)} workers>"
 
     async def until_silent(self, worker: Worker, silence_s: float) -> None:
-        """Return once the worker has shown no sign of life for so long, counted from now on."""
+        """Return once the worker has shown no sign of life for ``silence_s`` seconds, counted from now on."""
         began_s = self._clock()
         look_s = silence_s / LOOKS
         while True:

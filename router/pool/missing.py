@@ -1,4 +1,4 @@
-"""Which workers are missing, as ``baton up`` says, which starts them: the registry has none that never came."""
+"""Which workers are missing, from ``baton up``, which starts them: the registry has none that never registered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MissingWorkers:
         self._is_told = False
 
     def names(self) -> list[str] | None:
-        """The names of the last time that the file could be read; None: it never could."""
+        """The names from the last time that the file could be read; None: it never could be read."""
         if self._path is None:
             return []
         try:

@@ -1,4 +1,4 @@
-"""What workers say of a model they serve, and all of them together."""
+"""What workers report about a model they serve, and how the reports are merged."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker says of a model. 0 and an empty text: it has not said."""
+    """What one worker reports about a model. 0 or an empty text: not reported."""
 
-    #: Path or name that it was loaded from.
+    #: Path or name from which the model was loaded.
     root: str = ""
-    #: When it was loaded, Unix seconds.
+    #: When the model was loaded, Unix seconds.
     created: int = 0
     #: Most tokens of prompt and answer together.
     max_model_len: int = 0
 
 
 def merged(facts: Iterable[ModelFacts]) -> ModelFacts:
-    """What holds for all workers together: the earliest time of loading, and the length that fits everywhere."""
+    """Merge the facts of all workers: any root, the earliest time of loading, the smallest maximum length."""
     told = list(facts)
     return ModelFacts(
         root=next((one.root for one in told if one.root), ""),

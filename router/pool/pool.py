@@ -1,11 +1,11 @@
 """All workers that this router knows.
 
 Membership comes from the registry and from static lists. Health is passive: a worker to which no connection can be
-made is left out until a probe of ``/health`` succeeds (``router/pool/health.py``). Everything runs on one event loop.
+made is excluded until a probe of ``/health`` succeeds (``router/pool/health.py``). Everything runs on one event loop.
 
-A load report counts for ``LOAD_TTL_S``. If there is no newer one, the registry is away, or no worker has changed (only
-changes are told). What this router itself has in flight is then a better guess than a report of a busier time, which
-would keep the worker full for ever. At worst requests queue in the worker.
+A load report counts for ``LOAD_TTL_S``. If there is no newer one, either the registry is unreachable or no worker has
+changed (only changes are passed on). What this router has in flight is then a better guess than a report from a busier
+time, which would make the worker look full for ever. At worst requests queue in the worker.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from core.protocol.worker import WorkerStatus
     from router.pool.route import Route
 
-#: A prefill worker is given this many times what it runs at once, so that it never waits for the router.
+#: A prefill worker is sent up to this many times the requests it runs at once, so that it never waits for the router.
 PREFILL_QUEUE_FACTOR = 2
-#: Seconds that a report of load counts: twelve announcements, and as long as a silent worker stays in the registry.
+#: Seconds that a load report counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0
-#: Bound on the ids kept of unknown workers that other routers left out: as many as there may be workers.
+#: Bound on the ids of unknown workers that other routers excluded: the most workers there may be.
 MAX_LEFT_OUT = 10_000
 
 
@@ -53,18 +53,18 @@ class WorkerPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
         self._static: set[str] = set()
-        #: Ids of workers that other routers left out before this one knew them, the oldest first.
+        #: Ids of workers that other routers excluded before this one knew them, the oldest first.
         self._left_out: dict[str, None] = {}
         self._routes = Routes(self._workers.values)
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
-        #: Called when there are new workers, or one has told what it serves.
+        #: Called when there are new workers, or a worker has reported which models it serves.
         self.on_came: list[Callable[[], None]] = []
         #: Called with each worker that was added by URL.
         self.on_static: list[Callable[[Worker], None]] = []
         #: Called when a worker's breaker opens.
         self.on_opened: list[Callable[[Worker], None]] = []
-        #: Called with each worker that is left out until it answers, and why.
+        #: Called with each worker that is excluded until it answers, and with the reason.
         self.on_unreachable: list[Callable[[Worker, str], None]] = []
 
     def __iter__(self) -> Iterator[Worker]:
@@ -74,7 +74,7 @@ class WorkerPool:
         return len(self._workers)
 
     def add_static(self, prefill: Iterable[str], decode: Iterable[str]) -> list[Worker]:
-        """Add workers by URL; one in both lists does both. Returns the new ones."""
+        """Add workers by URL; a URL in both lists gets the role BOTH. Returns the new workers."""
         roles: dict[str, Role] = dict.fromkeys(prefill, Role.PREFILL)
         for url in decode:
             roles[url] = Role.BOTH if url in roles else Role.DECODE
@@ -90,17 +90,17 @@ class WorkerPool:
         return added
 
     def remove_static(self, worker: Worker) -> None:
-        """Forget a worker that was added by URL; what runs on it is finished."""
+        """Forget a worker that was added by URL; its running requests finish."""
         self._static.remove(worker.worker_id)
         self._remove(worker.worker_id)
         self.room_changed()
 
     def is_static(self, worker: Worker) -> bool:
-        """It was added by URL: the registry says nothing about it."""
+        """Whether the worker was added by URL, so that the registry does not list it."""
         return worker.worker_id in self._static
 
     def apply(self, statuses: Iterable[WorkerStatus]) -> None:
-        """Take over the registry's list: new workers come, missing ones go, loads are noted. Needs a running loop."""
+        """Take over the registry's list: add new workers, remove missing ones, note loads. Needs a running loop."""
         seen, came = set(self._static), False
         for status in statuses:
             seen.add(status.record.worker_id)
@@ -116,7 +116,7 @@ class WorkerPool:
     def forget_old_loads(self) -> bool:
         """Ignore load reports older than ``LOAD_TTL_S``: only this router's own requests count then.
 
-        True if all are old.
+        Returns True if all reports are old.
         """
         heard_since_s = self._clock() - LOAD_TTL_S
         for worker in self._workers.values():
@@ -130,7 +130,7 @@ class WorkerPool:
             self._sweep = asyncio.get_running_loop().call_later(LOAD_TTL_S, self._look_for_old_loads)
 
     def learn_models(self, worker: Worker, facts: dict[str, ModelFacts]) -> None:
-        """A static worker has told which models it serves, and the facts of each."""
+        """Note which models a static worker has reported to serve, and the facts of each."""
         worker.models, worker.facts = tuple(facts), facts
         self._changed()
 
@@ -139,7 +139,7 @@ class WorkerPool:
         return sorted({model for worker in self._workers.values() for model in worker.models or ()})
 
     def facts(self, model: str) -> ModelFacts:
-        """What the workers that serve a model say of it, merged."""
+        """The facts about a model, merged over the workers that serve it."""
         return merged(worker.facts[model] for worker in self._workers.values() if model in worker.facts)
 
     def route(self, model: str) -> Route:
@@ -147,21 +147,21 @@ class WorkerPool:
         return self._routes.of(model)
 
     def candidates(self, model: str, weights: str | None = None) -> Route | None:
-        """As ``route``, for a request that was let in. None: no worker may serve it now, but new ones may come.
+        """As ``route``, for an admitted request. None: no worker may serve it now, but others may register.
 
-        ``weights``: fingerprint of the weights that made the client's tokens; None while it has none.
+        ``weights``: fingerprint of the weights that computed the client's tokens; None while it has none.
         """
         return self._routes.candidates(model, weights)
 
     def enter(self, worker: Worker, num_blocks: int = 0) -> Reservation:
-        """A request that will take so many blocks is sent to the worker."""
+        """Reserve a place on the worker for a request that will take ``num_blocks`` blocks."""
         worker.in_flight += 1
         worker.held_blocks += num_blocks
         worker.breaker.sent()
         return Reservation(worker, num_blocks)
 
     def leave(self, reservation: Reservation) -> None:
-        """The request is over on that worker: give back its place."""
+        """Release a request's place: it is over on that worker."""
         worker = reservation.worker
         worker.in_flight -= 1
         worker.held_blocks -= reservation.num_blocks
@@ -169,7 +169,7 @@ class WorkerPool:
         self.room_changed()
 
     def unreachable(self, worker: Worker, why: str = "cannot be reached") -> None:
-        """No connection could be made, or the worker has no engine: leave it out until a probe succeeds."""
+        """Exclude a worker, to which no connection could be made or which has no engine, until a probe succeeds."""
         worker.num_failures += 1
         if worker.healthy and self._workers.get(worker.worker_id) is worker:
             worker.healthy = False
@@ -178,21 +178,21 @@ class WorkerPool:
             self.room_changed()  # requests that wait for it may use other workers now
 
     def failed(self, worker: Worker) -> None:
-        """A request reached the worker and failed in a way that is the worker's fault."""
+        """Note that a request reached the worker and failed through the worker's fault."""
         if worker.breaker.failed(self._clock()) and self.knows(worker):
             for listener in self.on_opened:
                 listener(worker)
             self.room_changed()  # as above
 
     def worked(self, worker: Worker) -> None:
-        """A request succeeded there."""
+        """Note that a request succeeded on the worker."""
         if worker.breaker.succeeded():
             self.room_changed()
 
     def probe_failed(self, worker: Worker) -> None:
-        """``/health`` did not answer.
+        """Note that ``/health`` did not answer.
 
-        A worker that only its breaker keeps out stays healthy: it may be the last one.
+        A worker that is excluded only by its breaker stays healthy: it may be the last one.
         """
         if worker.healthy and worker.breaker.state is BreakerState.OPEN:
             worker.breaker.probe_failed(self._clock())
@@ -204,21 +204,21 @@ class WorkerPool:
         return worker.breaker.wait_s(self._clock())
 
     def recovered(self, worker: Worker) -> None:
-        """A probe succeeded."""
+        """Note that a probe succeeded."""
         worker.healthy = True
         worker.num_failures = 0
         worker.breaker.probe_answered()
         self.room_changed()
 
     def leave_out(self, worker: Worker) -> None:
-        """Send it nothing new; see ``take_back`` and ``drain_told``."""
+        """Send the worker nothing new; see ``take_back`` and ``drain_told``."""
         worker.left_out, worker.drain_told = True, False
         self.room_changed()  # requests that wait for it may use other workers now
 
     def told_left_out(self, worker_id: str, left_out: bool) -> None:
-        """Another router has stopped (``left_out``) or resumed sending new requests to a worker: do the same here.
+        """Do as another router, which has stopped (``left_out``) or resumed sending new requests to a worker.
 
-        If this router does not know the worker yet, the id is remembered for when it does.
+        If this router does not know the worker yet, the id is kept until it does.
         """
         worker = self._workers.get(worker_id)
         if worker is None:
@@ -233,12 +233,12 @@ class WorkerPool:
             self.take_back(worker)
 
     def drain_told(self, worker: Worker) -> None:
-        """The worker was told to drain: as soon as it announces that it does, only its announcements count."""
+        """Note that the worker was asked to drain: once it announces that it drains, only its announcements count."""
         if worker.left_out:
             worker.left_out, worker.drain_told = not worker.load.draining, not worker.load.draining
 
     def take_back(self, worker: Worker) -> None:
-        """Send it work again, as soon as it does not announce that it drains."""
+        """Send the worker work again, as soon as it no longer announces that it drains."""
         worker.left_out = worker.drain_told = False
         self.room_changed()
 
@@ -247,16 +247,16 @@ class WorkerPool:
         return self._workers.get(worker_id)
 
     def knows(self, worker: Worker) -> bool:
-        """The worker is known, and no other one has its id by now."""
+        """Whether this very worker is known, and not another one under its id."""
         return self._workers.get(worker.worker_id) is worker
 
     def room_changed(self) -> None:
-        """Tell the listeners that a waiting request may find room now."""
+        """Notify the listeners that a waiting request may find room now."""
         for listener in self.on_room:
             listener()
 
     def _note(self, status: WorkerStatus) -> bool:
-        """Take over one entry of the registry. True if the worker is new."""
+        """Take over one entry of the registry. Returns True if the worker is new."""
         record = status.record
         worker = self._workers.get(record.worker_id)
         if worker is not None and worker.engine_id != record.engine_id:
@@ -287,7 +287,7 @@ class WorkerPool:
             )
             self._know(worker)
             self._routes.forget()
-        if status.load is not worker.load:  # the list repeats what it told before
+        if status.load is not worker.load:  # an unchanged report is the same object as before
             worker.report(status.load, self._clock())
         return is_new
 

@@ -1,7 +1,8 @@
-"""Stands between the registry and the pool: a worker is known once it has proven that it knows the internal token.
+"""Between the registry and the pool: passes on a worker once it has proven that it knows the internal token.
 
-The signature of an announcement shows who wrote it. The proof shows who listens at its address now: the worker may be
-dead, another process may have its port, and an attacker may keep the announcement in Redis to be sent the token.
+The signature shows that a worker wrote the announcement. The proof shows that this worker listens at the address now:
+otherwise the worker may be dead, another process may have its port, and an attacker may keep the announcement in Redis
+in order to be sent the token.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Seconds until a worker is asked again; doubled up to the limit.
+#: Seconds until a worker is asked again; doubled up to the maximum.
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
-#: Between two lines in the log about workers that are not used.
+#: Seconds between two log lines about workers that are not used.
 LOG_EVERY_S = 60.0
 
 
 class ProvenWorkers:
     """A ``Follower`` of the registry that passes on the entries of proven workers. ``close`` it at the end.
 
-    Each worker is asked once. If another process gets its port later, the worker could not be reached in between, and
-    ``health.py`` asks for the proof again before the worker is used again.
+    Each worker has to prove it once. If another process takes its port later, the worker is unreachable in between,
+    and ``health.py`` asks for the proof again before the worker is used again.
     """
 
     def __init__(self, pool: Follower[WorkerStatus], hello: WorkerHello | None, outcomes: Counter[str]) -> None:
@@ -50,7 +51,7 @@ class ProvenWorkers:
         self._asking: dict[_Identity, asyncio.Task[None]] = {}
         self._first_asked: set[_Identity] = set()
         self._next_line_s = 0.0
-        #: Set once the registry's first list has come, and each of its workers was asked.
+        #: Set once the registry's first list has come, and each worker on it was asked.
         self.met = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -85,7 +86,7 @@ class ProvenWorkers:
             self.met.set()
 
     async def _ask(self, hello: WorkerHello, record: WorkerRecord) -> None:
-        """Ask a worker until it has proven it. Cancelled when the registry does not list it any more."""
+        """Ask a worker until it has proven it. Cancelled when the registry no longer lists the worker."""
         identity, retry_s = _identity(record), FIRST_RETRY_S
         while not await self._proves(hello, record):
             self._first_asked.discard(identity)
@@ -97,7 +98,7 @@ class ProvenWorkers:
         self._pass_on()
 
     def _ended(self, identity: _Identity, task: asyncio.Task[None]) -> None:
-        """The task is over, for whatever reason: a worker that has not proven it may be asked anew."""
+        """Forget a finished task, whatever its outcome: a worker that has not proven it may be asked again."""
         if self._asking.get(identity) is task:
             del self._asking[identity]
             self._first_asked.discard(identity)
@@ -111,7 +112,7 @@ class ProvenWorkers:
             self._outcomes["none"] += 1
             self._complain(record, str(error))
             return False
-        except Exception as error:  # noqa: BLE001 (told in the log; it is asked again)
+        except Exception as error:  # noqa: BLE001 (logged; the worker is asked again)
             self._outcomes["none"] += 1
             self._complain(record, f"asking it for its proof met a bug: {error!r}")
             return False

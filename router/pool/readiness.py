@@ -1,10 +1,10 @@
 """Whether a load balancer should send requests here.
 
-The parts of a deployment start in any order. A D that is there first could serve by itself, but it would then prefill
-the first prompts, which is P's task. So a router is not ready before it has known, of some model, a P with a D that can
-read from it, or a worker that does both. From then on it is ready as long as anything can be served: a P that dies, or
-is restarted, does not make the router unready, since D can do without it. A router that has waited ``prefill_wait_s``
-for a P in vain assumes that there will be none.
+The parts of a deployment start in any order. A D that starts first could serve by itself, but would then prefill the
+first prompts, which is P's task. So a router is not ready before it has known, for some model, a P with a D that can
+read from it, or a worker with the role ``both``. From then on it is ready as long as anything can be served: a P that
+dies or restarts does not make the router unready, since D can also prefill. A router that has waited
+``prefill_wait_s`` for a P in vain assumes that there will be none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ReadyStatus(StrEnum):
-    """What ``/ready`` says."""
+    """What ``/ready`` answers."""
 
     OK = "ok"
     #: Nothing can be served.
@@ -42,7 +42,7 @@ class Readiness:
         pool.on_came.append(self._look)
 
     def state(self) -> ReadyStatus:
-        """What ``/ready`` says now."""
+        """What ``/ready`` answers now."""
         routes = self._routes()
         if not any(route.can_decode for route in routes):
             return ReadyStatus.NO_WORKERS
@@ -50,7 +50,7 @@ class Readiness:
         return ReadyStatus.OK if self._was_complete or self._clock() >= self._waits_until_s else ReadyStatus.NO_PREFILL
 
     def _look(self) -> None:
-        """A worker has come. It is noted now, since it may have left again when ``/ready`` is asked."""
+        """Check at once when a worker has come, since it may have left again when ``/ready`` is next asked."""
         self._was_complete = self._was_complete or any(map(_is_complete, self._routes()))
 
     def _routes(self) -> list[Route]:
@@ -65,7 +65,7 @@ class Readiness:
 
 
 def _is_complete(route: Route) -> bool:
-    """There is a worker for each leg: a P with a D that can read from it, or a worker with the role ``both``."""
+    """Whether there is a worker for each leg: a P with a D that can read from it, or one with the role ``both``."""
     if route.single:
         return any(worker.takes_work and worker.role is Role.BOTH for worker in route.decode)
     sources = (worker for worker in route.prefill if worker.takes_work)

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from router.pool.worker import Worker
 
-#: Routes remembered, one per model name asked for.
+#: Most routes remembered, one per model name asked for.
 MAX_ROUTES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The workers that may serve a model. ``single``: those of ``decode`` do both legs, and none is asked to prefill.
+    """The workers that may serve a model. ``single``: each worker in ``decode`` does both legs; ``prefill`` is empty.
 
-    It is also set while no prefill worker is known, since a D can prefill.
+    ``single`` is also set while no prefill worker is known, since a D can prefill.
     """
 
     prefill: tuple[Worker, ...]
@@ -32,12 +32,12 @@ class Route:
 
     @property
     def can_prefill(self) -> bool:
-        """A prefill worker can be reached and does not drain."""
+        """Whether a prefill worker can be reached and does not drain."""
         return any(worker.takes_work for worker in self.prefill)
 
     @property
     def can_decode(self) -> bool:
-        """A decode worker can be reached and does not drain."""
+        """Whether a decode worker can be reached and does not drain."""
         return any(worker.takes_work for worker in self.decode)
 
     def readers(self, source: Worker) -> tuple[Worker, ...]:
@@ -50,7 +50,7 @@ class Route:
         return readers
 
     def continuing(self, weights: str) -> Route | None:
-        """The workers that can continue after tokens of a model with these weights. None: no decode worker can.
+        """The workers that can continue after tokens computed with these weights. None: no decode worker can.
 
         Another revision of the model would continue differently.
         """
@@ -64,7 +64,7 @@ class Route:
 
 
 class Routes:
-    """The route of each model asked for, made once until ``forget``."""
+    """The route of each model asked for, cached until ``forget``."""
 
     def __init__(self, workers: Callable[[], Collection[Worker]]) -> None:
         self._workers = workers
@@ -81,7 +81,7 @@ class Routes:
         return route
 
     def candidates(self, model: str, weights: str | None) -> Route | None:
-        """As ``of``, but only with these weights, if they matter. None: no worker is left."""
+        """As ``of``, but only workers with these weights, unless None. Returns None if no worker is left."""
         try:
             route = self.of(model)
         except ApiError:
@@ -89,7 +89,7 @@ class Routes:
         return route if weights is None else route.continuing(weights)
 
     def forget(self) -> None:
-        """A worker came, left, or told what it serves."""
+        """Drop the cached routes: a worker came, left, or reported its models."""
         self._routes.clear()
 
     def _make(self, model: str) -> Route:
@@ -108,7 +108,7 @@ class Routes:
 
     @staticmethod
     def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...]) -> Route:
-        """The route without prefill workers from which no decode worker can read."""
+        """The route, without the prefill workers from which no decode worker can read."""
         hashes = {worker.compatibility_hash for worker in decode}
         sources = tuple(worker for worker in prefill if worker.compatibility_hash in hashes)
         if not decode:

@@ -1,4 +1,4 @@
-"""One worker as this router sees it: who it is, what it reported, and what was sent there since; a place on it."""
+"""One worker as this router sees it: its identity, its reports, and what it was sent since; a place on it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Worker:
     worker_id: str
     url: str
     role: Role
-    #: Requests this router sends at once.
+    #: The most requests on it at once.
     limit: int
     engine_id: str = ""
     #: None: unknown yet, any model is tried.
     models: tuple[str, ...] | None = None
-    #: What it says of its models, by name.
+    #: What it reports about its models, by name.
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     compatibility_hash: str = ""
     #: Workers with equal fingerprints compute the same tokens. Empty: unknown.
@@ -37,32 +37,32 @@ class Worker:
     #: Tokens in a block; 0: unknown.
     block_size: int = 0
     load: WorkerLoad = field(default_factory=WorkerLoad)
-    #: Requests sent from here and not finished.
+    #: Requests that this router sent and that have not finished.
     in_flight: int = 0
     #: ``in_flight`` when ``load`` was reported.
     in_flight_at_load: int = 0
     #: Blocks that the requests in flight are expected to take, now and when ``load`` was reported.
     held_blocks: int = 0
     held_blocks_at_load: int = 0
-    #: When ``load`` was reported, and whether that is so long ago that it does not count.
+    #: When ``load`` was reported, and whether the report is too old to count.
     heard_s: float = 0.0
     load_is_old: bool = False
-    #: When it last answered a question of ``liveness``, by the same clock.
+    #: When it last answered ``liveness``, by the same clock.
     answered_s: float = 0.0
     healthy: bool = True
-    #: It was drained through a router, and has not announced yet that it drains.
+    #: Whether an operator drained it through a router, and it has not announced yet that it drains.
     left_out: bool = False
-    #: It was told itself to drain: once it announces that, only its announcements count, also if other routers resume
-    #: it.
+    #: Whether it was itself asked to drain: once it announces that it drains, only its announcements count, also if
+    #: other routers resume it.
     drain_told: bool = False
     #: Connections that failed since the last one that worked.
     num_failures: int = 0
-    #: Whether requests that reach it fail.
+    #: Tracks whether requests that reach it fail.
     breaker: Breaker = field(default_factory=lambda: Breaker(BREAKER_FAILURES))
 
     @property
     def occupied(self) -> int:
-        """Requests on the worker now: what it reported, corrected by what this router did since."""
+        """Number of requests on the worker now: as it reported, corrected by what this router did since."""
         if self.load_is_old:
             return self.in_flight
         load = self.load
@@ -71,15 +71,15 @@ class Worker:
 
     @property
     def room(self) -> int:
-        """Requests that it may be sent now; negative if other routers sent it more than its limit."""
+        """Number of requests that it may be sent now; negative if other routers sent it more than its limit."""
         return self.limit - self.occupied
 
     @property
     def spare_blocks(self) -> int | None:
-        """Blocks that requests may take: free and cached ones as reported, less what was sent since. None: not known.
+        """Blocks that requests may take: free and cached ones as reported, minus what was sent since. None: not known.
 
-        An old report still counts if nothing ran when it was made: it is then not of a busier time, and what takes the
-        blocks (reads that hang) does not end with a request.
+        An old report still counts if nothing ran when it was made: then it is not from a busier time, and whatever
+        takes the blocks (hanging reads) does not end with a request.
         """
         load = self.load
         if not self.num_blocks or not (
@@ -92,21 +92,21 @@ class Worker:
 
     @property
     def will_have_room(self) -> bool:
-        """Something on it ends by itself: a request or a lease."""
+        """Whether something on it will end by itself: a request or a lease."""
         return self.occupied > 0 or self.load.leased_blocks > 0
 
     @property
     def takes_work(self) -> bool:
-        """It can be reached and does not drain."""
+        """Whether it can be reached and does not drain."""
         return self.healthy and not self.draining
 
     @property
     def draining(self) -> bool:
-        """It is sent nothing new: it announces that it drains, or a router was told so."""
+        """Whether it is sent nothing new: it announces that it drains, or an operator drained it through a router."""
         return self.left_out or self.load.draining
 
     def serves(self, model: str) -> bool:
-        """It serves the model, or has not told which ones it serves."""
+        """Whether it serves the model, or has not reported which models it serves."""
         return self.models is None or model in self.models
 
     def report(self, load: WorkerLoad, now_s: float) -> None:
@@ -126,7 +126,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room reserved on a worker for one request: a sequence and so many blocks."""
+    """Room reserved on a worker for one request: a sequence and ``num_blocks`` blocks."""
 
     worker: Worker
     num_blocks: int = 0

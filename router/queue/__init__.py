@@ -1,7 +1,7 @@
-"""Requests that wait for a worker with room, which of them is next, and how many retries all of them may have.
+"""Requests that wait for a worker with room, their order, and the limit on their retries.
 
-``worker_queue``  requests that wait for a worker with room; ``priorities`` are their classes
+``worker_queue``  requests that wait for a worker with room; ``priorities`` has their classes
 ``drain_rate``    how fast a queue empties
-``lease_limit``   how much of each P is under leases, and which P therefore gets no new prompt
+``lease_limit``   how much of each P's cache is under leases, and which P therefore get no new prompt
 ``retry_budget``  how many retries all requests together may have
 """

@@ -1,10 +1,10 @@
-"""How fast a queue empties, and so after how long a refused client may ask again. Pure: time is passed in."""
+"""How fast a queue empties, and from that when a refused client may retry. Pure: time is passed in."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: Departures remembered, and for how long, seconds.
+#: How many departures are remembered, and for how many seconds.
 MAX_DEPARTURES = 64
 MEMORY_S = 60.0
 #: Bounds of an estimate, seconds.
@@ -15,14 +15,14 @@ MAX_WAIT_S = 60.0
 class DrainRate:
     """Departures from a queue.
 
-    Before the first one, and while the queue stands still, the estimate is the longest wait.
+    Before the first departure, and when none was in the last ``MEMORY_S``, the estimate is ``MAX_WAIT_S``.
     """
 
     def __init__(self) -> None:
         self._departures_s: deque[float] = deque(maxlen=MAX_DEPARTURES)
 
     def left(self, now_s: float) -> None:
-        """A request has left the queue for a worker."""
+        """Note that a request has left the queue for a worker."""
         self._departures_s.append(now_s)
 
     def wait_s(self, num_waiting: int, now_s: float) -> float:

@@ -1,7 +1,7 @@
 """How much of each prefill worker's cache is under leases, and which ones therefore get no new prompt.
 
-Blocks that wait for a decode worker cannot be used for prompts. Without a limit a burst that decode workers cannot take
-fills P's cache with prompts that no D has read yet, and P, out of blocks, then delays those that could be decoded.
+Blocks that wait for a decode worker cannot be used for prompts. Without a limit, a burst beyond what decode workers can
+take fills P's cache with prompts that no D has read yet; P, out of blocks, then delays prompts that could be decoded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Ours(msgspec.Struct):
 
 
 class LeaseLimit:
-    """What workers report, corrected by this router's hand-offs since.
+    """Leased blocks per worker: as workers report them, corrected by this router's hand-offs since.
 
     Wakes waiting requests when there is room again.
     """
@@ -40,7 +40,7 @@ class LeaseLimit:
         return len(self._by_lease)
 
     def hold(self, lease_id: str, worker: Worker, num_tokens: int) -> None:
-        """The worker keeps the blocks of so many tokens for a request of this router."""
+        """Note that the worker keeps the blocks of ``num_tokens`` tokens for a request of this router."""
         if not worker.block_size or not self._pool.knows(worker):
             return
         ours = self._ours(worker)
@@ -49,11 +49,11 @@ class LeaseLimit:
         self._by_lease[lease_id] = (worker, ours, num_blocks)
 
     def holds(self, lease_id: str) -> bool:
-        """Blocks are held under it, of whatever worker."""
+        """Whether blocks of any worker are counted under this lease."""
         return lease_id in self._by_lease
 
     def end(self, lease_id: str) -> None:
-        """The blocks are read, released or lost. Nothing happens if the lease had ended before."""
+        """Note that the blocks were read, released or lost. Does nothing if the lease had ended before."""
         worker, ours, num_blocks = self._by_lease.pop(lease_id, (None, None, 0))
         if worker is None or ours is None:
             return
@@ -63,9 +63,9 @@ class LeaseLimit:
             self._pool.room_changed()
 
     def count(self, worker: Worker) -> int:
-        """Blocks under leases of all routers.
+        """Number of the worker's blocks under leases of all routers.
 
-        Blocks that leases share are counted once only in what the worker reports.
+        Blocks shared by several leases count once in the worker's report, but once per lease in this router's part.
         """
         if not self._pool.knows(worker):
             return 0
@@ -75,19 +75,19 @@ class LeaseLimit:
         return max(0, worker.load.leased_blocks + ours.num_held - ours.num_held_at_load)
 
     def since_report(self, worker: Worker) -> int:
-        """How many more of its blocks are under leases of this router than when it reported."""
+        """How many more of the worker's blocks are under leases of this router than when the worker reported."""
         if not self._pool.knows(worker):
             return 0
         ours = self._ours(worker)
         return ours.num_held - ours.num_held_at_load
 
     def allows(self, worker: Worker) -> bool:
-        """The worker may be sent a prompt. A worker that does not tell the size of its cache always may."""
+        """Whether the worker may be sent a prompt. Always true if the worker does not report the size of its cache."""
         return not worker.num_blocks or self.count(worker) <= self._max_fraction * worker.num_blocks
 
     def _ours(self, worker: Worker) -> _Ours:
         ours = self._by_engine.setdefault(worker.engine_id, _Ours(worker.load))
-        if ours.load is not worker.load:  # every change since the report came through here
+        if ours.load is not worker.load:  # every change calls this first, so none since the report is missed
             ours.load = worker.load
             ours.num_held_at_load = ours.num_held
         return ours

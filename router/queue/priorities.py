@@ -1,4 +1,4 @@
-"""Priority classes: names for numbers, of which a lower one is more urgent. Pure."""
+"""Priority classes: names for priorities; lower numbers are more urgent. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 #: The header in which a client, or a gateway before the router, names the class.
 HEADER = "x-baton-priority"
-#: Bound on the number of classes, since each is a time series.
+#: Bound on the number of classes, since each is a time series in the metrics.
 MAX_CLASSES = 32
 
 
 class PriorityClasses:
-    """Made from texts ``name=number``, with names in lower case. Raises ValueError with one sentence."""
+    """Parsed from texts ``name=number``, with names in lower case. Raises ValueError with one sentence."""
 
     def __init__(self, pairs: Iterable[str]) -> None:
         self._numbers: dict[str, int] = {}
@@ -36,7 +36,7 @@ class PriorityClasses:
 
     @property
     def names(self) -> list[str]:
-        """Most urgent first."""
+        """The names, most urgent first."""
         return [name for _, name in self._by_urgency]
 
     def number_of(self, header: bytes) -> int:
@@ -49,5 +49,5 @@ class PriorityClasses:
         return number
 
     def name_of(self, priority: int) -> str:
-        """The most urgent class that the priority reaches; the least urgent class if it reaches none."""
+        """The most urgent class whose number is not below ``priority``; the least urgent class if there is none."""
         return next((name for number, name in self._by_urgency if priority <= number), self._by_urgency[-1][1])

@@ -1,13 +1,13 @@
-"""How many retries a router may make for all requests together. Pure: time is passed in.
+"""The number of retries that a router may make for all its requests together. Pure: time is passed in.
 
-When many workers fail at once, retries would double and treble the load of those that are left. So retries are at most
-``fraction`` of the requests that came in the last seconds, plus ``floor_per_s``, without which a quiet router could not
-migrate the streams of one dead worker.
+When many workers fail at once, retries would double or treble the load of the workers that are left. So retries are at
+most ``fraction`` of the requests of the last ``WINDOW_S`` seconds, plus ``floor_per_s``, without which a quiet router
+could not migrate the streams of one dead worker.
 """
 
 from __future__ import annotations
 
-#: Seconds that are counted, in steps of one.
+#: Length of the counted window in seconds, in steps of one second.
 WINDOW_S = 10
 
 
@@ -27,11 +27,11 @@ class RetryBudget:
         return f"<RetryBudget {sum(self._retries)} retries of {sum(self._requests)} requests>"
 
     def request(self, now_s: float) -> None:
-        """A request came. ``now_s`` is any monotonic clock."""
+        """Count a new request. ``now_s`` is of any monotonic clock."""
         self._requests[self._slot(now_s)] += 1
 
     def take(self, now_s: float) -> bool:
-        """Spend one retry; False: the budget is spent."""
+        """Take one retry from the budget. Returns False if none is left."""
         slot = self._slot(now_s)
         if sum(self._retries) + 1 > self._floor + self._fraction * sum(self._requests):
             return False

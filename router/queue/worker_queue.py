@@ -1,8 +1,8 @@
 """Requests that wait for a worker with room: lowest ``priority`` first, then oldest. Woken by events, never polling.
 
-There is one such queue for requests that wait for P, and one for those held for D. A request gets a place that was
-reserved for it, so no place is promised twice. If the head of a queue finds no room, those behind it do not get the
-workers that it waits for, however small they are: so room grows there until it is enough.
+One queue is for requests that wait for P, another for requests held for D. A request gets a place that is reserved for
+it, so no place is promised twice. If the head of a queue finds no room, the requests behind it do not get the workers
+that it waits for, however small they are: so the room on these workers grows until it suffices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from router.placement import Need
     from router.pool import Reservation
 
-    #: Reserves a place. Returns None if there is none now, and notes in ``Ahead`` which workers the request waits for.
+    #: Reserves a place. If there is none now, returns None and notes in ``Ahead`` which workers the request waits for.
     Pick = Callable[[Ahead], Reservation | None]
 
 
@@ -42,35 +42,35 @@ class Waiter:
         self._queue = queue
         self._pick = pick
         self._order = order
-        #: Waiters of one group may use the same workers: if one waits for all of these, so do all behind it.
+        #: Waiters of one group may use the same workers: if one waits for all of these, so do those behind it.
         self.group = group
-        #: Where a waiter finds no room, none of the same kind that needs more tokens does. None: not known.
+        #: If a waiter finds no room, none of the same kind with as many or more tokens does. None: not known.
         self.kind: Hashable = None if need is None else (group, need.exact, need.source)
         self.num_tokens = 0 if need is None else need.num_tokens
-        #: Size of its body.
+        #: Size of the request's body.
         self.num_bytes = num_bytes
-        #: Whether it can still be answered 429.
+        #: Whether the request can still be answered with 429.
         self.may_be_refused: Callable[[], bool] = lambda: True
         self.future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
     @property
     def priority(self) -> int:
-        """Lower is more urgent."""
+        """The request's priority; lower is more urgent."""
         return self._order[0]
 
     def __lt__(self, other: Waiter) -> bool:
         return self._order < other._order
 
     def offer(self, ahead: Ahead) -> bool:
-        """Try to get a place; True when the waiter need not be asked again.
+        """Try to get a place. Returns True when the waiter need not be asked again.
 
-        An exception is passed to the waiter: the caller, who made room, must not be hit by it.
+        An exception is raised in the waiter, not in the caller, which only made room.
         """
         if self.future.done():
             return True
         try:
             found = self._pick(ahead)
-        except Exception as error:  # noqa: BLE001 (raised where the waiter waits)
+        except Exception as error:  # noqa: BLE001 (raised in ``reservation``)
             self.future.set_exception(error)
             return True
         if found is None:
@@ -79,7 +79,7 @@ class Waiter:
         return True
 
     def fail(self, error: Exception) -> bool:
-        """End the wait with an error; False if a place had been found."""
+        """End the wait with an error. Returns False if the wait was already over."""
         if self.future.done():
             return False
         self.future.set_exception(error)
@@ -87,7 +87,7 @@ class Waiter:
         return True
 
     async def reservation(self) -> Reservation:
-        """Wait for a reserved place. If the wait is cancelled, the place is given back."""
+        """Wait for a reserved place. If the wait is cancelled, the place is released."""
         try:
             return await self.future
         except asyncio.CancelledError:
@@ -98,7 +98,7 @@ class Waiter:
 
 
 class WorkerQueue:
-    """Waiters in order. ``give_back`` takes back a reserved place that will not be used."""
+    """Waiters in order. ``give_back`` is called to release a reserved place that will not be used."""
 
     def __init__(self, give_back: Callable[[Reservation], None]) -> None:
         self.give_back = give_back
@@ -130,11 +130,11 @@ class WorkerQueue:
         return waiter
 
     def wake(self) -> None:
-        """There may be room: offer it in order.
+        """Offer room, if there is any now, to the waiters in order.
 
-        As long as no waiter finds a place, nothing changes for those behind. So of one kind only a waiter that needs
-        less than all before it is asked. Otherwise every end of a request would have every waiter asked, as long as a
-        worker has a little room.
+        As long as no waiter finds a place, nothing changes for those behind it. So a waiter is asked only if it needs
+        less than all of its kind before it. Otherwise, while a worker has a little room, every end of a request would
+        cause every waiter to be asked.
         """
         if not self._waiters:
             return
@@ -154,7 +154,7 @@ class WorkerQueue:
         self._waiters = left
 
     def forget(self, waiter: Waiter) -> None:
-        """Take a waiter out; nothing happens if it is not in the queue."""
+        """Remove a waiter; does nothing if it is not in the queue."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
             self.num_bytes -= waiter.num_bytes
