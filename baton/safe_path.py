@@ -1,8 +1,9 @@
-"""Keeps ``baton`` from importing files of the current directory, as ``core/process/interpreter.py`` does for the
-processes that it starts.
+"""Keeps ``baton`` from importing files of the current directory, as ``core/process/interpreter.py`` does for child
+processes.
 
-``python -m baton`` has that directory first in ``sys.path``, and so has any Python where ``PYTHONPATH`` has an empty
-entry. This module imports only what Python itself has imported already: even ``pathlib`` might be a file of the user's.
+``python -m baton`` has the current directory first in ``sys.path``, and so has any Python where ``PYTHONPATH`` has an
+empty entry. This module imports only what Python itself has imported already: even ``pathlib`` might be a file in that
+directory.
 """
 
 # ruff: noqa: PTH109, PTH120
@@ -12,7 +13,7 @@ import sys
 
 
 def forget_current_directory() -> None:
-    """Take the current directory out of ``sys.path``, unless this package is in it or ``PYTHONPATH`` names it."""
+    """Remove the current directory from ``sys.path``, unless this package is in it or ``PYTHONPATH`` names it."""
     try:
         here = os.getcwd()
     except OSError:  # it was removed

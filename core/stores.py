@@ -1,6 +1,6 @@
 """Where leases and the records of workers and routers live: in Redis, or in this process alone.
 
-Clients of Redis connect when they are first used, so that a process can start while Redis is away.
+Clients of Redis connect when they are first used, so that a process can start while Redis is unreachable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EntryT = TypeVar("EntryT")
 def lease_store(settings: ProcessSettings) -> LeaseStore:
     """The store of leases; without ``redis_url`` no other process sees it.
 
-    Raises ValueError for a URL that the Redis client does not take. The message may repeat the URL.
+    Raises ValueError for a URL that the Redis client does not accept. The message may repeat the URL.
     """
     url = settings.redis_login
     return RedisLeaseStore(url) if url else MemoryLeaseStore()

@@ -63,7 +63,7 @@ def _is_bool(annotation: Any) -> bool:
 
 
 def _alternatives(annotation: Any) -> list[Any]:
-    """The members of a union, ``None`` left out."""
+    """The members of a union except ``None``."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [part for part in typing.get_args(annotation) if part is not type(None)]
     return [annotation]

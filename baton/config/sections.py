@@ -13,7 +13,7 @@ MODELS = {
     "up": "baton.settings:UpSettings",
     "admin": "baton.settings:AdminSettings",
 }
-#: The commands that take their settings from a section whose name is not that of a command.
+#: The commands that take their settings from a section that is not named after a command.
 COMMANDS = {"admin": ("requests", "workers", "top", "abort", "drain", "resume")}
 
 

@@ -21,11 +21,11 @@ from core.process.settings import SECRET
 
 
 class _DuplicateKeyError(yaml.MarkedYAMLError):
-    """A key is there twice, so that one of its values would be ignored."""
+    """A key occurs twice, so that one of its values would be ignored."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, as YAML demands; PyYAML itself takes the last one."""
+    """Refuses a key that occurs twice, as YAML demands; PyYAML itself takes the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -37,7 +37,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_document(path: str | None) -> Document:
-    """Parse a configuration file; None is an empty one. Raises ConfigurationError."""
+    """Parse a configuration file; None stands for an empty one. Raises ConfigurationError."""
     if path is None:
         return Document()
     sections = _parse(path)

@@ -16,7 +16,7 @@ LIVE_STATES = ("queued", "prefilling", "held", "reading", "decoding")
 
 
 def parameters() -> list[click.Parameter]:
-    """The arguments and options of the command besides its settings."""
+    """The arguments and options of the command in addition to its settings."""
     return [
         click.Argument(["ids"], nargs=-1, metavar="[ID]..."),
         click.Option(["--all", "everything"], is_flag=True, help="Every live request, of all routers."),
@@ -31,7 +31,7 @@ def parameters() -> list[click.Parameter]:
 def abort(settings: AdminSettings, ids: tuple[str, ...], everything: bool, **given: Any) -> int:
     """Abort requests and print their ids.
 
-    Raises AdminError when a request that was named is not aborted, or none is, and UsageError when the arguments do not
+    Raises AdminError when a named request is not aborted, or no request is, and UsageError when the arguments do not
     say which requests are meant.
     """
     wanted = {name: value for name, value in given.items() if value is not None}
@@ -55,7 +55,9 @@ def _check_one_way(ids: tuple[str, ...], everything: bool, wanted: dict[str, Any
 
 
 def _by_id(client: AdminClient, ids: tuple[str, ...]) -> None:
-    """Abort each on its own. The router resolves a shortened id: it knows which routers' requests it cannot see."""
+    """Abort each request on its own. The router resolves a shortened id: it knows which routers' requests it cannot
+    see.
+    """
     refusals = []
     for given in dict.fromkeys(ids):
         try:

@@ -1,4 +1,4 @@
-"""Tables that fit into a width because they leave out less important columns. Pure; needs rich."""
+"""Tables that fit into a width because they omit less important columns. Pure; needs rich."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """A column. Where there is no room for all, the one of the highest ``rank`` is left out first; rank 0 never is."""
+    """A column. Where there is no room for all, the one of the highest ``rank`` is omitted first; rank 0 is always
+    shown.
+    """
 
     title: str
     rank: int
-    #: Characters to which its cells may be cut; None: they are shown whole or not at all.
+    #: Characters to which the cells of the column may be cut; None: they are shown whole or not at all.
     least: int | None = None
 
 
@@ -40,7 +42,7 @@ def least_width(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> in
 
 
 def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> dict[int, int]:
-    """How wide each column is that is shown, by the column's number."""
+    """The width of each shown column, by the column's number."""
     whole, least = _sizes(columns, rows)
     by_rank = sorted(range(len(columns)), key=lambda i: columns[i].rank)
     shown = list(by_rank)

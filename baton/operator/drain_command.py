@@ -1,4 +1,4 @@
-"""``baton drain`` and ``baton resume``: decide whether a worker is given new requests."""
+"""``baton drain`` and ``baton resume``: decide whether a worker gets new requests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def parameters() -> list[click.Parameter]:
-    """The arguments of both commands besides their settings."""
+    """The arguments of both commands in addition to their settings."""
     return [click.Argument(["worker"], metavar="ID")]
 
 
 def drain(settings: AdminSettings, worker: str) -> int:
-    """The worker finishes what it has and is given nothing new."""
+    """Drain a worker: it finishes its requests and gets no new ones."""
     click.echo(_tell(settings, worker, "drain", "drains"))
     return 0
 
 
 def resume(settings: AdminSettings, worker: str) -> int:
-    """The worker is given requests again."""
+    """Let a worker get requests again."""
     click.echo(_tell(settings, worker, "resume", "takes requests"))
     return 0
 

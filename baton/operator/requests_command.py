@@ -26,7 +26,7 @@ _NONE = {
 
 
 def parameters() -> list[click.Parameter]:
-    """The options of the command besides its settings."""
+    """The options of the command in addition to its settings."""
     return [
         click.Option(
             ["--ended"],

@@ -17,7 +17,7 @@ ROLES = ("prefill", "decode")
 
 
 def scale(words: Sequence[str], port: int | None, path: Path | None) -> int:
-    """Tell the ``baton up`` and print its answers; returns 0. Raises click.UsageError, ControlSocketError."""
+    """Send the command to ``baton up``, print its answers and return 0. Raises click.UsageError, ControlSocketError."""
     command = parse(words)
     where = path if path is not None else choose(private_folder(os.environ), port)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -30,7 +30,7 @@ def scale(words: Sequence[str], port: int | None, path: Path | None) -> int:
 
 
 def parse(words: Sequence[str]) -> Scale:
-    """``prefill=2 decode=3``, one of them or both. Raises click.UsageError."""
+    """Parse ``prefill=2 decode=3``, or one of the two. Raises click.UsageError."""
     wanted: dict[str, int] = {}
     for word in words:
         role, _, number = word.partition("=")
@@ -45,7 +45,7 @@ def parse(words: Sequence[str]) -> Scale:
 
 
 def choose(folder: Path, port: int | None) -> Path:
-    """The socket of the ``baton up`` on this port, or of the only one. Raises ControlSocketError."""
+    """The socket of the ``baton up`` on this port, or of the only one that runs. Raises ControlSocketError."""
     if port is not None:
         return socket_path(folder, port)
     found = running(folder)

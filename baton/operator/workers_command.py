@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def parameters() -> list[click.Parameter]:
-    """The options of the command besides its settings."""
+    """The options of the command in addition to its settings."""
     return [click.Option(["--json", "as_json"], is_flag=True, help="Print what the router answered, as JSON.")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Crew:
-    """Knows which of its members will hardly serve again."""
+    """Knows which of its members are unlikely to serve again."""
 
     def __init__(self) -> None:
         self._hopeless: dict[str, bool] = {}

@@ -20,13 +20,13 @@ class Display(Protocol):
     """Shows every status of every process."""
 
     def show(self, name: str, status: Status) -> None:
-        """Show what a process said."""
+        """Show the status that a process reported."""
 
     def remind(self) -> None:
-        """Show that something goes on although no process has said anything for a while."""
+        """Show that loading continues although no process has reported anything for a while."""
 
     def close(self) -> None:
-        """End it: what is printed from now on stands below. Safe to call twice."""
+        """End the display: what is printed from now on stands below it. Safe to call twice."""
 
 
 class LineDisplay:
@@ -34,7 +34,7 @@ class LineDisplay:
 
     def __init__(self, stream: TextIO, names: Iterable[str] = ()) -> None:
         self._stream = stream
-        #: What each process that is not ready has said last, by name.
+        #: The last status of each process that is not ready, by name.
         self._loading = dict.fromkeys(names, "starting")
 
     def show(self, name: str, status: Status) -> None:
@@ -74,7 +74,7 @@ class LiveDisplay:
         self._bars.update(self._tasks[name], description=status_text(status), completed=int(isinstance(status, Ready)))
 
     def remind(self) -> None:
-        """The clocks move."""
+        """Let the clocks in the lines move."""
 
     def close(self) -> None:
         self._bars.stop()
@@ -114,5 +114,5 @@ def status_text(status: Status) -> str:
 
 
 def as_whom(ready: Ready) -> str:
-    """The beginning of a worker's id, by which ``baton drain`` and the lists of workers know it."""
+    """The beginning of a worker's id, under which ``baton drain`` and the lists of workers have the worker."""
     return f" as {short(ready.worker_id)}" if ready.worker_id else ""

@@ -11,7 +11,7 @@ def say(text: str, stream: TextIO) -> None:
     """Print a line at once.
 
     When the stream has no reader any more (``baton up | head -1``, a terminal that was closed), this line and all later
-    ones are dropped: what runs goes on.
+    ones are dropped, and this process continues.
     """
     try:
         print(text, file=stream, flush=True)
@@ -20,7 +20,7 @@ def say(text: str, stream: TextIO) -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Lead the stream's descriptor to /dev/null, so that writing what it still holds and closing it cannot fail."""
+    """Redirect the stream's descriptor to /dev/null, so that flushing and closing the stream cannot fail."""
     with contextlib.suppress(OSError, ValueError):  # the stream has no descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:

@@ -1,4 +1,4 @@
-"""The embedded Redis of ``baton up`` as a child like any other, so that it is watched and started again as they are."""
+"""The embedded Redis of ``baton up`` as a child like any other, watched and started again like the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "redis"
 class RedisChild:
     """One life of an ``EmbeddedRedis``; the next one is empty and has the same URL. Has the methods of ``Child``.
 
-    To start and to stop it blocks the loop for a few milliseconds: its parent has to be the main thread, which lives as
+    Starting and stopping block the loop for a few milliseconds: its parent has to be the main thread, which lives as
     long as this process.
     """
 
@@ -28,36 +28,36 @@ class RedisChild:
 
     @property
     def runs(self) -> bool:
-        """The process lives."""
+        """Whether the process lives."""
         return self._redis.running
 
     async def start(self) -> None:
-        """Start the server if it does not run; it takes connections then. Raises ChildDiedError."""
+        """Start the server if it does not run; returns when it takes connections. Raises ChildDiedError."""
         try:
             self._redis.start()
         except EmbeddedRedisError as error:
             raise ChildDiedError(f"{NAME}: {error}") from error
 
     async def ready(self) -> Ready:
-        """It serves once it is started."""
+        """Returns at once: the server serves once it is started."""
         return Ready(url=self._redis.url)
 
     async def ended(self) -> str:
-        """Wait until it has ended; one line that says so."""
+        """Wait until the server has ended; returns one line that says so."""
         if self._redis.running:
             await _process_end(self._redis.pid)
         return f"{NAME}: has ended"
 
     async def stop(self, timeout_s: float) -> None:
-        """End it, in a time of its own. The directory stays for the next life."""
+        """End the server, without regard to ``timeout_s``. The directory stays for the next life."""
         self._redis.end()
 
     async def leave(self, timeout_s: float) -> None:
-        """As ``stop``."""
+        """Do as ``stop``."""
         self._redis.end()
 
     def terminate(self) -> None:
-        """End it at once: it has nothing to finish."""
+        """End the server at once: it has nothing to finish."""
         self._redis.kill()
 
     def kill(self) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 #: The first pause before a start, seconds; each further one is twice as long, up to the longest.
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
-#: After a child has served for so many seconds, its next death counts as its first one.
+#: After a child has served for this many seconds, its next death counts as its first one.
 STEADY_S = 60.0
-#: After so many starts in a row in which the child did not get as far as serving, there is little hope for it.
+#: After this many starts in a row after which the child did not come to serve, there is little hope for it.
 MAX_VAIN_STARTS = 5
 #: Pauses when there is little hope: loading a model again and again would only slow down the workers that serve.
 FIRST_RARE_PAUSE_S = 5.0
@@ -24,7 +24,7 @@ def _jitter() -> float:
 
 
 class Restarts:
-    """Decides the pauses before the starts of one child. Each is multiplied by what ``stretch`` returns."""
+    """Decides the pauses before the starts of one child. Each pause is multiplied by what ``stretch`` returns."""
 
     def __init__(self, stretch: Callable[[], float] = _jitter) -> None:
         self._stretch = stretch
@@ -35,16 +35,18 @@ class Restarts:
 
     @property
     def has_served(self) -> bool:
-        """Whether it was ready at least once."""
+        """Whether the child was ready at least once."""
         return self._has_served
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it will hardly serve again by itself: it died before it ever served, or too often since."""
+        """Whether the child is unlikely to serve again by itself: it died before it ever served, or failed too many
+        starts since.
+        """
         return self._vain_starts >= (MAX_VAIN_STARTS if self._has_served else 1)
 
     def serves(self, now_s: float) -> None:
-        """Note that it has become ready."""
+        """Note that the child has become ready."""
         if self.is_hopeless:
             self._pause_s = FIRST_PAUSE_S
         self._has_served = True
@@ -52,7 +54,7 @@ class Restarts:
         self._serves_since_s = now_s
 
     def died(self, now_s: float) -> float:
-        """Note that it has died; seconds to wait before the next start."""
+        """Note that the child has died; returns the seconds to wait before the next start."""
         since_s, self._serves_since_s = self._serves_since_s, None
         if since_s is None:
             self._vain_starts += 1

@@ -30,7 +30,8 @@ CLOSE_S = 5.0
 
 
 def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT. 0: stopped in order; 1: could not start, and one line on stderr says why.
+    """Serve until SIGTERM or SIGINT. Returns 0 after an orderly stop, 1 when it could not start; then one line on
+    stderr says why.
 
     ``arguments`` is the command line that the settings came from, by default ``sys.argv[1:]``. Where there are several
     processes each is started with it, and finds the same variables and files.
@@ -45,7 +46,7 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
         sock = reserve(settings.host, settings.port)
     except OSError as error:
         return pipe.give_up("router", str(error.strerror))
-    with sock:  # held until the last process has ended, so that the port stays ours while one is started again
+    with sock:  # held until the last process has ended, so that the port stays reserved while one is restarted
         specs = _specs(settings.processes, sock.getsockname()[1], sys.argv[1:] if arguments is None else arguments)
         try:
             asyncio.run(_serve(settings, specs, pipe))
@@ -55,14 +56,14 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
 
 
 def _specs(processes: int, port: int, arguments: Sequence[str]) -> list[ChildSpec]:
-    """What each process runs. A flag may be there twice; then the last one counts, which is the one added here."""
+    """The spec of each process. A flag may occur twice; then the last one counts, which is the one added here."""
     own = ("--processes", "1", "--port", str(port), "--internal-port", "0", "--group", secrets.token_hex(6))
     argv = (*COMMAND, *arguments, *own)
     return [ChildSpec(f"router-{number}", argv, dict(os.environ)) for number in range(1, processes + 1)]
 
 
 async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec], pipe: StatusPipe) -> None:
-    """Run all processes until a signal comes. Raises ChildDiedError when one cannot start, or does not come back."""
+    """Run all processes until a signal comes. Raises ChildDiedError when one cannot start or start again."""
     stops = StopRequests()
     keeping = Keeping(lambda *_: None, logger.warning, START_TIMEOUT_S)
     children = [KeptChild(spec, keeping) for spec in specs]

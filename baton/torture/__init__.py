@@ -1,4 +1,4 @@
-"""``baton torture``: a whole Baton under load while its processes die, and what came of it.
+"""``baton torture``: a whole Baton under load while its processes die, and a verdict on its answers.
 
 ``command``     from the command line to the exit code
 ``run``         one run, made of the parts below

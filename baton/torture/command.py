@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 #: Exit status when the command line asks for what cannot be done.
 EXIT_USAGE = 2
-#: A shell's exit status of what a signal has ended, less the signal's number.
+#: A shell's exit status of a process that a signal has ended, less the signal's number.
 EXIT_SIGNAL = 128
 
 
 def torture(plan: RunPlan, report: Path | None) -> int:
     """Carry out the plan and print the report; returns the exit status.
 
-    0: nothing is wrong; 1: something is wrong, or the run could not be carried out; 2: the report cannot be written;
-    130 and 143: SIGINT or SIGTERM has ended it.
+    It is 0 when nothing is wrong, 1 when something is wrong or the run could not be carried out, 2 when the report
+    cannot be written, 130 or 143 when SIGINT or SIGTERM has ended the run.
     """
     try:
         check_worker_packages()
@@ -52,7 +52,7 @@ def torture(plan: RunPlan, report: Path | None) -> int:
 
 
 def _torture(outcome: RunOutcome, copy: TextIO | None) -> int:
-    """As ``torture``. The logs are removed unless something is wrong."""
+    """Do the work of ``torture``. The logs are removed unless something is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="baton-torture-"))
     try:
         asyncio.run(_until_interrupted(outcome, Cluster(folder, outcome.plan.shape.specs)))
@@ -69,7 +69,7 @@ def _torture(outcome: RunOutcome, copy: TextIO | None) -> int:
 
 
 async def _until_interrupted(outcome: RunOutcome, cluster: Cluster) -> None:
-    """Carry out the run. The first signal ends it in order, and is noted; the second one ends it at once.
+    """Carry out the run. The first signal ends it in order, and is noted; the second ends it at once.
 
     Raises what ``run`` raises.
     """

@@ -32,12 +32,12 @@ class TokenLogprob:
 
 
 class AnswerError(Exception):
-    """What a client got is no answer in OpenAI's shape."""
+    """The client got something that is no answer in OpenAI's shape."""
 
 
 @dataclass
 class ClientAnswer:
-    """An answer as a client has it: the whole, or what has come so far."""
+    """An answer as a client has it: the whole answer, or the part that has come so far."""
 
     text: str = ""
     finish_reason: str | None = None
@@ -52,7 +52,7 @@ class Ending(StrEnum):
     DONE = "done"
     #: The client got an error, before the answer or inside it.
     ERROR = "error"
-    #: The client left, as it had meant to.
+    #: The client left on purpose.
     LEFT = "left"
     #: The connection broke.
     BROKEN = "broken"
@@ -75,13 +75,13 @@ class Attempt:
     answer: ClientAnswer = field(default_factory=ClientAnswer)
     #: OpenAI's error object, or what came in its place.
     error: Any = None
-    #: Ids of the workers whose deaths its router has counted for it; known only after ``router_log.note_deaths``.
+    #: Ids of the workers whose deaths the router has counted for this request; set by ``router_log.note_deaths``.
     deaths: frozenset[str] = frozenset()
 
 
 @dataclass
 class Fault:
-    """Something that was done to a process.
+    """A fault that was injected into a process.
 
     ``what`` is kill, rank (one of its ranks was killed), stop, empty (Redis forgot everything) or failpoint.
     """
@@ -90,10 +90,10 @@ class Fault:
     kind: str
     name: str
     began_s: float
-    #: When everything was as before; infinite until then.
+    #: When the fault was over; infinite until then.
     ended_s: float = float("inf")
     detail: str = ""
-    #: A worker's id, by which routers tell this start of it from others.
+    #: The worker's id, which differs at each start.
     worker_id: str = ""
 
     @property

@@ -10,7 +10,7 @@ from baton.cluster.process import ROUTER, Flags, ProcessSpec
 
 @dataclass(frozen=True)
 class Shape:
-    """How many processes of each kind there are, how many ranks workers have, and flags besides the usual ones."""
+    """How many processes of each kind there are, how many ranks workers have, and flags beyond the usual ones."""
 
     prefill: int = 2
     decode: int = 3
@@ -22,7 +22,7 @@ class Shape:
 
     @property
     def specs(self) -> dict[str, ProcessSpec]:
-        """How each process but Redis is started, by name."""
+        """How each process except Redis is started, by name."""
         worker = {**DEMO_WORKER, "dtype": "float32", "num-blocks": 512, **self.worker_flags}
         kinds = (
             (self.prefill, ProcessSpec("prefill", {"tp": self.prefill_tp, **worker})),

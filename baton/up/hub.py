@@ -1,7 +1,7 @@
 """Checks, before any process is started, whether a model of the Hugging Face hub can be loaded.
 
-The hub is asked once, for a short time: without a network its own library would ask for file after file, several times
-each, before it says so.
+The hub is asked once, for a short time: without a network its own library would try file after file, several times
+each, before it fails.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from urllib.parse import quote, urlsplit
 from baton.up.preflight import PreflightError
 
 OFFLINE = "HF_HUB_OFFLINE"
-#: Longest wait for the hub, seconds. Looking up its address is included, for which the system has no short limit.
+#: Longest wait for the hub, seconds. This includes the look-up of its address, for which the system has no short limit.
 TIMEOUT_S = 6.0
 _TRUE = {"1", "on", "yes", "true"}
 _REFUSED = {401, 403, 404}
-#: A model needs at least one of them; some have the second and a tokenizer file of another name.
+#: A model needs at least one of these files; some have the second and a tokenizer file of another name.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -69,7 +69,7 @@ def _has_weights(snapshot: Path) -> bool:
 
 
 def _ask(url: str, environ: Mapping[str, str]) -> int | None:
-    """The status of the answer; None: there was none in time."""
+    """The status of the answer; None if none came in time."""
     answers: list[int] = []
     asking = threading.Thread(target=_ask_now, args=(url, environ, answers), name="hub", daemon=True)
     asking.start()
@@ -86,7 +86,7 @@ def _ask_now(url: str, environ: Mapping[str, str], answers: list[int]) -> None:
         answers.append(httpx.head(url, headers=headers, timeout=TIMEOUT_S).status_code)
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
         return
-    except (ImportError, ValueError):  # a proxy that httpx cannot use; the library that loads the model may
+    except (ImportError, ValueError):  # a proxy that httpx cannot use; the library that loads the model may be able to
         answers.append(200)
 
 

@@ -1,6 +1,6 @@
 """Decides which part of the machine each worker gets: CPU threads, GPUs and their memory. Pure.
 
-A setting that a person has given (threads, a device, a fraction) stays as it is.
+A setting that was given (threads, a device, a fraction) is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workers.settings import WorkerSettings
 
 #: Share of a GPU's free memory that all workers on it take together for their caches.
 GPU_MEMORY_FRACTION = 0.9
-#: Devices that leave open which GPU it is; ``cuda:1`` and ``cpu`` do not.
+#: Devices that do not name one GPU, unlike ``cuda:1`` and ``cpu``.
 _OPEN_DEVICES = ("auto", "cuda")
 
 
@@ -50,7 +50,9 @@ def share_out(
 def _threads(
     workers: Sequence[WorkerSettings], machine: Machine, environ: Mapping[str, str], given: int | None
 ) -> list[dict[str, int]]:
-    """As many threads for every rank, however many ranks its worker has: a slow rank would hold up its whole group."""
+    """The same number of threads for every rank, however many ranks its worker has: a slow rank would hold up its whole
+    group.
+    """
     if given is not None:
         return [{"torch_threads": given}] * len(workers)
     if "OMP_NUM_THREADS" in environ:
@@ -78,9 +80,9 @@ def _gpus(workers: Sequence[WorkerSettings], machine: Machine) -> list[Share]:
 
 
 def _in_turn(wanted: Sequence[int], gpus: Sequence[str]) -> list[tuple[str, ...]]:
-    """For each worker the next GPUs, as many as it wants if there are so many.
+    """For each worker the next GPUs: as many as it wants, at most all.
 
-    After the last GPU comes the first again.
+    The first GPU follows the last one.
     """
     turns, start = [], 0
     for number in wanted:
@@ -91,5 +93,5 @@ def _in_turn(wanted: Sequence[int], gpus: Sequence[str]) -> list[tuple[str, ...]
 
 
 def _is_set(worker: WorkerSettings, name: str) -> bool:
-    """Whether a person has given this setting, by flag, variable or file."""
+    """Whether this setting was given, by flag, variable or file."""
     return name in worker.model_fields_set

@@ -1,7 +1,7 @@
 """A file with the workers that ``baton up`` has started and that do not serve. Its routers read it to answer
 ``/ready``.
 
-A worker that has never served is not in the registry, so routers cannot know of it otherwise.
+A worker that has never served is not in the registry, so routers can know of it only through this file.
 """
 
 from __future__ import annotations

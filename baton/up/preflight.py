@@ -14,7 +14,7 @@ from core.net.tls import TlsError
 from router.settings import RouterSettings
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
-#: The packages of the extra ``worker``; each is imported under the name by which it is installed.
+#: The packages of the extra ``worker``; the name for pip is also the name for import.
 WORKER_PACKAGES = ("accelerate", "nixl", "numpy", "safetensors", "tokenizers", "torch", "transformers")
 #: Longest wait for a connection to Redis, and for its answer, seconds.
 REDIS_TIMEOUT_S = 3.0
@@ -73,7 +73,7 @@ def check_tls(settings: RouterSettings) -> None:
 
 
 def check_redis(url: str) -> None:
-    """Raises PreflightError when no Redis answers there, with a message without the URL, which may hold a password."""
+    """Raises PreflightError when no Redis answers there. The message omits the URL, which may hold a password."""
     try:
         with contextlib.closing(redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S)) as client:
             client.ping()

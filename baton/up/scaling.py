@@ -74,7 +74,7 @@ class Scaler:
         return KeptChild(spec, replace(self._keeping, on_status=on_status))
 
     async def _add(self, stage: int, child: KeptChild) -> None:
-        """Start a worker and wait until it serves. Raises ChildDiedError; then nothing is left of the worker."""
+        """Start a worker and wait until it serves. After a ChildDiedError nothing is left of the worker."""
         crew = self._supervisor.stage(stage)[0].crew
         await self._supervisor.add(stage, child, self._keeping.start_timeout_s)
         child.join(crew)

@@ -1,4 +1,4 @@
-"""The screen with which ``baton up`` says that it serves, and how it asks the router for the model's name."""
+"""The screen that ``baton up`` shows when it serves, and the question to the router for the model's name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import httpx
 from core.net.tls import own_certificate_context
 from router.settings import RouterSettings
 
-#: The router hears of workers through the registry, a moment after they say that they are ready. It has no way to tell
-#: us that it did, so it is asked this often, with these pauses.
+#: The router learns of workers through the registry, a moment after they report that they are ready. It has no way to
+#: notify ``baton up`` of that, so it is asked at most this many times, with these pauses.
 MODEL_ATTEMPTS = 100
 MODEL_RETRY_S = 0.1
 REQUEST_TIMEOUT_S = 5.0
@@ -26,7 +26,7 @@ REQUEST_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Service:
-    """What a person needs to know about what runs."""
+    """What a person needs to know about the running service."""
 
     url: str
     model: str
@@ -41,7 +41,7 @@ class Service:
 async def first_model(url: str, settings: RouterSettings) -> str:
     """The name of the model that the router serves; empty when it knows none after a while."""
     certificate = settings.tls_certificate_file
-    # A context of its own in any case: to load the authorities of this machine takes longer than all the rest.
+    # A context of its own in any case: loading the authorities of this machine takes longer than everything else.
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if certificate is None else own_certificate_context(certificate)
     headers = {"Authorization": f"Bearer {settings.api_keys[0].get_secret_value()}"} if settings.api_keys else {}
     async with httpx.AsyncClient(
@@ -88,7 +88,7 @@ def welcome(service: Service) -> str:
 
 
 def command_name() -> str:
-    """How a person who reads the screen calls ``baton``: where its environment is not active, by its path."""
+    """The command that runs ``baton`` in a person's shell: its path if its environment is not active there."""
     own = Path(sys.executable).with_name("baton")
     found = shutil.which("baton")
     if not own.exists() or (found is not None and Path(found).resolve() == own.resolve()):

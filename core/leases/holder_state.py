@@ -7,9 +7,9 @@
   withdrawn | -          -      -          -        -         -           -           (gone)
 
 *granting*: the store does not know the lease yet, or no longer. *telling*: D has read the blocks. *withdrawn*: P ended
-the lease. In the last two the blocks are free already, and only the store has to be told. If the store's answer is
-about a lease that has ended here meanwhile, it causes no event. "(gone)": the lease is forgotten. "-": NotHeldError is
-raised and nothing changes.
+the lease. In the last two states the blocks are free already, and only the store has to be notified. If the store's
+answer is about a lease that has ended here meanwhile, it causes no event. "(gone)": the lease is forgotten. "-":
+NotHeldError is raised and nothing changes.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class MemoryLeaseStore:
         return MemoryWakeups(self._changed, self._wakes, check_id(engine_id))
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""
 
     def _table(self, engine_id: str, lease_ids: Sequence[str]) -> LeaseTable:
         for lease_id in lease_ids:

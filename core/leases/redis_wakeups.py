@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RedisWakeups:
-    """``Wakeups`` over pub/sub. One thread waits; any thread may close.
+    """``Wakeups`` over pub/sub. One thread calls ``wait``; any thread may call ``close``.
 
     Redis delivers at most once. After LeaseStoreError from ``wait`` releases may have been missed, so the caller
     subscribes again and reaps.
@@ -42,7 +42,7 @@ class RedisWakeups:
             raise
 
     def wait(self, timeout_s: float) -> bool:
-        """See ``Wakeups``. Several releases since the last call wake once."""
+        """See ``Wakeups``. Several releases since the last call return once."""
         with self._lock:
             if self._closed:
                 return False
@@ -80,7 +80,7 @@ class RedisWakeups:
         return woken
 
     def _drain(self) -> bool:
-        """Take every message that has arrived, also those in a TLS buffer; True if one of them was a release."""
+        """Take every message that has arrived, also those in a TLS buffer; returns whether one was a release."""
         woken = False
         while (message := self._pubsub.get_message(timeout=0)) is not None:
             woken = woken or message["type"] == "message"

@@ -1,7 +1,7 @@
 """The lease store port: four verbs (grant, renew, release, reap), a listing, and a wake-up for P.
 
-A lease is a promise about retention: P keeps the blocks *at least* until the deadline. It never decides whether data
-is right (the fence does), so even a store that loses everything causes no wrong token.
+A lease is a promise about retention: P keeps the blocks *at least* until the deadline. A lease never decides whether
+data is right (the fence does), so even a store that loses everything causes no wrong token.
 
 Methods raise ValueError for a malformed id. All of them block and are safe to call from several threads; asyncio code
 calls them from a thread of its own.
@@ -40,7 +40,7 @@ class LeaseStatus(msgspec.Struct, frozen=True):
 
 
 class LeaseStoreError(Exception):
-    """The store failed (out of memory, a key of another type). The call may have had its effect or not."""
+    """The store failed (out of memory, a key of another type). The call may or may not have had its effect."""
 
 
 class LeaseStoreUnreachableError(LeaseStoreError):
@@ -51,7 +51,9 @@ class Wakeups(Protocol):
     """P's subscription to the releases of its leases."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until a lease is released; False after the timeout. Raises LeaseStoreError if the connection breaks."""
+        """Block until a lease is released; returns False after the timeout. Raises LeaseStoreError if the connection
+        breaks.
+        """
 
     def close(self) -> None:
         """Stop listening; a ``wait`` in progress returns False soon."""
@@ -63,7 +65,7 @@ class LeaseStore(Protocol):
     def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
         """P: hold these leases for at least ``duration_ms``. Granting a held lease again never shortens it.
 
-        A lease that was released or has ended is not brought back; the next reap answers so.
+        A lease that was released or has ended is not brought back; the next reap answers its state.
         """
 
     def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Header = tuple[bytes, bytes]
 
 JSON = b"application/json"
-#: Headers of a stream of events. nginx would collect events, so that clients saw them late.
+#: Headers of a stream of events. The last one keeps nginx from buffering events, which would reach clients late.
 EVENT_STREAM: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -23,7 +23,7 @@ EVENT_STREAM: tuple[Header, ...] = (
 
 
 def retry_after(error: ApiError) -> tuple[Header, ...]:
-    """The header ``Retry-After`` of an error, in whole seconds, if it says when to come again."""
+    """The header ``Retry-After`` of an error, in whole seconds, if the error says when to retry."""
     return () if error.retry_after_s is None else ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
 
 

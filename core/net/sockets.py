@@ -31,7 +31,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """As ``bind``, but it listens: connections wait in the backlog."""
+    """As ``bind``, but the socket listens: connections wait in the backlog."""
     sock = bind(host, port, shared=shared)
     with _clear_errors(host, port):
         try:
@@ -45,13 +45,14 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 def reserve(host: str, port: int) -> socket.socket:
     """A bound socket that never listens, which reserves the port for sockets that listen on it ``shared``.
 
-    Raises OSError as ``listen``, also when a socket already listens there ``shared``.
+    Raises OSError as ``listen``, and also when a socket already listens there ``shared``.
     """
     with _clear_errors(host, port):
         sock, address = _tcp_socket(host, port)
         try:
             sock.bind(address)
-            # After bind: set before, it would share the port with sockets of other programs. Later ones have to share.
+            # Set after bind: before, the port would be shared with sockets of other programs. Later sockets have to
+            # share.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         except OSError:
@@ -61,7 +62,7 @@ def reserve(host: str, port: int) -> socket.socket:
 
 
 def set_tcp_options(sock: socket.socket, options: Mapping[str, int]) -> None:
-    """Turn on keep-alive, and set the TCP options of these names (as in ``socket``) that this system has."""
+    """Turn on keep-alive, and set those TCP options that this system has, given by their names in ``socket``."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in options.items():
         option = getattr(socket, name, None)

@@ -7,7 +7,7 @@
 ``failpoints``  where tests make a process die, stop or sleep
 ``clock``       the monotonic clock in milliseconds
 ``signals``     signals as calls on the event loop
-``status_pipe`` how a process tells its parent how far it is
+``status_pipe`` how a process reports its progress to its parent
 ``parent_death`` how a process ends with the one that started it
 ``task_end``    cancels a task until it has ended
 ``version``     the version of Baton

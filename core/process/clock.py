@@ -1,4 +1,4 @@
-"""The clock for everything but what people read."""
+"""The clock for everything except times that people read."""
 
 from __future__ import annotations
 

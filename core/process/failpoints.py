@@ -5,10 +5,11 @@
 
 kill        SIGKILL to its own process, as a crash
 stop        SIGSTOP to its own process, until a SIGCONT
-sleep:MS    the thread at that line sleeps so many milliseconds, and with it the event loop that it runs
+sleep:MS    the thread at that line sleeps MS milliseconds, and with it the event loop that it runs
 
-``@N`` means the N-th time only; without it, every time. Unset, a failpoint costs a call and the test of one global.
-The variable is read by ``arm``, once, when a process starts; a name or an action that does not exist is refused there.
+``@N`` means the N-th time only; without it, every time. A failpoint that is not armed costs a call and the test of one
+global. The variable is read by ``arm``, once, when a process starts; a name or an action that does not exist is refused
+there.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VARIABLE = "BATON_FAILPOINTS"
-#: What follows a name; a sleep of some hours at most.
+#: What follows a name: the action and ``@N``; a sleep of some hours at most.
 _WHAT = re.compile(r"(?:(kill|stop)|sleep:([0-9]{1,7}))(?:@([1-9][0-9]{0,8}))?")
-#: Each name, with what is true at that line. The first part of a name is the process that comes by.
+#: Each name, with what is true at that line. The first part of a name is the kind of process that reaches it.
 FAILPOINTS: dict[str, str] = {
     "worker.grant.before": "P has pinned the blocks of a hand-off; no store has heard of the lease",
     "worker.grant.after": "the lease is granted; the router has not been told",
@@ -51,7 +52,7 @@ class FailpointError(ValueError):
 
 @dataclass
 class Armed:
-    """What one failpoint does. ``on_hit`` 0: every time."""
+    """What one failpoint does. ``on_hit``: at which hit; 0: at every hit."""
 
     action: str
     sleep_ms: float = 0.0
@@ -59,7 +60,7 @@ class Armed:
     hits: Iterator[int] = field(default_factory=lambda: count(1), repr=False, compare=False)
 
     def come_by(self, name: str) -> None:
-        """Act, if it is this hit's turn: a thread is at the line."""
+        """A thread has reached the line: act, if this hit counts."""
         if self.on_hit and next(self.hits) != self.on_hit:
             return
         logger.warning("failpoint %s: %s", name, self.action)
@@ -73,7 +74,7 @@ _armed: dict[str, Armed] | None = None
 
 
 def hit(name: str) -> None:
-    """Act as armed for ``name``: the process is at that line."""
+    """The process has reached the line of ``name``: act as armed."""
     if _armed is not None and (armed := _armed.get(name)) is not None:
         armed.come_by(name)
 
@@ -87,7 +88,7 @@ def arm(environ: Mapping[str, str]) -> None:
 
 
 def parse(text: str) -> dict[str, Armed]:
-    """What the variable says, by name. Raises FailpointError."""
+    """The armed failpoints in the variable's text, by name. Raises FailpointError."""
     return dict(_parse_one(part.strip()) for part in text.split(",") if part.strip())
 
 

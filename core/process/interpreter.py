@@ -1,5 +1,5 @@
-"""How one process of Baton starts another: with Baton's packages and the installed ones, and never with files of the
-current directory.
+"""How one process of Baton starts another: with Baton's and the installed packages, but never with files of the current
+directory.
 
 ``python -m`` looks in the current directory first. If a user starts ``baton up`` in a directory with a ``router.py`` or
 a folder ``workers``, that would run in place of Baton's, with the internal token in its environment.
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The folder with Baton's packages: a checkout, or where pip installs.
+#: The folder with Baton's packages: a checkout, or the folder into which pip installs.
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PYTHONPATH"
 #: The same as ``-P``, for interpreters that a child starts itself.
@@ -26,9 +26,9 @@ def python(module: str) -> tuple[str, ...]:
 
 
 def with_import_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """A child's environment in which it, and interpreters that it starts in its turn, find our packages where this
-    process did, and nothing in the current directory. An empty entry of ``PYTHONPATH`` (as in
-    ``PYTHONPATH=$PYTHONPATH:/x``) means that directory, and a relative one is inside it.
+    """An environment in which a child, and interpreters that it starts, find Baton's packages where this process found
+    them, and nothing in the current directory. An empty entry of ``PYTHONPATH`` (as in ``PYTHONPATH=$PYTHONPATH:/x``)
+    means the current directory, and a relative entry is inside it.
     """
     entries = [entry for entry in environ.get(VARIABLE, "").split(os.pathsep) if Path(entry).is_absolute()]
     if ROOT not in _installed():
@@ -38,5 +38,7 @@ def with_import_path(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _installed() -> set[Path]:
-    """Where pip installs: searched anyway, but in ``PYTHONPATH`` it would come before the standard library."""
+    """The folders into which pip installs: they are searched anyway, but in ``PYTHONPATH`` they would come before the
+    standard library.
+    """
     return {Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages())}

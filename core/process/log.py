@@ -22,7 +22,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line with time, level, logger and message, and with the facts, which cannot replace those."""
+        """A line with time, level, logger and message, and with the facts, which cannot replace the other fields."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""How often a line of the log is repeated that strangers can cause: they must not be able to fill the log."""
+"""Limits how often a log line is repeated that any client can cause, so that clients cannot fill the log."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class OncePerMinute:
     """Allows one line per key and minute, and counts what happens in between."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock``: seconds."""
+        """``clock`` returns seconds."""
         self._clock = clock
-        #: By key: when a line was allowed, and how often it has happened since.
+        #: By key: when a line was last allowed, and how many events came since.
         self._last: dict[str, tuple[float, int]] = {}
 
     def due(self, key: str = "") -> int:
-        """Note that it has happened again. Returns 0 unless a line is due, else how often since the last line."""
+        """Note one more event. Returns 0 unless a line is due, else the number of events since the last line."""
         now_s = self._clock()
         last_s, num_since = self._last.get(key, (now_s - PERIOD_S, 0))
         if now_s - last_s < PERIOD_S:

@@ -1,4 +1,4 @@
-"""Ends a process when its parent ends, however that ends. Only Linux can; elsewhere a process outlives its parent."""
+"""Ends a process when its parent ends in whatever way. Works on Linux only; elsewhere a process outlives its parent."""
 
 from __future__ import annotations
 

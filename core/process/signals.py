@@ -21,7 +21,7 @@ def on_signals(
 ) -> Iterator[None]:
     """While inside, call ``handle`` on the running loop for each of ``signals``, instead of what the system does.
 
-    Does nothing outside the main thread, where tests run servers and no signal arrives.
+    Does nothing outside the main thread: tests run servers in other threads, where no signal arrives.
     """
     loop = asyncio.get_running_loop()
     caught = tuple(signals) if threading.current_thread() is threading.main_thread() else ()
@@ -33,4 +33,4 @@ def on_signals(
     finally:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)  # asyncio leaves the default, also where the signal was ignored (nohup)
+            signal.signal(number, handler)  # asyncio restores the default, even if the signal was ignored (nohup)

@@ -1,4 +1,4 @@
-"""The pipe on which a process tells its parent how far it is (``core/protocol/status.py``)."""
+"""The pipe on which a process reports its progress to its parent (``core/protocol/status.py``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StatusPipe:
-    """Writes status lines to ``fd``. Does nothing without one, nor when the parent has closed its end."""
+    """Writes status lines to ``fd``. Does nothing without an ``fd``, nor when the parent has closed its end."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -26,7 +26,7 @@ class StatusPipe:
                 os.write(self._fd, encode(status))
 
     def give_up(self, who: str, why: str) -> int:
-        """Tell the parent, and people on stderr, why this process cannot go on. Returns its exit code, 1."""
+        """Tell the parent, and people on stderr, why this process cannot continue. Returns its exit code, 1."""
         self.tell(Failed(error=why))
         print(f"{who}: {why}", file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ async def end_task(task: asyncio.Task[Any]) -> None:
     """Cancel ``task`` until it has ended; its exception is dropped.
 
     Cancelling once is not enough: redis-py writes under ``asyncio.wait_for``, which in Python 3.11 loses a cancellation
-    that arrives just when the write is done (CPython issue 86296). A task with an endless loop would go on.
+    that arrives just when the write is done (CPython issue 86296). A task with an endless loop would continue.
     """
     while not task.done():
         task.cancel()

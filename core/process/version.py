@@ -8,7 +8,7 @@ from importlib import metadata
 
 @functools.cache
 def version() -> str:
-    """The version of the package; ``unknown`` where nothing was installed, only copied."""
+    """The version of the package; ``unknown`` where the package was copied and not installed."""
     try:
         return metadata.version("baton-serve")
     except metadata.PackageNotFoundError:

@@ -1,5 +1,5 @@
-"""The messages between processes, and rules for them that both sides share. Nothing here opens a file or a socket, or
-keeps state.
+"""The messages between processes, and the rules for messages that both sides share. Nothing here opens a file or a
+socket, or keeps state.
 
 Messages:
 

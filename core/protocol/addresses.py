@@ -31,20 +31,20 @@ def check_redis_url(url: str) -> str:
 
 
 def has_password(redis_url: str) -> bool:
-    """Whether a Redis client would take a password from it."""
+    """Whether a Redis client would take a password from the URL."""
     parts = _split(redis_url)
     return bool(parts.password) or "password" in parse_qs(parts.query)
 
 
 def with_password(redis_url: str, password: str) -> str:
-    """The URL of Redis, which has no password, with this one in it."""
+    """The URL of Redis, which has no password, with ``password`` in it."""
     parts = _split(redis_url)
     user, _, place = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{user.removesuffix(':')}:{quote(password, safe='')}@{place}"))
 
 
 def worker_url(address: str) -> str:
-    """The base URL, without a trailing slash, of ``host:port`` or a URL; unchanged, if it is one. Raises ValueError."""
+    """The base URL for ``host:port`` or for a URL, without a trailing slash. Raises ValueError."""
     url = address if "://" in address else f"http://{address}"
     parts = _split(url)
     if parts.scheme not in {"http", "https"} or parts.query or parts.fragment or "@" in parts.netloc:
@@ -57,7 +57,9 @@ def worker_url(address: str) -> str:
 
 
 def own_host(name: str) -> str:
-    """A name or an address that requests may have in ``Host``, or ``*``. Raises ValueError."""
+    """The ``name`` itself without brackets: a name or address for ``Host``, or ``*``. Raises ValueError for anything
+    else.
+    """
     plain = name.removeprefix("[").removesuffix("]").lower()
     if plain != "*" and not is_host(plain):
         raise ValueError("a host is a name or an address without scheme and port, or * for every name")
@@ -65,7 +67,9 @@ def own_host(name: str) -> str:
 
 
 def page_origin(url: str) -> str:
-    """Scheme, host and port of pages as browsers write them in ``Origin``, or ``*``. Raises ValueError."""
+    """Scheme, host and port of pages as browsers write them in ``Origin``, or ``*``. Raises ValueError for anything
+    else.
+    """
     if url == "*":
         return url
     parts = _split(url.removesuffix("/"))
@@ -97,7 +101,7 @@ def _check_place(parts: SplitResult) -> None:
 
 
 def is_host(host: str) -> bool:
-    """Whether it is an IP address or could be the name of a machine."""
+    """Whether ``host`` is an IP address or could be the name of a machine."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``kv_transfer_params``: the hand-off from P to D, spelled as vLLM spells it, plus our own fields.
+"""``kv_transfer_params``: the hand-off from P to D, spelled as vLLM spells it, plus Baton's own fields.
 
 P's answer carries one ``KVTransferParams`` in its body; the router passes it to D unchanged. The router reads
 only ``HandOffSummary`` out of it and keeps the rest as bytes, since the block lists of a long prompt are long.
@@ -6,7 +6,7 @@ only ``HandOffSummary`` out of it and keeps the rest as bytes, since the block l
 History
 -------
 1: first version.
-2: ``output_token_ids``, for an answer that goes on after tokens that the client has; ``Resume`` asks for it.
+2: ``output_token_ids``, for an answer that continues after tokens that the client has; ``Resume`` asks for that.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
     """What D needs in order to read a finished prefill from P.
 
     ``remote_host``/``remote_port`` name P's *internal* port, where the handshake is served.
-    ``remote_block_ids`` has one list per KV group; our engines have one group. Block ``i`` of the list holds tokens
-    ``[i * block_size, (i + 1) * block_size)`` of the prompt and, after it, ``output_token_ids``; the last one may be
-    partly filled. ``remote_num_tokens`` are both.
+    ``remote_block_ids`` has one list per KV group; Baton's engines have one group. Block ``i`` of the list holds tokens
+    ``[i * block_size, (i + 1) * block_size)`` of the prompt and the ``output_token_ids`` after it; the last block may
+    be partly filled. ``remote_num_tokens`` counts both.
     """
 
     do_remote_prefill: bool
@@ -41,7 +41,7 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
     dcp_size: int = 1
     transfer_mode: str = "pull"
 
-    # Baton's own fields. Another engine (vLLM) leaves them out.
+    # Baton's own fields. Another engine (vLLM) does not send them.
     lease_id: str = ""
     #: One unsigned 64-bit version for each id of ``remote_block_ids[0]``: what the fence compares against.
     block_versions: list[int] = []
@@ -50,18 +50,18 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
     #: The logprobs entry of the first token in OpenAI's shape for this endpoint, when the client asked for any.
     first_logprobs: dict[str, Any] | None = None
     prompt_token_ids: list[int] = []
-    #: Seed of the sampling noise, which is a function of (seed, position) only. D takes it when the body has none.
+    #: Seed of the sampling noise, which is a function of (seed, position) only. D uses it when the body has none.
     seed: int | None = None
-    #: Unix seconds, so that all chunks of one stream have the same value, from whichever worker they come.
+    #: Unix seconds, so that all chunks of one stream have the same value, whichever worker sends them.
     created: int = 0
     #: Prompt tokens that P found in its prefix cache (``usage.prompt_tokens_details.cached_tokens``).
     num_cached_tokens: int = 0
-    #: Output tokens before ``first_token``, which the client has too: P continued after them.
+    #: Output tokens before ``first_token``, which the client also has: P continued after them.
     output_token_ids: list[int] = []
 
 
 class Resume(msgspec.Struct, kw_only=True):
-    """``kv_transfer_params.resume`` of a request that goes on after what its client has seen already.
+    """``kv_transfer_params.resume`` of a request that continues after the tokens that its client has already.
 
     With ``do_remote_decode`` the receiver is a P; without either flag it computes the rest of the answer. The answer
     continues as if the sequence had been preempted there; nothing of ``token_ids`` is shown again.

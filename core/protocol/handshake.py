@@ -19,7 +19,7 @@ WIRE_VERSION = 2
 
 
 class Compatibility(msgspec.Struct, kw_only=True, frozen=True):
-    """What must be equal on both sides before D reads. All of it is in ``hash``."""
+    """What must be equal on both sides before D reads. ``hash`` covers all of it."""
 
     weights_fingerprint: str
     kv_dtype: str
@@ -38,7 +38,7 @@ class Compatibility(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Shard(msgspec.Struct, kw_only=True, frozen=True):
-    """The rectangle of the model a rank holds; ends are exclusive."""
+    """The layers and heads of the model that a rank holds; ends are exclusive."""
 
     first_layer: int
     last_layer: int

@@ -1,9 +1,9 @@
 """How a process proves that it knows the internal token, before another process sends it the token or a prompt.
 
-``GET /internal/hello/<nonce>`` on the internal port of a worker or a router, open to everybody. The answer is 64 hex
-digits: HMAC-SHA256, under a key made of the token for this alone, of the kind of process, its ids, its two base URLs as
-it announces them, and the nonce, one a line. A process that forwards the question to another one gets a proof for the
-URLs of the other one, not for its own.
+``GET /internal/hello/<nonce>`` on the internal port of a worker or a router, open to every client. The answer is 64 hex
+digits: HMAC-SHA256, under a key made of the token for this use only, of the kind of process, its ids, its two base URLs
+as it announces them, and the nonce, one a line. A process that forwards the question to another one gets a proof for
+the URLs of the other one, not for its own.
 
 History
 -------

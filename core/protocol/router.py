@@ -6,7 +6,7 @@ added has a default.
 History
 -------
 1: first version. The id of a request began with its router's.
-2: it ends with its router's, so that its beginning tells it from all others. A router of version 1 is given up as any
+2: it ends with its router's, so that its beginning differs from all others. A router of version 1 is given up as any
    other one, but its leases have to run out: workers do not find them by its id any more.
    Where there is an internal token, records are signed and numbered, as in ``worker``; then routers of version 2 do not
    see those of version 1.
@@ -20,14 +20,15 @@ import secrets
 
 import msgspec
 
-#: Hex digits of a router id, and how many more a request id has.
+#: Hex digits of a router id, and the number of digits that a request id has in addition.
 ROUTER_ID_CHARS = 12
 _REST_CHARS = 20
 _REQUEST_ID = re.compile(f"[0-9a-f]{{{ROUTER_ID_CHARS + _REST_CHARS}}}")
-#: Seconds that a worker refuses requests of a router that it was told is dead. What the dead router had in a buffer
-#: arrives within milliseconds, or with a retransmission. A router that lives after all tries again for longer.
+#: Seconds that a worker refuses requests of a router after it was notified that the router is dead. Requests still in a
+#: buffer of the dead router arrive within milliseconds, or with a retransmission. A router that lives after all retries
+#: for longer.
 REFUSE_GONE_S = 2.0
-#: Seconds that other routers try to tell a worker, from when they gave up the router: a fraction of a lease.
+#: Seconds that other routers try to notify a worker, after they gave up the router: a fraction of a lease.
 TELL_GONE_S = 1.5
 
 
@@ -39,7 +40,7 @@ class RouterRecord(msgspec.Struct, kw_only=True, frozen=True):
     url: str
     #: Base URL of the port for other routers, guarded by the internal token.
     internal_url: str
-    #: Routers that share one public port have the same; empty: it shares its port with nobody.
+    #: The same for all routers that share one public port; empty: the router shares its port with no other.
     group: str = ""
     #: When its process started, in Unix seconds of its own clock, for people. 0: unknown.
     started_s: int = 0
@@ -61,5 +62,5 @@ def is_request_id(text: str) -> bool:
 
 
 def owner_of(request_id: str) -> str:
-    """The id of the request's router. For a text that is no request id, no router has the result."""
+    """The id of the request's router. For a text that is no request id, the result is no router's id."""
     return request_id[-ROUTER_ID_CHARS:]

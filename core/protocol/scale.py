@@ -1,7 +1,7 @@
 """Messages between ``baton scale`` and a running ``baton up``, over its control socket: JSON, one object per line.
 
 ``baton scale`` sends one ``Scale``. ``baton up`` answers with any number of ``Step`` and then with one ``Scaled`` or
-``NotScaled``. Closing the connection before that ends nothing.
+``NotScaled``. Closing the connection earlier stops nothing.
 
 History
 -------
@@ -23,7 +23,7 @@ _Number = Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
 
 
 class Scale(msgspec.Struct, frozen=True, tag_field="command", tag="scale", forbid_unknown_fields=True):
-    """The number of workers of each role that there should be; None: no change."""
+    """The wanted number of workers of each role; None: no change."""
 
     prefill: _Number | None = None
     decode: _Number | None = None

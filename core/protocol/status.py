@@ -33,7 +33,7 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
-    """The process cannot go on and exits after this."""
+    """The process cannot continue and exits after this."""
 
     error: str
 

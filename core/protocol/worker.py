@@ -7,8 +7,8 @@ History
 -------
 1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root`` and ``created``;
    what ``WorkerLoad`` says of remote engines (``peer...``).
-2: where there is an internal token, an announcement is signed with a key made of it and numbered
-   (``core/registry/signature.py``). Readers of version 1 skip both; a router of version 2 that has a token takes only
+2: where there is an internal token, an announcement is numbered, and signed with a key made of the token
+   (``core/registry/signature.py``). Readers of version 1 skip both; a router of version 2 with a token accepts only
    what is signed. Going from 1 to 2, workers are replaced first, then routers.
 """
 
@@ -42,7 +42,7 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     max_model_len: int
     block_size: int
     num_blocks: int
-    #: Sequences the worker runs at once; more wait inside it.
+    #: Most sequences that the worker runs at once; others wait inside the worker.
     max_num_seqs: int
     #: Ranks of the engine.
     tp: int = 1
@@ -70,7 +70,7 @@ class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):
     peers_connecting: int = 0
     peers_connected: int = 0
     peers_failed: int = 0
-    #: By id of the few engines that failed last: one short line for people, which begins with a reason.
+    #: For the few engines that failed last, by engine id: one short line for people, which begins with a reason.
     peer_errors: dict[str, str] = {}
 
 

@@ -1,4 +1,4 @@
-"""The registry: which workers and routers there are, and how busy the workers are.
+"""The registry: which workers and routers are alive, and how busy the workers are.
 
 Every worker and every router announces itself here, in its main process, and routers watch. Entries live in Redis and
 expire unless their process announces itself again. Begin with ``store``.

@@ -25,7 +25,7 @@ RESTART_S = 1.0
 
 
 class Announcer(Generic[EntryT]):
-    """``start``, then ``changed`` whenever the entry may have changed, then ``stop``."""
+    """Call ``start``, then ``changed`` whenever the entry may have changed, then ``stop``."""
 
     def __init__(
         self,

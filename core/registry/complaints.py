@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Keys or channels for which a foreign value is logged, at most.
+#: Most keys or channels for which a value that is not Baton's is logged.
 MAX_COMPLAINTS = 100
 
 

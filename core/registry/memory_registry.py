@@ -53,7 +53,7 @@ class MemoryRegistry(Generic[EntryT]):
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""
 
     def _alive(self) -> list[EntryT]:
         now_ms = self._clock()

@@ -6,7 +6,7 @@ nothing is parsed before it is verified, and a reader without a key ignores the 
 
 A signature does not say when the announcement was written: an old one can be written into Redis again. Announcements
 have a sequence number that only grows, so that an old one cannot keep a dead process alive (``view.py``), and a router
-sends its token only to processes that prove that they know it.
+sends its token only to processes that prove that they know the token.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class RegistryError(Exception):
-    """The registry could not be reached; callers go on with the entries that they know."""
+    """The registry could not be reached; callers continue with the entries that they know."""
 
 
 class Registry(Protocol[EntryT]):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from core.registry.announcement import Announcement
 
-#: Processes remembered at most: more than there are anywhere. Any program that may publish could announce more.
+#: Processes remembered at most: more than there are in any deployment. Any program that may publish could announce
+#: more.
 MAX_KNOWN = 10_000
 
 
@@ -42,8 +43,8 @@ class RegistryView(Generic[EntryT]):
     def apply(self, announcement: Announcement[EntryT], now_ms: int) -> None:
         """Take one announcement: the process is alive for its ttl from now on, or has left.
 
-        A numbered announcement that is not newer than the last one of the process is ignored: anybody with access to
-        Redis may have written it again.
+        A numbered announcement that is not newer than the last one of the process is ignored: any program with access
+        to Redis may have written it again.
         """
         known = self._known.get(announcement.id)
         last = self._left.get(announcement.id, 0) if known is None else known.sequence
@@ -82,7 +83,7 @@ class RegistryView(Generic[EntryT]):
             del self._left[next(iter(self._left))]
 
     def restart_ttls(self, now_ms: int) -> None:
-        """Give every process a whole ttl from now on: it could not announce itself while the registry was away."""
+        """Give every process a whole ttl from now on: it could not announce itself during the outage."""
         for known in self._known.values():
             known.until_ms = now_ms + known.ttl_ms
 
@@ -91,5 +92,5 @@ class RegistryView(Generic[EntryT]):
         return [self._known[key].entry for key in sorted(self._known)]
 
     def next_expiry_ms(self) -> int | None:
-        """When the first process is overdue and the registry should be read; None if there is no process."""
+        """The time when the first process is overdue and the registry should be read; None if there is no process."""
         return min((known.until_ms for known in self._known.values()), default=None)

@@ -29,7 +29,7 @@ _PIPE_COLUMNS, _ENDLESS = 200, 10_000
 
 
 def parameters() -> list[click.Parameter]:
-    """The options of the command besides its settings."""
+    """The options of the command in addition to its settings."""
     return [click.Option(["--once"], is_flag=True, help="Print one frame and end.")]
 
 

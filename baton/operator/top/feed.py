@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from baton.operator.admin_client import AdminClient
 
-#: Seconds between two questions to a router without a live view, and before a router is asked again after an error.
+#: Seconds between two requests to a router without a live view, and before the next request after an error.
 PERIOD_S = 1.0
 
 #: Called with each look, or with the reason why there is none.
 Tell = Callable[[Look | AdminError], None]
 
-#: A look waits through so many snapshots for the numbers of the other routers.
+#: The most snapshots for which a look waits for the numbers of the other routers.
 _MAX_SNAPSHOTS = 5
 
 
@@ -72,7 +72,7 @@ def watch(client: AdminClient, tell: Tell, stop: threading.Event) -> None:
 
 
 def _pass_on(snapshots: Iterator[dict[str, object]], tell: Tell, stop: threading.Event) -> None:
-    """Tell every snapshot until the stream ends. Raises AdminError when not even one comes.
+    """Call ``tell`` with every snapshot until the stream ends. Raises AdminError when not even one comes.
 
     A stream that fell silent has ended as well: the next connection shows whether the router is there.
     """

@@ -1,6 +1,6 @@
 """What routers and workers had at one moment: from ``/admin/live``, or from ``/admin/requests`` and ``/admin/workers``.
 
-Pure. What an answer lacks is None or 0, so that a router of a neighbouring version can be shown as well.
+Pure. Fields that an answer lacks are None or 0, so that a router of a neighbouring version can be shown as well.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One worker's row: how full it is and what its blocks are for."""
+    """One worker's row: how full the worker is and what its blocks are used for."""
 
     item: Item
-    #: Number of blocks by state; empty when the worker has not said.
+    #: Number of blocks by state; empty when the worker has not reported them.
     blocks: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is drawn. ``requests`` are those of the answer, oldest first, each with ``in_state_ms``."""
+    """The data of one frame. ``requests`` are those of the answer, oldest first, each with ``in_state_ms``."""
 
     requests: Sequence[Item]
     workers: Sequence[WorkerRow]
     counts: Mapping[str, int]
     #: Live requests that are not in ``requests``.
     num_hidden: int = 0
-    #: All routers on the same Redis, first the one that was asked; empty when it does not say.
+    #: All routers on the same Redis, first the one that was asked; empty when the answer does not list them.
     routers: Sequence[Item] = ()
     #: The rates of all routers together.
     rates: Rates = field(default_factory=Rates)
 
     def oldest_ms(self, state: str) -> float | None:
-        """The longest time that a request has been in a state; None when none is in it."""
+        """The longest time that a request has been in a state; None when no request is in it."""
         return max((float(item["in_state_ms"]) for item in self.requests if item.get("state") == state), default=None)
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: A latency is shown until it is so many steps old: in one step of two seconds it may be that no request begins.
+#: A latency is shown until it is this many steps old: in one step, two seconds, it may be that no request begins.
 FRESH_STEPS = 5
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates. None where nothing was measured, or where the router does not say."""
+    """The rates. None where nothing was measured, or where the router does not report it."""
 
     ended_per_s: float | None = None
     failed_per_s: float | None = None
@@ -24,12 +24,12 @@ class Rates:
     ttft_p50_ms: float | None = None
     ttft_p95_ms: float | None = None
     itl_p50_ms: float | None = None
-    #: What is drawn over time, by its name: one value a step, oldest first.
+    #: The rates that are drawn over time, by name: one value a step, oldest first.
     series: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
 
 def rates_of(history: Mapping[str, Any]) -> Rates:
-    """The rates of a snapshot's history; what it lacks is None."""
+    """The rates of a snapshot's history; rates that it lacks are None."""
     ttft, itl = history.get("ttft") or {}, history.get("itl") or {}
     return Rates(
         ended_per_s=_newest(history.get("requests_per_s")),

@@ -14,10 +14,10 @@ SAME = ("id", "object", "created", "model", "system_fingerprint")
 
 
 class OneStream:
-    """``take`` each event, then ``end``. Both raise AnswerError when this is not one stream.
+    """Call ``take`` with each event, then ``end``. Both raise AnswerError when the events are not one stream.
 
-    A chat's first event has the role, and no other has it. The finish reason comes once, and nothing of the answer
-    after it. The usage comes once, in an event of its own, and nothing after it.
+    Only the first event of a chat has the role. The finish reason comes once, and nothing of the answer after it. The
+    usage comes once, in an event of its own, and nothing after it.
     """
 
     def __init__(self, *, chat: bool) -> None:

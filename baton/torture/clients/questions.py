@@ -12,7 +12,7 @@ from baton.torture.records import Question
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Lengths in tokens of the beginnings that several prompts share. A block has 16.
+#: Lengths in tokens of the beginnings that several prompts share. A block has 16 tokens.
 SHARED_LENGTHS = (48, 160, 400, 700)
 MAX_TAIL_TOKENS = 200
 MAX_OUTPUT_TOKENS = 120
@@ -30,9 +30,9 @@ def make_questions(seed: int, count: int, model: Path = MODEL_DIR) -> list[Quest
 
 
 def ordinary_tokens(model: Path) -> list[int]:
-    """The ids of all tokens that are text.
+    """The ids of all tokens except special ones.
 
-    The model has never seen prompts of random ones, so that an answer from a wrong block is a wrong answer.
+    The model has never seen prompts of random tokens, so an answer computed from a wrong block is a wrong answer.
     """
     tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
     special = {token["id"] for token in tokenizer["added_tokens"]}
@@ -50,9 +50,9 @@ def _draw(rng: random.Random, number: int, tokens: list[int], shared: list[list[
 
 
 def _sampling(rng: random.Random) -> dict[str, Any]:
-    """Greedy or seeded.
+    """Draw the sampling: greedy or seeded.
 
-    What is sampled with a seed depends on seed and position only, so it can be compared as well.
+    A token that is sampled with a seed depends on seed and position only, so seeded answers can be compared as well.
     """
     if rng.random() < 0.5:
         return {"temperature": 0}

@@ -1,4 +1,4 @@
-"""The right answer to every question: what one worker that does both parts answers when nothing else goes on."""
+"""The right answer to every question: what one worker that prefills and decodes answers when nothing else runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 #: Questions asked at once in the second round.
 NUM_TOGETHER = 8
-#: Share of the questions whose answers may hang on rounding. If there are more, the cause is another one.
+#: Share of the questions whose answers may depend on rounding. If there are more, the cause is something else.
 MAX_UNCLEAR = 0.25
 
 
 class NoReferenceError(Exception):
-    """The quiet worker did not answer, or not the same each time. The message is one line for a person."""
+    """The quiet worker did not answer, or did not give the same answers each time. The message is one line for a
+    person.
+    """
 
 
 async def answer_all(folder: Path, questions: Sequence[Question], tps: Iterable[int] = (1,)) -> dict[int, ClientAnswer]:
-    """The answers by the number of the question, without those that hang on rounding.
+    """The answers by the number of the question, without those that depend on rounding.
 
     Each number of ranks in ``tps`` has a worker that is asked all questions twice, one by one and then several at once:
     sums in another order may turn a near tie between two tokens, and a question with such a tie says nothing about

@@ -35,11 +35,13 @@ def draw_manner(rng: random.Random) -> Manner:
 
 
 class Traffic:
-    """``async with Traffic(...) as traffic``: clients ask until ``finish``. ``attempts`` has all that they saw."""
+    """``async with Traffic(...) as traffic``: clients ask until ``finish``. ``attempts`` has all their requests and
+    answers.
+    """
 
     def __init__(self, cluster: Cluster, questions: Sequence[Question], seed: int, num_clients: int) -> None:
         self.attempts: list[Attempt] = []
-        #: Attempts that a client made because its connection had broken.
+        #: Attempts that a client made again because its connection had broken.
         self.num_again = 0
         self.num_ended = 0
         self._news = asyncio.Event()
@@ -79,7 +81,7 @@ class Traffic:
                 self.num_again += 1
 
     async def ask(self, question: Question, manner: Manner, rng: random.Random) -> bool:
-        """Ask once, any router that is up; False when the connection broke, so that the client asks again.
+        """Ask any router that is up, once. Returns False when the connection broke, so that the client asks again.
 
         When clients finish and no router is up any more, nothing is asked.
         """

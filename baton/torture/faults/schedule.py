@@ -1,4 +1,6 @@
-"""In which order things are done to which kind of process. Pure: drawn from a seed, and from what can be hurt."""
+"""The order of faults, and the kind of process that each goes to. Pure: depends on a seed, and on which kinds have a
+victim.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection
 
-#: How often each thing is done to each kind, of 100 times. ``rank``: one rank of a worker is killed. ``empty``: Redis
-#: forgets everything.
+#: How many of 100 faults each of these is. ``rank``: one rank of a worker is killed. ``empty``: Redis forgets
+#: everything.
 FREQUENCIES = {
     ("kill", "decode"): 30,
     ("kill", "prefill"): 12,
@@ -25,15 +27,15 @@ FREQUENCIES = {
     ("stop", REDIS): 3,
     ("empty", REDIS): 4,
 }
-#: The next thing is the first of so many that can be done now. If all that are left were looked at, those that can
-#: always be done would come too early, and the end of the schedule would have none of them.
+#: The next fault is the first possible one among this many. If all remaining faults were considered, those that are
+#: always possible would come too early, and the end of the schedule would have none of them.
 LOOKAHEAD = 12
 
 
 class Schedule:
-    """``FREQUENCIES`` in shuffled order, shuffled again whenever all is done.
+    """``FREQUENCIES`` in shuffled order, shuffled again whenever all are used up.
 
-    Kinds that can never be hurt are left out: they would fill the lookahead some day.
+    Kinds that never have a victim are excluded: in time they would fill the lookahead.
     """
 
     def __init__(self, rng: random.Random, kinds: Collection[str]) -> None:
@@ -42,7 +44,7 @@ class Schedule:
         self._left: list[tuple[str, str]] = []
 
     def next(self, can_be_hurt: Callable[[str], bool]) -> tuple[str, str] | None:
-        """What to do to which kind; None when none of the next things can be done now."""
+        """The next fault and its kind of process; None when none of the next faults is possible now."""
         if not self._left:
             self._left = [item for item, count in FREQUENCIES.items() for _ in range(count) if item[1] in self._kinds]
             self._rng.shuffle(self._left)

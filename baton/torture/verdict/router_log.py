@@ -1,4 +1,4 @@
-"""Reads from the logs of routers which workers died while they had a request."""
+"""Reads from the logs of routers which workers died during a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ DEATHS = re.compile(r" request (\w+) \w+ after .*, deaths (\w+(?: and \w+)*)")
 
 
 def note_deaths(folder: Path, attempts: Iterable[Attempt]) -> None:
-    """Set ``deaths`` of each attempt: the workers whose deaths its router has counted; none if no log names it."""
+    """Set ``deaths`` of each attempt: the workers whose deaths its router has counted; empty if no log names the
+    attempt.
+    """
     deaths = {}
     for path in folder.glob("router-*.log"):
         for told in DEATHS.finditer(path.read_text(errors="replace")):

@@ -1,8 +1,8 @@
 """The names that a port without a token may be called by.
 
 A page can have its own name point to 127.0.0.1 for a moment (DNS rebinding). A browser on this machine then takes the
-port for a part of that page, whose script may send and read everything. ``Host`` still has the name of the page,
-because no script can change it.
+port for the page's own server, so that the page's script may send and read everything. ``Host`` still has the name of
+the page, because no script can change it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.protocol.errors import PermissionDeniedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: In the setting: accept every name.
+#: Value of the setting that accepts every name.
 ANY = "*"
 #: RFC 9110: an IPv6 address is in brackets, and a port may follow.
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d{0,5})?")
@@ -30,7 +30,7 @@ REFUSED = (
 
 
 class Hosts:
-    """The names of loopback, ``names``, and with ``addresses`` every IP address, which no page can have as its name."""
+    """Accepts loopback names, ``names``, and with ``addresses`` every IP address, which no page has as its name."""
 
     def __init__(self, names: Iterable[str] = (), *, addresses: bool = False) -> None:
         self._names = frozenset(_plain(name) for name in names) - {""}
@@ -42,7 +42,7 @@ class Hosts:
         return f"<Hosts {', '.join(['loopback', *more, *sorted(self._names)])}>"
 
     def check(self, host: bytes | None) -> None:
-        """Raise PermissionDeniedError unless the ``Host`` header has one of these names."""
+        """Raise PermissionDeniedError unless the ``Host`` header has an accepted name."""
         if host not in self._known:
             self._look_at(b"" if host is None else host)
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Keys:
-    """The secrets that a port takes; it takes any of them. Without one, every request passes."""
+    """The secrets that a port accepts; any one of them is enough. Without any, every request passes."""
 
     def __init__(self, keys: Iterable[SecretStr | None]) -> None:
-        """None is left out."""
+        """Entries that are None are ignored."""
         self._keys = tuple(key.get_secret_value().encode() for key in keys if key is not None)
 
     def match(self, given: bytes | None) -> bool:
@@ -25,7 +25,7 @@ class Keys:
         if given is None:
             return False
         is_known = False
-        for key in self._keys:  # all of them, so that the time does not tell which one matched
+        for key in self._keys:  # all are compared, so that the time does not show which one matched
             is_known |= hmac.compare_digest(given, key)
         return is_known
 

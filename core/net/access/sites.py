@@ -15,10 +15,11 @@ _OURS = frozenset({b"same-origin", b"none"})
 
 
 def is_from_other_site(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether ``Sec-Fetch-Site`` says so, which a page cannot set, whatever ``Host`` a proxy sends.
+    """Whether ``Sec-Fetch-Site`` names another site. A page cannot set it, and it does not depend on the ``Host`` that
+    a proxy sends.
 
-    Browsers send it over TLS and to loopback only. Without it, whether ``Origin`` is another site: browsers send that
-    with every request but a GET.
+    Browsers send it over TLS and to loopback only. Without it, ``Origin`` decides: browsers send that with every
+    request except a GET.
     """
     site = headers.get(b"sec-fetch-site")
     if site is not None:

@@ -1,4 +1,4 @@
-"""A port without a token, which answers neither pages of other sites nor requests under foreign names."""
+"""A port without a token, which answers neither pages of other sites nor requests with another name in ``Host``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Unguarded:
-    """``app``, with 403 for what ``check_local`` refuses, of which no body is read."""
+    """``app``, but requests that ``check_local`` refuses get a 403, and their body is not read."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app
@@ -28,7 +28,7 @@ class Unguarded:
             try:
                 check_local(self._hosts, dict(scope["headers"]))
             except ApiError as error:
-                # What is left of a body that was not wanted ends with the connection.
+                # The rest of the unread body ends with the connection.
                 await send_whole(send, error.status, error.to_json(), headers=((b"connection", b"close"),))
                 return
         await self._app(scope, receive, send)

@@ -3,7 +3,7 @@
 CallError
 ├── ConnectError        nothing reached the server
 ├── ConnectionLost      the connection broke
-│   └── NotHttp         what came was not HTTP, or its head was larger than allowed
+│   └── NotHttp         the answer was not HTTP, or its head was larger than allowed
 ├── AnswerTooLarge      the answer has more bytes than the caller takes; the server has done nothing wrong
 └── CallTimeout         no answer in time
 """
@@ -27,7 +27,7 @@ class ConnectionLost(CallError):
 
 
 class NotHttp(ConnectionLost):
-    """What came was not HTTP, or its head was larger than allowed. The connection is closed."""
+    """The answer was not HTTP, or its head was larger than allowed. The connection is closed."""
 
 
 class AnswerTooLarge(CallError):

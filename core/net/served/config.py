@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 20_000
 #: Descriptors that a process asks the system for.
 MOST_DESCRIPTORS = 65_536
-#: Descriptors for everything but connections of ports: log, Redis, libraries, pipes.
+#: Descriptors for everything except connections of ports: log, Redis, libraries, pipes.
 OTHER_DESCRIPTORS = 64
 
 
@@ -80,7 +80,7 @@ def _num_descriptors() -> int:
 
 
 def _shares(num_descriptors: int) -> tuple[int, int]:
-    """Connections of the public and of the internal port. A client's may need another one, to a worker."""
+    """How many connections the public and the internal port may have. A client's may need another one, to a worker."""
     internal = num_descriptors // 8
     public = (num_descriptors - internal - OTHER_DESCRIPTORS) // 2
     return max(16, min(public, MOST_CONNECTIONS)), max(16, min(internal, MOST_CONNECTIONS))

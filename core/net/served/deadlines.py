@@ -17,7 +17,7 @@ class Timers(Protocol):
         """Now, in seconds."""
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Any:
-        """Call it at that time, unless the handle that is returned is cancelled."""
+        """Call ``callback`` at that time, unless the returned handle is cancelled."""
 
 
 class Deadlines(Generic[T]):
@@ -40,7 +40,7 @@ class Deadlines(Generic[T]):
         return item in self._due_s
 
     def add(self, item: T) -> None:
-        """Start its timeout, unless it runs."""
+        """Start the timeout of ``item``, unless it runs already."""
         if item in self._due_s:
             return
         self._due_s[item] = due_s = self._timers.time() + self._timeout_s
@@ -48,11 +48,11 @@ class Deadlines(Generic[T]):
             self._timer = self._timers.call_at(due_s, self._wake)
 
     def discard(self, item: T) -> None:
-        """Stop its timeout."""
+        """Stop the timeout of ``item``."""
         self._due_s.pop(item, None)
 
     def oldest(self) -> T | None:
-        """The one that is due next."""
+        """The item that is due next."""
         return next(iter(self._due_s), None)
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Deadlines(Generic[T]):
                     return
                 del self._due_s[item]
                 self._on_due(item)
-        finally:  # only now: what was added meanwhile is due after the others
+        finally:  # only now: items that were added meanwhile are due after the others
             self._timer = None
             if self._due_s:
                 self._timer = self._timers.call_at(next(iter(self._due_s.values())), self._wake)

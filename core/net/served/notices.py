@@ -25,15 +25,15 @@ NO_DESCRIPTORS = "times out of file descriptors"
 CANNOT_ACCEPT = "times nothing could be accepted"
 NOT_SERVED = "accepted connections closed because of a bug"
 NO_TLS = "connections without a TLS handshake"
-#: Those that are logged as warnings, because an operator may have to act.
+#: The notices that are logged as warnings, because an operator may have to act.
 WARNINGS = (MADE_ROOM, TURNED_AWAY, NO_DESCRIPTORS, CANNOT_ACCEPT, NOT_SERVED)
 
 
 class Notices:
-    """Logs the first notice at once, and those of the next minute together when it is over."""
+    """Logs the first notice at once, and those of the next minute together at its end."""
 
     def __init__(self, timers: Timers, port: str) -> None:
-        """``port`` is its name in the log."""
+        """``port`` is the name of the port in the log."""
         self._timers = timers
         self._port = port
         self._new: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Notices:
         self.counts: Counter[str] = Counter()
 
     def note(self, what: str) -> None:
-        """Count one, and log it unless the last line was less than a minute ago."""
+        """Count one notice, and log it unless the last line was less than a minute ago."""
         self.counts[what] += 1
         self._new[what] += 1
         if self._pause is None:

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 
     from core.net.served.deadlines import Timers
 
-#: Seconds between two looks at a connection. One that takes nothing in between can be closed to make room.
+#: Seconds between two looks at a connection. A connection whose client reads nothing in between can be closed to make
+#: room.
 LOOK_S = 5.0
 
 
 class Reader(Protocol):
     """The part of a connection that is needed here."""
 
-    #: The answer ends by a deadline of its own, whether or not the client reads it.
+    #: Whether the answer ends by a deadline of its own, whether or not the client reads it.
     has_deadline: bool
 
     def taken_bytes(self) -> int:
@@ -39,7 +40,7 @@ class Unread(Generic[R]):
         self._timeout_s = timeout_s
         self._give_up = give_up
         self._looks = Deadlines[R](timers, min(LOOK_S, timeout_s), self._look)
-        #: By reader: what it had taken when that last changed, and when.
+        #: By reader: the number of taken bytes when it last changed, and the time of that.
         self._taken: dict[R, tuple[int, float]] = {}
         #: Readers that took nothing between the last two looks, in the order in which they stalled.
         self._stalled: dict[R, None] = {}
@@ -47,7 +48,7 @@ class Unread(Generic[R]):
         self.add = self._looks.add
 
     def discard(self, reader: R) -> None:
-        """Its write buffer has room again."""
+        """Note that the write buffer of the reader has room again."""
         self._looks.discard(reader)
         self._taken.pop(reader, None)
         self._stalled.pop(reader, None)

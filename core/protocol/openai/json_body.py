@@ -17,7 +17,7 @@ from core.protocol.errors import BadRequestError
 PARTS_PER_MESSAGE = 4
 #: Objects, arrays and keys for each message. A message with all of OpenAI's fields has 12, each part at most 6.
 NODES_PER_MESSAGE = 36
-#: Objects, arrays and keys besides: ``logit_bias`` alone may have 1024 keys.
+#: Objects, arrays and keys outside messages: ``logit_bias`` alone may have 1024 keys.
 MORE_NODES = 4096
 
 _TOO_MANY = "array_above_max_length"
@@ -27,7 +27,7 @@ _TOO_MANY = "array_above_max_length"
 class BodyLimits:
     """Bounds of one body. ``max_values``: numbers, strings and so on, mostly the token ids of a prompt.
 
-    ``more_nodes``: objects, arrays and keys besides those that messages have.
+    ``more_nodes``: objects, arrays and keys in addition to those of messages.
     """
 
     max_messages: int
@@ -41,7 +41,7 @@ class BodyLimits:
 
     def check_bytes(self, raw: bytes) -> None:
         """Raise BadRequestError for JSON that would be too much to build. Anything else is left to the parser."""
-        # This counts the text of strings too, so it never counts too few, and is nearly always within the bounds.
+        # This counts the text of strings too, so the count is never too low, and nearly always within the bounds.
         if _num_nodes(raw) > self.max_nodes or raw.count(b",") >= self.max_values:
             self._check_outside_strings(raw)
 
@@ -58,7 +58,7 @@ class BodyLimits:
             raise _too_many("parts of messages", max_parts)
 
     def _check_outside_strings(self, raw: bytes) -> None:
-        # In JSON backslashes are in strings only, so every quote that is left begins or ends one.
+        # In JSON backslashes are in strings only, so every quote that remains begins or ends a string.
         bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
         # Each string is a key or a value. Splitting at more quotes would cost as much as building the body.
         if bare.count(b'"') // 2 > self.max_nodes + self.max_values:
@@ -71,7 +71,7 @@ class BodyLimits:
 
 
 def parse_body(raw: bytes, limits: BodyLimits) -> dict[str, Any]:
-    """The body as an object; raises BadRequestError for anything else, and for one that is beyond the limits."""
+    """The body as an object; raises BadRequestError for anything else, and for a body beyond the limits."""
     limits.check_bytes(raw)
     try:
         body = orjson.loads(raw)

@@ -2,7 +2,7 @@
 
 An answer of Baton or of another server is accepted as history: every field of OpenAI's messages is known, null means
 absent, and fields of other vendors (``reasoning_content``, ``cache_control``, ...) are dropped at once. A field that
-would have to do something, and does not here, is refused by name.
+would need support that Baton does not have is refused by name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TextPart(CountedObject):
 
 
 class Message(CountedObject):
-    """One message of a chat. An assistant's may have no content, or ``refusal`` in place of it."""
+    """One message of a chat. A message of the assistant may have no content, or ``refusal`` in place of it."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -66,7 +66,7 @@ class Message(CountedObject):
         return said + (self.refusal or "")
 
     def plain(self) -> dict[str, Any]:
-        """The message as any engine understands it: role, content and name."""
+        """The message in a form that every engine understands: role, content and name."""
         named = {} if self.name is None else {"name": self.name}
         if isinstance(self.content, str):
             return {"role": self.role, "content": self.text(), **named}
@@ -75,7 +75,7 @@ class Message(CountedObject):
 
 
 def plain_messages(messages: Sequence[Message], given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The ``given`` messages, of which ``messages`` were made, without the fields that are dropped."""
+    """The ``given`` messages, from which ``messages`` were made, without the fields that are dropped."""
     return [
         same if type(same.get("content")) is str and same.keys() <= _PLAIN else message.plain()
         for message, same in zip(messages, given, strict=True)

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 #: Keys in one object: more than any has fields, and few enough that a complaint about each costs little.
 MAX_KEYS = 64
-#: The kind of complaint about a field that is not supported.
+#: pydantic's type of error for a field that is not supported.
 UNSUPPORTED = "unsupported"
 
 
