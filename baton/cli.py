@@ -179,7 +179,7 @@ def _operator_runner(name: str, module: str) -> Callable[..., int]:
 
 
 def _load(section: str, config: str | None, flags: Mapping[str, Any]) -> Settings:
-    """Raises ConfigurationError."""
+    """Read the settings of a section. Raises ConfigurationError."""
     from baton.config.configuration import CONFIG_VARIABLE, load
     from baton.config.sections import settings_model
     from baton.config.sources import read_document, read_secret_files
@@ -288,7 +288,7 @@ def _version() -> None:
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    """Callback of ``--version``: print what a report of a bug should say."""
+    """The callback of ``--version``: print what a bug report should contain."""
     if not is_wanted or ctx.resilient_parsing:
         return
     import platform

@@ -1,1 +1,1 @@
-"""The ground under routers and workers: messages, leases, who there is, HTTP, and what every process needs."""
+"""The ground under routers and workers: messages, leases, the registry, HTTP, and what every process needs."""

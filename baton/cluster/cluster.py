@@ -195,7 +195,7 @@ class Cluster:
         self.redis.start()
 
     def empty_redis(self) -> None:
-        """Have Redis forget everything."""
+        """Delete everything in Redis."""
         with redis.Redis.from_url(self.redis.url) as client:
             client.flushall()
 
@@ -206,7 +206,7 @@ class Cluster:
         return [name for name, process in self.processes.items() if self.specs[name].kind == kind and process.up]
 
     async def state(self, name: str) -> dict[str, Any]:
-        """``/internal/state`` of a worker or a router. Raises httpx.HTTPError."""
+        """The ``/internal/state`` of a worker or a router. Raises httpx.HTTPError."""
         return await self._get(f"{self.processes[name].internal_url}/internal/state")
 
     async def requests(self, name: str) -> list[dict[str, Any]]:

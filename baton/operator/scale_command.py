@@ -1,4 +1,4 @@
-"""``baton scale``: tells the ``baton up`` of this machine how many workers there should be."""
+"""``baton scale``: changes the number of workers of the ``baton up`` on this machine."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ _PLACES = ("prefill_worker", "decode_worker")
 
 
 def worker_state(worker: Item) -> str:
-    """``down``, ``draining`` or ``up``."""
+    """The state of a worker: ``down``, ``draining`` or ``up``."""
     if not worker.get("healthy"):
         return "down"
     return "draining" if worker.get("draining") else "up"

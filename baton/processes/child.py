@@ -25,7 +25,7 @@ LOG_TAIL_BYTES = 8192
 #: this long, in seconds: another process may hold the pipe open, or the child may have closed it and live on.
 STATUS_TAIL_TIMEOUT_S = 1.0
 
-#: Called with the child's name and each status. When it raises, the child counts as ended, for this reason.
+#: Called with the child's name and each status. When this function raises, the child counts as ended, for that reason.
 OnStatus = Callable[[str, Status], None]
 
 
@@ -93,7 +93,7 @@ class Child:
 
     @property
     def name(self) -> str:
-        """The child's name in messages; also the name of the log file."""
+        """The child's name in messages; its log file is named after it."""
         return self._spec.name
 
     @property
@@ -103,7 +103,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Process id, also the id of its process group; None before ``start``."""
+        """The process id, which is also the id of its process group; None before ``start``."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:

@@ -106,7 +106,7 @@ async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
 def _make_private(folder: Path) -> None:
     """Make the folder.
 
-    Raises ControlSocketError if another user owns it or may enter it: that user could stop our workers.
+    Raises ControlSocketError if another user owns it or may enter it: that user could stop the workers.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ def make_display(names: list[str]) -> Display:
 
 @asynccontextmanager
 async def reminders(display: Display) -> AsyncIterator[None]:
-    """Remind every ``REMIND_S`` seconds while inside."""
+    """Call ``remind`` every ``REMIND_S`` seconds while inside."""
     task = asyncio.create_task(_remind(display), name="reminders")
     try:
         yield

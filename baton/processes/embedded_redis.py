@@ -89,14 +89,14 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """For redis-py's ``from_url``; valid once started. Contains the password when a port is used."""
+        """The URL for redis-py's ``from_url``; valid once started. Contains the password when a port is used."""
         if self._port is not None:
             return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
         return f"unix://{self._socket_path}?db=0"
 
     @property
     def pid(self) -> int:
-        """Process id of the running server."""
+        """The process id of the running server."""
         if self._process is None:
             raise EmbeddedRedisError("the embedded Redis is not running")
         return self._process.pid

@@ -67,12 +67,12 @@ class KeptChild:
 
     @property
     def name(self) -> str:
-        """The child's name in messages; also the name of the log file."""
+        """The child's name in messages; its log file is named after it."""
         return self._spec.name
 
     @property
     def spec(self) -> ChildSpec:
-        """What is run."""
+        """The spec of what is run."""
         return self._spec
 
     @property

@@ -3,8 +3,8 @@
 ``command``     from the command line to the exit code
 ``run``         one run, made of the parts below
 ``shape``       how many processes of each kind it has, and how they are started
-``clients``     who asks what, and the right answers
-``faults``      hurts the processes
-``verdict``     compares what clients saw with what they should have seen, and finds what was not given back
-``report``      what came of it, for people; ``records`` is what was noted
+``clients``     the clients, their questions, and the right answers
+``faults``      injects faults into the processes
+``verdict``     compares what clients saw with what they should have seen, and finds what was not released
+``report``      the report for people; ``records`` is what was noted
 """

@@ -83,7 +83,7 @@ class RunOutcome:
 
     @property
     def storm_s(self) -> float:
-        """Seconds from the first fault to the last answer."""
+        """The seconds from the first fault to the last answer."""
         if not (self.faults and self.attempts):
             return 0.0
         return max(0.0, max(one.ended_s for one in self.attempts) - self.faults[0].began_s)

@@ -24,7 +24,8 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 
 
 def look_up(model: str, revision: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables to add before the model is loaded: none, or ``HF_HUB_OFFLINE`` if the hub is out of reach.
+    """Returns environment variables to add before the model is loaded: none, or ``HF_HUB_OFFLINE`` if the hub is
+    unreachable.
 
     Raises PreflightError when the model is neither on the hub nor, as a whole, in the local cache.
     """

@@ -51,7 +51,7 @@ class ServedModel:
 def choose_model(
     settings: UpSettings, environ: Mapping[str, str], document: Document, demo: ServedModel
 ) -> ServedModel:
-    """``--model``, else the worker section's model, else the demo. A name that was given is kept."""
+    """The model of ``--model``, else that of the worker section, else the demo. A name that was given is kept."""
     if settings.model is not None:
         return ServedModel(settings.model)
     given = gather(settings_model("worker"), environ, document)

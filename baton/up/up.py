@@ -119,7 +119,7 @@ async def _serve(start: _Start) -> int:
         plan = with_missing_file(start.plan(redis_url), missing.path)
         display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
         stages = _children(start.settings, plan, display, log_dir, missing)
-        if redis is not None:  # it ends last
+        if redis is not None:  # Redis ends last
             stages.append([keep_redis(redis, Keeping(display.show, _tell_news, start.settings.start_timeout_s))])
         supervisor = Supervisor(stages, stops)
         try:
@@ -156,7 +156,7 @@ def _crew(specs: Sequence[ChildSpec], keeping: Keeping) -> list[KeptChild]:
 
 
 def _tell_who_runs(names: Sequence[str]) -> None:
-    """Redis is not waited for: it runs until everything else has ended."""
+    """Print which children a stop waits for, except Redis, which runs until everything else has ended."""
     if names := [name for name in names if name != REDIS]:
         say(f"waiting for {', '.join(names)}; Ctrl-C once more kills what is left", sys.stdout)
 
@@ -195,10 +195,10 @@ def _num_serving(supervisor: Supervisor[KeptChild], stage: int) -> int:
 async def _commands(
     start: _Start, supervisor: Supervisor[KeptChild], url: str, keeping: Keeping
 ) -> AsyncIterator[None]:
-    """Take the commands of ``baton scale`` while inside. Where that is impossible, a line says why."""
+    """Take the commands of ``baton scale`` while inside. If that is impossible, print why."""
     settings = start.settings
     gpus = this_machine(start.environ).gpus
-    # A worker may drain for the first of the two; the other one is for what comes after: withdraw, close, exit.
+    # A worker may drain for the first of the two times; the second is for what follows: withdraw, close, exit.
     scaler = Scaler(supervisor, keeping, gpus, settings.drain_timeout_s + settings.stop_timeout_s, _tell_news)
     path = socket_path(private_folder(os.environ), urlsplit(url).port or 0)
     async with AsyncExitStack() as stack:

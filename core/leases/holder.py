@@ -35,7 +35,7 @@ class _GrantedLease:
     deadline_ms: int
     #: Grants since the last renewal.
     unrenewed_grants: int = 0
-    #: In ``TELLING`` and ``WITHDRAWN``: when to stop trying to tell the store.
+    #: In ``TELLING`` and ``WITHDRAWN``: the time to stop trying to notify the store.
     forget_ms: int = 0
 
 
@@ -72,7 +72,7 @@ class LeaseHolder:
         #: due.
         self._sync_ms = max(1, duration_ms // 4)
         self._leases: dict[str, _GrantedLease] = {}
-        #: The leases that are not HELD: the store has to be told about them.
+        #: The leases that are not HELD: the store has to be notified about them.
         self._untold: dict[str, _GrantedLease] = {}
         #: When to ask about all leases next; not later than the earliest deadline.
         self._sync_at_ms = now_ms + self._sync_ms
@@ -89,7 +89,7 @@ class LeaseHolder:
         return len(self.pinned())
 
     def pinned(self) -> list[str]:
-        """Leases whose blocks are pinned, oldest first."""
+        """The leases whose blocks are pinned, oldest first."""
         return [lease_id for lease_id, lease in self._leases.items() if lease.state in PINNING]
 
     @property
@@ -131,7 +131,7 @@ class LeaseHolder:
         self._sync_at_ms = 0
 
     def next_work_ms(self) -> int | None:
-        """When ``take_work`` next has work; None: not before another method is called."""
+        """The time when ``take_work`` next has work; None: not before another method is called."""
         if not self._leases:
             return None
         if not self.reachable:
@@ -139,7 +139,7 @@ class LeaseHolder:
         return 0 if self._untold else self._sync_at_ms
 
     def take_work(self, now_ms: int) -> Work:
-        """What to ask the store now; may be empty. Afterwards call ``granted`` and ``answered``, or ``failed``."""
+        """Returns what to ask the store now, if anything. Then call ``granted`` and ``answered``, or ``failed``."""
         next_ms = self.next_work_ms()
         if next_ms is None or next_ms > now_ms:
             return Work()

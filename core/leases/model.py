@@ -118,7 +118,7 @@ class LeaseTable:
         self._set_expiry(now_ms)
 
     def renew(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> list[LeaseStatus]:
-        """``deadline = max(old, now + duration)`` for every held lease; one answer per id."""
+        """Set ``deadline = max(old, now + duration)`` for every held lease; returns one answer per id."""
         self._forget(now_ms)
         for lease_id in lease_ids:
             self._extend(lease_id, Verb.RENEW, now_ms + duration_ms)

@@ -44,7 +44,7 @@ class RedisLeaseStore:
     """A ``LeaseStore``. Each thread that is inside a call uses a connection of its own, from a pool."""
 
     def __init__(self, url: str, *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
-        """Connects at the first call. Raises ValueError if ``url`` is not a valid Redis URL."""
+        """Does not connect before the first call. Raises ValueError if ``url`` is not a valid Redis URL."""
         self._socket_timeout_s = socket_timeout_s
         self._redis = connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
         # A subscription must not reconnect by itself: messages published before the new SUBSCRIBE would be missed.

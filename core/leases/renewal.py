@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from core.leases.store import LeaseStatus
 
-#: The longest time between two calls while the store does not answer or does not know a lease.
+#: The longest time in ms between two calls while the store does not answer or does not know a lease.
 RETRY_MS = 500
 
 
@@ -44,7 +44,7 @@ class _TrackedLease:
 @dataclass
 class _Engine:
     leases: dict[str, _TrackedLease] = field(default_factory=dict)
-    #: Releases to send: by lease id, when to stop trying.
+    #: Releases to send, by lease id; the value is the time to stop trying.
     releases: dict[str, int] = field(default_factory=dict)
     silent_since_ms: int | None = None
     retry_at_ms: int = 0
@@ -122,11 +122,13 @@ class TrackedLeases:
         return None if lease is None else max(0, lease.deadline_ms - now_ms)
 
     def next_work_ms(self) -> int | None:
-        """When ``take_work`` next has work; None: not before another method is called."""
+        """The time when ``take_work`` next has work; None: not before another method is called."""
         return min((at_ms for at_ms in map(_next_ms, self._engines.values()) if at_ms is not None), default=None)
 
     def take_work(self, now_ms: int) -> list[EngineWork]:
-        """What to send now. The caller then calls ``released`` and ``answered``, or ``failed``, for each engine."""
+        """Returns what to send now. The caller then calls ``released`` and ``answered``, or ``failed``, for each
+        engine.
+        """
         works = (self._engine_work(engine_id, engine, now_ms) for engine_id, engine in self._engines.items())
         return [work for work in works if work is not None]
 

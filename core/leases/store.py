@@ -69,16 +69,18 @@ class LeaseStore(Protocol):
         """
 
     def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
-        """Router: ``deadline = max(old, now + duration)`` for every held lease; one answer per id, in order.
+        """Router: set ``deadline = max(old, now + duration)`` for every held lease; returns one answer per id, in
+        order.
 
         An ended or unknown lease is not brought back.
         """
 
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
-        """Router: set the deadline to now and wake P. Unknown and ended leases are left alone."""
+        """Router: set the deadline to now and wake P. Unknown and ended leases stay as they are."""
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
-        """P: end ``done`` (outcome done), end all of ``lease_ids`` that are due, answer for each of ``lease_ids``.
+        """P: end ``done`` (outcome done), end all of ``lease_ids`` that are due; returns one answer for each of
+        ``lease_ids``.
 
         A due lease ends as released if it was released, otherwise as expired. A lease that was renewed in time is
         answered as held, with its remaining time.

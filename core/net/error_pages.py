@@ -26,8 +26,8 @@ def use_error_pages(
 ) -> None:
     """Answer every error of ``app`` with OpenAI's error object.
 
-    A route raises ApiError. The other errors are made into one: a request that is not valid, what the framework raises
-    (whose headers stay), and any other exception.
+    A route raises ApiError. Other errors are converted to an ApiError: a request that is not valid, what the framework
+    raises (whose headers stay), and any other exception.
     """
 
     @app.exception_handler(ApiError)

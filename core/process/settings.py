@@ -232,7 +232,7 @@ class ProcessSettings(Settings):
 
     @property
     def redis_login(self) -> str:
-        """``redis_url`` with the password in it, for Redis clients only; empty without Redis."""
+        """The ``redis_url`` with the password in it, for Redis clients only; empty without Redis."""
         return redis_login(self.redis_url, self.redis_password)
 
 

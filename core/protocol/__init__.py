@@ -8,10 +8,10 @@ Messages:
 ``handoff``    ``kv_transfer_params``: what P answers, what D is given
 ``handshake``  what D must know about the ranks of P before it reads
 ``steps``      between the scheduler and its ranks
-``worker``     what a worker tells the registry about itself, and its load
-``router``     what a router tells the registry about itself; the form of request ids
+``worker``     what a worker announces in the registry about itself, and its load
+``router``     what a router announces in the registry about itself; the form of request ids
 ``hello``      how a process proves that it knows the internal token
-``status``     what a process tells the one that started it
+``status``     what a process reports to its parent process
 ``scale``      between ``baton scale`` and ``baton up``
 
 Rules:

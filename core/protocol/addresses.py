@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qs, quote, urlsplit, urlunsplit
 #: A label as in RFC 1123, or with underscores, which names of containers have.
 _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
 _MAX_NAME_CHARS = 253
-#: Ports that browsers leave out of an origin.
+#: The ports that browsers omit from an origin.
 _PORTS = {"http": 80, "https": 443}
 #: Characters of a worker's URL, which is also the worker's id if it was added by URL.
 MAX_URL_CHARS = 512

@@ -92,7 +92,7 @@ def only(given: str, found: Sequence[str], what: str) -> str:
 
 
 def check_length(given: str, what: str) -> None:
-    """Raises IdTooShort if ``given`` has fewer than ``MIN_CHARS`` characters."""
+    """Check the length. Raises IdTooShort if ``given`` has fewer than ``MIN_CHARS`` characters."""
     if len(given) < MIN_CHARS:
         raise IdTooShort(
             f"'{excerpt(given)}' is too short for the id of a {what}: give at least {MIN_CHARS} characters of it"

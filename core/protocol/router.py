@@ -1,4 +1,4 @@
-"""What a router tells the other routers about itself, and the form of request ids, which name their router.
+"""What a router announces to the other routers about itself, and the form of request ids, which name their router.
 
 JSON, in the registry. Routers of neighbouring versions read each other: unknown fields are skipped, and a field that is
 added has a default.

@@ -55,15 +55,15 @@ _answer: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 def encode(message: Scale | Answer) -> bytes:
-    """One line, newline included."""
+    """The message as one line, newline included."""
     return msgspec.json.encode(message) + b"\n"
 
 
 def decode_command(line: bytes) -> Scale:
-    """Raises msgspec.DecodeError (ValidationError is one) for anything else."""
+    """Parse one command. Raises msgspec.DecodeError (ValidationError is one) for anything else."""
     return _command.decode(line)
 
 
 def decode_answer(line: bytes) -> Answer:
-    """Raises msgspec.DecodeError for anything else."""
+    """Parse one answer. Raises msgspec.DecodeError for anything else."""
     return _answer.decode(line)

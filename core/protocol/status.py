@@ -1,4 +1,4 @@
-"""What a child process tells its parent while it starts: one JSON object per line, on a pipe.
+"""What a child process reports to its parent while it starts: one JSON object per line, on a pipe.
 
 ``{"event": "progress", "text": "loading weights"}``, any number of times, then exactly one of
 ``{"event": "ready", "url": "http://127.0.0.1:41234"}`` and ``{"event": "failed", "error": "one line for people"}``.
@@ -44,7 +44,7 @@ _decoder: msgspec.json.Decoder[Status] = msgspec.json.Decoder(Status)
 
 
 def encode(status: Status) -> bytes:
-    """One line, newline included."""
+    """The status as one line, newline included."""
     return msgspec.json.encode(status) + b"\n"
 
 

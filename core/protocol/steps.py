@@ -1,7 +1,7 @@
-"""What the scheduler tells a rank and what a rank answers: msgpack over a stream socket, length-prefixed.
+"""The messages of the scheduler to a rank, and the rank's answers: msgpack over a stream socket, length-prefixed.
 
-The scheduler decides, ranks execute. A rank keeps what it was told about a sequence (tokens, block table, sampling)
-until the sequence is dropped, so a decode step costs a few integers on the wire.
+The scheduler decides, ranks execute. A rank keeps the state of a sequence (tokens, block table, sampling) until the
+sequence is dropped, so a decode step costs a few integers on the wire.
 
 Frames: 4 bytes little-endian length, then one msgpack value of ``ToRank`` or ``FromRank``. Both ends are started from
 one installation, so there is no version on the wire; fields are only ever added at the end, with a default.

@@ -1,4 +1,4 @@
-"""What a worker tells the registry several times a second: its record, which never changes, and its load.
+"""What a worker announces in the registry several times a second: its record, which never changes, and its load.
 
 JSON. Routers and workers of neighbouring versions read each other: unknown fields are skipped, and a field that is
 added has a default.

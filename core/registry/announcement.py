@@ -43,7 +43,7 @@ class Announcement(Protocol[_EntryT_co]):
 
     @property
     def ttl_ms(self) -> int:
-        """For how many milliseconds the process counts as alive."""
+        """The milliseconds for which the process counts as alive."""
 
     @property
     def sequence(self) -> int:

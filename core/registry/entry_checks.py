@@ -29,7 +29,7 @@ class ImpossibleError(Exception):
 
 
 def check_worker(status: WorkerStatus) -> None:
-    """Raises ImpossibleError."""
+    """Check the entry of a worker. Raises ImpossibleError."""
     record, load = status.record, status.load
     if KEY_ID.fullmatch(record.engine_id) is None:
         raise ImpossibleError("engine_id is not an id")
@@ -48,7 +48,7 @@ def check_worker(status: WorkerStatus) -> None:
 
 
 def check_router(record: RouterRecord) -> None:
-    """Raises ImpossibleError."""
+    """Check the entry of a router. Raises ImpossibleError."""
     _check_url("url", record.url)
     if record.internal_url:
         _check_url("internal_url", record.internal_url)

@@ -62,8 +62,9 @@ class RedisRegistry(Generic[EntryT]):
         socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connects at the first call. With a ``key``, announcements are signed, and those without its signature are
-        ignored. ``clock`` returns seconds and limits the log. Raises ValueError if ``url`` is not a valid Redis URL.
+        """Does not connect before the first call. With a ``key``, announcements are signed, and those without its
+        signature are ignored. ``clock`` returns seconds and limits the log. Raises ValueError if ``url`` is not a valid
+        Redis URL.
         """
         self._kind = kind
         self._key = key
@@ -76,7 +77,7 @@ class RedisRegistry(Generic[EntryT]):
         self._complaints = Complaints(kind.name, clock)
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
-        """Raises RegistryError, and ValueError for an id that cannot be part of a key."""
+        """Write and publish the entry. Raises RegistryError, and ValueError for an id that cannot be part of a key."""
         announcement = self._kind.announce(entry, ttl_ms, self._next_sequence())
         data = self._encode(announcement)
         with _registry_errors():

@@ -24,7 +24,7 @@ class Registry(Protocol[EntryT]):
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
         """Publish the entry of this process. It is forgotten ``ttl_ms`` after the last announcement.
 
-        Raises RegistryError; ValueError for an id that cannot be part of a Redis key.
+        Raises RegistryError, and ValueError for an id that cannot be part of a Redis key.
         """
 
     async def withdraw(self, process_id: str) -> None:

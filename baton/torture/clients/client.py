@@ -148,7 +148,7 @@ def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
 
 
 def _num_tokens(usage: dict[str, Any]) -> tuple[int, int]:
-    """Tokens of the prompt and of the completion. Raises AnswerError.
+    """The numbers of tokens of the prompt and of the completion. Raises AnswerError.
 
     The number of cached tokens depends on which P had the prompt and on what that P had cached: any possible number is
     right.

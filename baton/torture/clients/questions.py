@@ -22,7 +22,7 @@ STOPS = ((" the",), ("e",), (". ", "\n"), ("and", "zz"))
 
 
 def make_questions(seed: int, count: int, model: Path = MODEL_DIR) -> list[Question]:
-    """``count`` questions, the same for the same seed."""
+    """Make ``count`` questions, the same for the same seed."""
     rng = random.Random(f"asks {seed}")
     tokens = ordinary_tokens(model)
     shared = [rng.choices(tokens, k=length) for length in SHARED_LENGTHS]

@@ -1,1 +1,1 @@
-"""What is done to the processes of a run: ``nemesis`` does it, ``schedule`` says in which order."""
+"""The faults of a run: ``nemesis`` injects them into processes, in the order of ``schedule``."""

@@ -74,7 +74,7 @@ class Nemesis:
 
     @property
     def num_kills(self) -> int:
-        """SIGKILLs so far."""
+        """The number of SIGKILLs so far."""
         return sum(fault.is_kill for fault in self.faults)
 
     @property

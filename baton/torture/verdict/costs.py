@@ -40,7 +40,7 @@ class CostError(Exception):
 async def measure(
     cluster: Cluster, nemesis: Nemesis, rng: random.Random, tokens: Sequence[int], rounds: int
 ) -> dict[str, list[float]]:
-    """Milliseconds until blocks were free, by cause, one value for each round. Raises CostError.
+    """Measure the milliseconds until blocks were free: by cause, one value for each round. Raises CostError.
 
     Nothing else may happen on the cluster meanwhile.
     """

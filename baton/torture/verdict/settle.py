@@ -136,7 +136,7 @@ def resources_of(pid: int, num_tasks: int = 0) -> Resources:
 
 
 def grown(before: Mapping[str, Resources], after: Mapping[str, Resources]) -> dict[str, str]:
-    """What has grown, by name: the processes that have much more than any process of their kind had before."""
+    """The processes that have much more than any process of their kind had before: by name, one line each."""
     told = {}
     for name, now in after.items():
         peers = [one for other, one in before.items() if _kind(other) == _kind(name)]

@@ -147,7 +147,7 @@ class HttpClient:
         return connection
 
     def _tls_options(self, origin: _Origin) -> dict[str, Any]:
-        """Arguments for ``create_connection``. Raises ConnectError where TLS is set up and the URL is http."""
+        """The TLS arguments for ``create_connection``. Raises ConnectError where TLS is set up and the URL is http."""
         if not origin.speaks_tls:
             if self._tls is not None:
                 raise self._refused(origin, "it does not speak TLS, which is set up here")

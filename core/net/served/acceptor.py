@@ -64,7 +64,7 @@ class Acceptor:
         self._pause: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Listen."""
+        """Listen, and begin to accept connections."""
         self._sock.setblocking(False)
         self._sock.listen(BACKLOG)
         self._go_on()
@@ -138,7 +138,7 @@ class _Opening:
         self._task.add_done_callback(self._end)
 
     def refuse_late_head(self) -> None:
-        """Close: the TLS handshake, which has a shorter timeout of its own, has taken too long."""
+        """Close the connection: its TLS handshake, which has a shorter timeout of its own, took too long."""
         self.abort()
 
     def abort(self) -> None:

@@ -180,7 +180,7 @@ async def _parts(receive: Receive, on_part: Callable[[bytes], None]) -> None:
 
 
 def _no_body(receive: Receive) -> Receive:
-    """``receive`` of a request without a body. If a body comes nevertheless, the connection throws it away."""
+    """The ``receive`` of a request without a body. If a body comes nevertheless, the connection throws it away."""
     first: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def again() -> Message:

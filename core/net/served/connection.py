@@ -109,12 +109,12 @@ class Connection(HttpToolsProtocol):
         del self._patient  # it refers to this
 
     def pause_writing(self) -> None:
-        """The write buffer is full."""
+        """The write buffer is full: start the timeout for unread answers."""
         super().pause_writing()
         self._port.block(self)
 
     def resume_writing(self) -> None:
-        """The write buffer has room again."""
+        """The write buffer has room again: stop that timeout."""
         super().resume_writing()
         self._port.unblock(self)
 
@@ -290,7 +290,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def ignore(self) -> None:
-        """Throw away whatever comes."""
+        """Throw away all further data."""
         self._ignores = True
 
     def shutdown(self) -> None:
@@ -299,12 +299,12 @@ class Connection(HttpToolsProtocol):
         super().shutdown()
 
     def unsent_bytes(self) -> int:
-        """Bytes that were written and that the client has not taken."""
+        """The number of bytes that were written and that the client's system has not taken."""
         return self.transport.get_write_buffer_size()
 
     def taken_bytes(self) -> int:
-        """Bytes that the client's system has acknowledged. Only Linux reports them; elsewhere returns minus
-        ``unsent_bytes``.
+        """The number of bytes that the client's system has acknowledged. Only Linux reports them; elsewhere returns
+        minus ``unsent_bytes``.
         """
         sock = self.transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):  # only Linux reports it

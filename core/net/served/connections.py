@@ -37,7 +37,7 @@ class Client(Protocol):
         """Close at once."""
 
     def unsent_bytes(self) -> int:
-        """Bytes that were written and that the client has not taken."""
+        """The number of bytes that were written and that the client's system has not taken."""
 
     def taken_bytes(self) -> int:
         """A number that changes whenever the client reads something."""
@@ -53,7 +53,7 @@ class Connections:
     """
 
     def __init__(self, timers: Timers, config: PortConfig, everyone: Sized) -> None:
-        """``everyone``: the open connections."""
+        """``everyone`` has the open connections."""
         self.config = config
         self.notices = Notices(timers, config.name)
         #: Accepted connections that are not yet in ``everyone``, because their TLS handshake takes a while.

@@ -14,7 +14,7 @@ class Timers(Protocol):
     """The part of an event loop that is needed here."""
 
     def time(self) -> float:
-        """Now, in seconds."""
+        """The present time in seconds."""
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Any:
         """Call ``callback`` at that time, unless the returned handle is cancelled."""

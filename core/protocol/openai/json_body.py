@@ -36,7 +36,7 @@ class BodyLimits:
 
     @property
     def max_nodes(self) -> int:
-        """Objects, arrays and keys of the whole body."""
+        """The most objects, arrays and keys in a whole body."""
         return self.more_nodes + NODES_PER_MESSAGE * self.max_messages
 
     def check_bytes(self, raw: bytes) -> None:

@@ -201,7 +201,7 @@ class ChatRequest(_Request):
 
     @property
     def num_logprobs(self) -> int | None:
-        """None: none wanted. 0: of sampled tokens only. n: and of the n most likely."""
+        """Logprobs of sampled tokens and of this many most likely ones; 0: of sampled tokens only; None: none."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def _complain(self) -> None:
@@ -220,7 +220,7 @@ class CompletionRequest(_Request):
 
     @property
     def num_logprobs(self) -> int | None:
-        """None: none wanted. 0: of sampled tokens only. n: and of the n most likely."""
+        """Logprobs of sampled tokens and of this many most likely ones; 0: of sampled tokens only; None: none."""
         return self.logprobs
 
 
