@@ -1,4 +1,4 @@
-"""P's leases: granted and ended by the main process, and stored by two threads of it. Begin with ``keeper``.
+"""P's leases. The main process grants and ends them; two of its threads use the lease store. Begin with ``keeper``.
 
 ``keeper``         grants and ends leases; its thread talks to the lease store
 ``listener``       a thread that waits for releases

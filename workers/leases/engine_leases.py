@@ -1,4 +1,4 @@
-"""The leases of one engine, for the HTTP server: what the keeper and the engine do together."""
+"""The leases of one engine, for the HTTP server: calls the lease keeper and the engine together."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ class EngineLeases:
         self._engine = engine
 
     async def grant(self, lease_id: str) -> bool:
-        """Grant the lease in the store, or only here if the store does not answer. False if it has ended meanwhile."""
+        """Grant the lease in the store, or only here if the store does not answer. False if the lease has ended."""
         if not self._engine.has_lease(lease_id):
             return False
         await self._keeper.grant(lease_id)
         return self._engine.has_lease(lease_id)
 
     def drop(self, lease_id: str) -> None:
-        """End the lease and unpin its blocks now; the keeper tells the store."""
+        """End the lease and unpin its blocks now; the keeper also ends it in the store."""
         if not self._keeper.drop(lease_id):
             self._engine.end_lease(lease_id)
 
     def drop_request(self, request_id: str, but: str = "") -> bool:
-        """Drop all leases of the request except ``but``, known to the store or not; False if there are none."""
+        """Drop all leases of the request except ``but``, in the store or not; False if there are none."""
         lease_ids = [lease_id for lease_id in self._engine.leases_of(request_id) if lease_id != but]
         for lease_id in lease_ids:
             self.drop(lease_id)
         return bool(lease_ids)
 
     def drop_all(self, suffix: str) -> int:
-        """Drop all leases of requests whose id ends with ``suffix``; returns how many there were."""
+        """Drop all leases of requests whose id ends with ``suffix``; returns their number."""
         lease_ids = self._engine.leases_with(suffix)
         for lease_id in lease_ids:
             self.drop(lease_id)
         return len(lease_ids)
 
     def read_by_peer(self, lease_id: str) -> None:
-        """End the lease as done: D's notification says that it has read the blocks."""
+        """End the lease as done, after D's notification that it has read the blocks."""
         if not self._keeper.done(lease_id):
             self._engine.end_lease(lease_id)

@@ -1,10 +1,10 @@
 """Grants and ends P's leases. One thread talks to the store, another listens for releases.
 
-The asyncio loop and the threads share ``core.leases.holder`` under a lock, which is never held during I/O. For every
-lease ``on_end`` is called exactly once, whatever ended it, and only there are its blocks unpinned.
+The asyncio loop and the threads share ``core.leases.holder`` under a lock, which is never held during I/O. ``on_end``
+is called exactly once for every lease, however it ended, and only ``on_end`` unpins the lease's blocks.
 
-An unexpected exception ends its thread and calls ``on_failed``, so that the worker stops: without the thread leases
-would never end and would hold their blocks forever.
+An unexpected exception in a thread ends that thread and calls ``on_failed``, so that the worker stops: without the
+thread leases would never end and would hold their blocks forever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long ``grant`` waits for the store at most, so that a slow Redis does not delay P's answer any longer.
+#: Seconds that ``grant`` waits for the store at most, so that a slow Redis delays P's answer no longer than this.
 GRANT_PATIENCE_S = 0.25
 
 
@@ -41,14 +41,14 @@ class KeeperStats:
 
     granted: int = 0
     done: int = 0
-    #: Ended by a router, through the store.
+    #: Leases ended by a router, through the store.
     released: int = 0
     expired: int = 0
-    #: Ended by this worker, before a router knew of the lease.
+    #: Leases ended by this worker because no D will read their blocks.
     dropped: int = 0
-    #: Ended under memory pressure while the store did not answer.
+    #: Leases ended under memory pressure while the store did not answer.
     given_up: int = 0
-    #: Notifications of a read that came after the end of the lease.
+    #: Notifications of reads that came after the end of their lease.
     late_done: int = 0
     store_errors: int = 0
 
@@ -75,9 +75,9 @@ class LeaseKeeper:
     ) -> None:
         """Both callbacks run on the loop. ``on_end(lease_id, state)`` gets DONE, RELEASED or EXPIRED.
 
-        EXPIRED includes a lease that was given up because its blocks were needed while the store did not answer.
+        EXPIRED includes leases that were given up because their blocks were needed while the store did not answer.
 
-        ``on_failed(error)``: a thread has ended; stop the worker.
+        ``on_failed(error)`` is called when a thread has failed; it must stop the worker.
         """
         self._store = store
         self._engine_id = check_id(engine_id)
@@ -99,13 +99,13 @@ class LeaseKeeper:
         return f"<LeaseKeeper {self._engine_id} {self._holder!r}>"
 
     def __len__(self) -> int:
-        """How many leases are held now."""
+        """The number of leases that are held now."""
         with self._changed:
             return len(self._holder)
 
     @property
     def reachable(self) -> bool:
-        """The store answered the last call."""
+        """Whether the store answered the last call."""
         return self._holder.reachable
 
     def start(self) -> None:
@@ -115,9 +115,9 @@ class LeaseKeeper:
         self._listener.start()
 
     async def stop(self) -> None:
-        """End every lease that is left, tell the store (one attempt), stop the threads, close the store.
+        """End all leases, also in the store (one attempt), then stop the threads and close the store.
 
-        From the store routers learn of it and prefill elsewhere at once, instead of renewing leases of a dead engine.
+        Routers see the ends in the store and prefill elsewhere at once, instead of renewing leases of a dead engine.
         """
         for lease_id in self._pinned():
             self.drop(lease_id)
@@ -131,8 +131,8 @@ class LeaseKeeper:
     async def grant(self, lease_id: str) -> None:
         """Begin a lease; returns once the store has it.
 
-        Returns also if the store cannot be reached or takes longer than ``GRANT_PATIENCE_S``: then the lease is held
-        here and stored as soon as possible. If cancelled, the lease stays granted and must be dropped. Raises
+        If the store cannot be reached or takes longer than ``GRANT_PATIENCE_S``, this returns too: the lease is held
+        here and stored as soon as possible. If this is cancelled, the lease stays granted and must be dropped. Raises
         DuplicateLeaseError, ValueError.
         """
         check_id(lease_id)
@@ -150,7 +150,7 @@ class LeaseKeeper:
             confirmed.cancel()
 
     def done(self, lease_id: str) -> bool:
-        """End a lease whose blocks D has read, as its notification says. False if the lease had ended before."""
+        """End a lease whose blocks D has read, according to D's notification. False if the lease had ended before."""
         known = self._end(self._holder.done, lease_id)
         if known:
             self.stats.done += 1
@@ -168,7 +168,10 @@ class LeaseKeeper:
         return known
 
     def give_up_oldest(self) -> str | None:
-        """End the oldest lease that is kept only because the store does not answer, if any: memory is needed."""
+        """End the oldest lease that is kept only because the store does not answer, if any, when memory is needed.
+
+        Returns its id, or None.
+        """
         with self._changed:
             lease_id = self._holder.give_up_oldest(self._clock())
         if lease_id is not None:
@@ -205,7 +208,7 @@ class LeaseKeeper:
             self._fail(error)
 
     def _next_work(self) -> Work | None:
-        """Wait for work; None to stop."""
+        """Wait for work and return it; None if the thread has to stop."""
         with self._changed:
             while True:
                 now_ms = self._clock()
@@ -218,7 +221,10 @@ class LeaseKeeper:
                 self._changed.wait(None if next_ms is None else max(0, next_ms - now_ms) / 1000)
 
     def _last_work(self, work: Work) -> Work | None:
-        """While stopping: one last attempt to store the ends of leases, then None. Grants are not stored any more."""
+        """While stopping: the ends of leases, for one last attempt to store them, then None.
+
+        Without ends there is no last attempt, and grants alone are not stored.
+        """
         did_before, self._did_last_work = self._did_last_work, True
         return work if (work.release or work.done) and not did_before else None
 

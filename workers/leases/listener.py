@@ -22,9 +22,9 @@ RETRY_S = 0.5
 
 
 class LeaseListener:
-    """Calls ``on_release`` in its own thread, soon after every release and whenever one may have been missed.
+    """Calls ``on_release`` in its own thread, soon after every release and whenever a release may have been missed.
 
-    After an unexpected exception it calls ``on_failed``, in the same thread, and ends.
+    After an unexpected exception the thread calls ``on_failed`` and ends.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LeaseListener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Interrupt the thread; ``join`` waits for its end. Does nothing if it was never started."""
+        """Interrupt the thread, for whose end ``join`` waits. Does nothing if the thread was never started."""
         with self._lock:
             self._stopping.set()
             if self._wakeups is not None:

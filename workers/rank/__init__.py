@@ -3,10 +3,10 @@
 Begin with ``main``, the program, and ``runner``, which executes a step.
 
 ``receiver``     a thread that takes messages of the main process; ``outbox`` sends the answers
-``runner``       executes a step: one forward pass, then sampling; ``sequences`` are the sequences it knows
+``runner``       executes a step: one forward pass, then sampling; ``sequences`` has the sequences that the rank knows
 ``loading``      loads the model shard, and refuses models that Baton cannot serve
 ``cache``        the paged KV cache, and attention over it
 ``sampling``     samples tokens
-``device``       chooses the device; ``distributed`` is what the ranks of an engine do together
+``device``       chooses the device; ``distributed`` has what the ranks of an engine do together
 ``process``      what the process prints, how many threads it uses, how it exits
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankDevice:
-    """A rank's device. ``backend`` is ``gloo`` or ``nccl``; ``num_sharers`` ranks of the engine are on this device."""
+    """A rank's device. ``backend``: ``gloo`` or ``nccl``. ``num_sharers``: how many of the engine's ranks use it."""
 
     device: torch.device
     backend: str = "gloo"
@@ -23,7 +23,7 @@ class RankDevice:
 
 
 def assign_device(spec: RankSpec) -> RankDevice:
-    """The device of a rank. Raises ModelLoadError."""
+    """The device that a rank computes on. Raises ModelLoadError."""
     device = choose_device(spec.device)
     if device.type == "cpu" or spec.device not in {"auto", "cuda"}:
         return RankDevice(device, num_sharers=spec.num_ranks)
@@ -31,7 +31,7 @@ def assign_device(spec: RankSpec) -> RankDevice:
 
 
 def spread_over_gpus(rank: int, num_ranks: int, num_gpus: int) -> RankDevice:
-    """One GPU for each rank if there are enough; otherwise several ranks share a GPU, which needs gloo, not NCCL."""
+    """The GPU of a rank: its own if there are enough; if not, several ranks share a GPU and use gloo, not NCCL."""
     device = torch.device("cuda", rank % num_gpus)
     if num_ranks <= num_gpus:
         return RankDevice(device, "nccl" if torch.distributed.is_nccl_available() else "gloo")

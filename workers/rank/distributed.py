@@ -1,7 +1,7 @@
 """What the ranks of one engine do together: they join, exchange data, and notice that one of them has ended.
 
-Every rank calls these functions in the same order, because each call waits for all ranks. If a rank raises instead, the
-others would wait forever, and ``workers/rank_group/group.py`` kills them. A single rank does not join, and for it these
+Every rank calls these functions in the same order, because each call waits for all ranks. If one rank raises instead,
+the others would wait forever, so ``workers/rank_group/group.py`` kills them. A single rank does not join; for it the
 functions return its own data.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _LOOPBACK_ONLY = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 #: NCCL's watchdog would look for dump requests in the rendezvous file, which is removed once all ranks are ready.
 _NO_DUMPS = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
-#: Parts of the messages of errors that the end of another rank causes: RuntimeErrors of gloo name its source file, the
-#: rendezvous reports a timeout, and NCCL names the remote process.
+#: Parts of the messages of errors that the end of another rank causes: RuntimeErrors of gloo name gloo's source file,
+#: the rendezvous reports a timeout, and NCCL names the remote process.
 _LOST = ("/tcp/pair.cc", "/tcp/unbound_buffer.cc", "Wait timeout", "remote process exited")
 
 
@@ -57,7 +57,7 @@ def _prepare_environment(spec: RankSpec, rank_device: RankDevice) -> None:
     for name, value in (_LOOPBACK_ONLY | _NO_DUMPS).items():
         os.environ.setdefault(name, value)
     device = rank_device.device
-    # Transformers loads a split model to the preferred accelerator of torch, with this index.
+    # Transformers loads a split model to torch's preferred accelerator, with the index in LOCAL_RANK.
     os.environ["LOCAL_RANK"] = str(spec.rank if device.index is None else device.index)
     if device.type == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -96,7 +96,7 @@ def merge_bytes(own: bytearray, device: torch.device) -> bytes:
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole of a tensor that may be split over the ranks. All ranks must call it."""
+    """The whole tensor, which may be split over the ranks. All ranks must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedRank:
-    """A loaded rank."""
+    """The parts of a loaded rank, and the ``RankReady`` message that announces it."""
 
     runner: Runner
     transfer: Transfer
@@ -48,7 +48,7 @@ class LoadedRank:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a rank; returns the exit status. An error is sent as ``RankFailed``, except the loss of another rank."""
+    """Run a rank; returns the exit status. Errors are sent as ``RankFailed``, except the loss of another rank."""
     descriptor, parent_pid, spec_json = arguments
     end_with(int(parent_pid))
     process.be_quiet()
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _reason(spec: RankSpec, error: Exception) -> str:
-    """The message for people. It names the rank unless the model is the problem, which is the same on every rank."""
+    """The message for people. It names the rank, unless the model is the problem and thus every rank has the error."""
     text = one_line(error) if isinstance(error, RankError) else f"{type(error).__name__}: {one_line(error)}"
     return text if isinstance(error, ModelLoadError) else _named(spec, text)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Writes whole frames to the rank's socket. After the end of the main process, messages are dropped."""
+    """Writes whole frames to the rank's socket. Messages are dropped once the main process has ended."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

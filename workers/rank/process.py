@@ -21,7 +21,7 @@ def be_quiet() -> None:
 
 
 def limit_threads(num_threads: int | None) -> None:
-    """Set torch's threads for one operation: ``num_threads``, otherwise ``OMP_NUM_THREADS``, otherwise the default."""
+    """Set torch's threads for one operation: ``num_threads``, else ``OMP_NUM_THREADS``, else the default."""
     if num_threads is None and "OMP_NUM_THREADS" in os.environ:
         return
     torch.set_num_threads(num_threads or min(MAX_DEFAULT_THREADS, len(os.sched_getaffinity(0))))
@@ -30,7 +30,7 @@ def limit_threads(num_threads: int | None) -> None:
 def exit_now(status: int) -> NoReturn:
     """Exit without the interpreter's clean-up, which takes a second of CPU time for torch alone.
 
-    Nothing has to be cleaned up any more; the system frees memory, sockets and devices.
+    No clean-up is left to do: the system frees memory, sockets and devices.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,6 +1,6 @@
 """The rank's receiver thread: passes steps to the main thread, and all other messages to block transfer.
 
-So a connect or a read does not wait for a running forward pass.
+Thanks to this thread a connect or a read does not wait for a running forward pass.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """Executes steps. Only it and block reads write to the cache. Not thread-safe."""
+    """Executes steps. Only the runner and block reads write to the cache. Not thread-safe."""
 
     def __init__(
         self, model: ModelShard, cache: KVCache, versions: VersionTable, *, with_logprobs: bool = True
     ) -> None:
-        """Without ``with_logprobs`` results have tokens only, because logprobs of one rank of an engine are enough."""
+        """``with_logprobs``: whether results have logprobs; those of one rank per engine are enough."""
         self._with_logprobs = with_logprobs
         self._model = model
         self._cache = cache
@@ -61,7 +61,7 @@ class Runner:
         return sampled
 
     def _forward(self, rows: list[Row], sequences: list[RankSequence]) -> torch.Tensor:
-        """Logits of the rows that sample, in the order of the rows."""
+        """Run the forward pass; returns the logits of the rows that sample, in the order of the rows."""
         places = [
             BatchRow(row.start, row.num_tokens, sequence.block_ids)
             for row, sequence in zip(rows, sequences, strict=True)

@@ -1,4 +1,4 @@
-"""The sequences that a rank knows: from the scheduler's messages, plus the tokens that it samples itself."""
+"""The sequences that a rank knows, from the scheduler's messages and from the tokens that the rank samples itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RankSequence:
 
     @property
     def num_outputs(self) -> int:
-        """How many output tokens there are."""
+        """The number of output tokens."""
         return len(self.tokens) - self.num_prompt
 
     @cached_property
@@ -64,7 +64,7 @@ class SequenceTable:
         self._by_id[new.seq] = RankSequence(new)
 
     def drop(self, seq: int) -> None:
-        """Forget a sequence. There may be none, if it ended before its first step."""
+        """Forget a sequence; does nothing if the id is unknown, because the sequence ended before its first step."""
         self._by_id.pop(seq, None)
 
     def take(self, row: Row) -> RankSequence:

@@ -1,4 +1,4 @@
-"""When several ranks end: which end is the cause, and which are its consequences."""
+"""Finds out, when several ranks end, which end is the cause and which ends are its consequences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workers.rank_protocol.errors import RankEndedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A rank that loses another one may report its end earlier than that one. This many seconds are allowed between.
+#: A rank that loses another rank may be reported as ended before that other rank: at most this many seconds earlier.
 REASON_GRACE_S = 1.0
 
 
@@ -29,11 +29,11 @@ class FirstFailure:
         self._grace_s = grace_s
         self._num_held_back = 0
         self._timer: asyncio.TimerHandle | None = None
-        #: ``on_end`` was called, or ``close``: ``on_end`` will not be called any more.
+        #: Whether ``on_end`` or ``close`` was called; ``on_end`` is not called any more.
         self.is_over = False
 
     def handle(self, rank: int, error: Exception) -> None:
-        """A rank has ended; call this once for each rank."""
+        """Handle the end of a rank; call this once for each rank."""
         if self.is_over:
             return
         if not (isinstance(error, RankEndedError) and error.in_consequence):

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 class RankGroup:
     """The running ranks. Methods are called on the loop that started the group, and callbacks run there too.
 
-    ``on_event`` gets the messages of every rank, in the order in which that rank sent them; of ``Progress`` only those
-    of rank 0. ``on_death`` is called at most once, when a rank ends after all were ready and without ``stop``. By then
-    the others have been killed, and no callback comes after it.
+    ``on_event`` gets the messages of every rank, in the order in which that rank sent them; ``Progress`` only from
+    rank 0. ``on_death`` is called at most once, when a rank ends after all were ready and without ``stop``. By then
+    the other ranks have been killed, and no callback follows.
     """
 
     def __init__(self, spec: RankSpec, on_event: OnRankEvent, on_death: OnDeath) -> None:
@@ -76,7 +76,7 @@ class RankGroup:
 
     @property
     def num_ranks(self) -> int:
-        """How many ranks the engine has."""
+        """The number of ranks of the engine."""
         return self._spec.num_ranks
 
     @property
@@ -122,7 +122,7 @@ class RankGroup:
             either: list[asyncio.Future[Any]] = [ends, self._failure]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done() or any(error is not None for error in ends.result()):
-                # All starts may have ended before the reason is known, because consequences are held back for a moment.
+                # All starts may have ended before the reason is known: ``FirstFailure`` holds back consequences.
                 raise await self._failure
             self._check_agreement()
             self._is_ready = True
@@ -187,7 +187,7 @@ class RankGroup:
 
 @contextmanager
 def _rendezvous(num_ranks: int) -> Iterator[str]:
-    """The path of a file by which the ranks find each other; other users cannot open its folder. No port is needed."""
+    """The path of a file by which the ranks find each other without a port; other users cannot open its folder."""
     if num_ranks == 1:
         yield ""
         return
@@ -196,5 +196,5 @@ def _rendezvous(num_ranks: int) -> Iterator[str]:
 
 
 def _all(tasks: list[asyncio.Task[None]]) -> asyncio.Future[list[BaseException | None]]:
-    """Done when all tasks are; the result has None or the exception of each."""
+    """A future that is done when all tasks are done; its result has None or the exception of each task."""
     return asyncio.gather(*tasks, return_exceptions=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from workers.rank_protocol.spec import RankSpec
 
-#: Variables with the folders of models from the hub and of its token. Relative paths are made absolute, because the
-#: current directory of a rank is another one.
+#: Variables with the folders of the hub's models and token. Relative paths are made absolute, because a rank has
+#: another current directory.
 _CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME")
 
 
@@ -33,14 +33,14 @@ async def launch(
         streams = await _connect(ours)
         arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(_anywhere(spec)).decode()]
         try:
-            # This is the last await, so that a cancellation cannot come once there is a process.
+            # This is the last await, so that no cancellation can come once the process exists.
             process = await asyncio.create_subprocess_exec(
                 *python("workers.rank.main"),
                 *arguments,
                 # UCX would read a ``ucx.conf`` in the current directory, which can name libraries to load.
                 cwd=os.sep,
                 stdin=asyncio.subprocess.DEVNULL,
-                # Libraries print, and a program may read the standard output of the worker.
+                # Libraries print to standard output, and a program may read the worker's standard output.
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 # Ctrl-C goes to the whole process group, and may come while Python is still starting in the rank.
@@ -78,7 +78,7 @@ async def _connect(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.S
 
 
 async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work`` to its end, even if the caller is cancelled meanwhile; then raise CancelledError if it was."""
+    """Await ``work`` to its end, even if the caller is cancelled meanwhile; then raise that CancelledError."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

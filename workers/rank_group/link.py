@@ -32,7 +32,7 @@ class RankLink:
     """One running rank process. Methods are called on the loop that started it, and callbacks run there too.
 
     ``on_event`` gets all messages of the rank, in order, except ``RankReady`` and ``RankFailed``. ``on_death`` is
-    called at most once, when the process ends after it was ready and without ``stop``; no callback comes after it.
+    called at most once, when the process ends after it was ready and without ``stop``; no callback follows.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RankLink:
 
     @property
     def ready(self) -> RankReady:
-        """The message with which the rank said that it was ready."""
+        """The ``RankReady`` message of the rank."""
         assert self._ready is not None, "start() returns ready links only"
         return self._ready
 
@@ -107,7 +107,7 @@ class RankLink:
         self.send_frame(encode(message))
 
     def send_frame(self, frame: bytes) -> None:
-        """``send`` for a message that is encoded already."""
+        """Queue a message that is encoded already; otherwise like ``send``."""
         if not self._writer.is_closing():
             self._writer.write(frame)
 
@@ -184,7 +184,7 @@ class RankLink:
             return RankFailed(one_line(error))
 
     async def _describe_exit(self) -> str:
-        """How the process ended. The socket is closed, so it should end now."""
+        """How the process ended. Its socket is closed, so the process should end now."""
         try:
             status = await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
         except TimeoutError:

@@ -1,7 +1,7 @@
-"""The engine's interface to all its ranks: every message goes to all of them, and their answers become one.
+"""The engine's interface to all its ranks: every message goes to all ranks, and their answers are merged into one.
 
-To the ranks: all get the same messages in the same order. The handshake pool is told of every read, because it must
-keep an engine that is read from, and refuse one whose reads were given up and do not end.
+To the ranks: all get the same messages in the same order. The handshake pool is notified of every read, because it must
+keep a remote engine that is being read from, and refuse one whose reads were given up and have not ended.
 From the ranks: ``rank_merge`` merges answers. The end of a read is reported to the engine and to the pool. As soon as
 one rank's part of a read fails, the engine gets ``ReadFailing`` and the other ranks get ``CancelRead``. Ranks that
 disagree end the engine: it gets ``RankFailed``.
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class RankSender(Protocol):
-    """What sends to the ranks: ``RankGroup``."""
+    """Sends messages to the ranks; ``RankGroup`` implements it."""
 
     def send(self, message: ToRank) -> None:
         """Queue a message for every rank; does not raise if a connection is closed."""
 
 
 class PeerTracker(Protocol):
-    """What has to know of reads from remote engines: the handshake pool."""
+    """Is notified of reads from remote engines; the handshake pool implements it."""
 
     def on_connected(self, rank: int, message: Connected, /) -> None:
         """A local rank has answered ``Connect``, or has lost the remote engine since."""
@@ -76,7 +76,7 @@ class RankFacade:
         self._link.send(message)
 
     def _cancel(self, message: CancelRead) -> None:
-        """Send it once, and only while the read has not ended."""
+        """Send ``CancelRead`` once per read, and only while the read has not ended."""
         read = self._reads.get(message.read_id)
         if read is not None and not read.is_cancelled:
             read.is_cancelled = True
@@ -129,7 +129,7 @@ class RankFacade:
         if isinstance(event, ReadFailing):
             self._cancel(CancelRead(event.read_id))
         else:
-            # The pool hears of it before the engine, whose next read may be from the same remote engine.
+            # The pool is notified before the engine, whose next read may be from the same remote engine.
             engine_id = self._reads.pop(event.read_id).engine_id
             self._peers.read_ended(engine_id, event.read_id, failed=event.outcome == "failed")
         self.on_event(event)

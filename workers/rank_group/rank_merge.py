@@ -1,8 +1,8 @@
-"""Makes one answer of the ranks' answers to a step, to a read, and to the reads by other engines. Pure.
+"""Merges the ranks' answers to a step, and their reports of a read or of a read by another engine, into one. Pure.
 
-A step is over when every rank has answered. All must have sampled the same tokens as rank 0: each samples from the same
-logits with the same noise, so a difference means that they no longer compute the same model. ``Gather`` counts the
-parts of a read, whose outcome is that of its worst part.
+A step is over when every rank has answered. All ranks must have sampled the same tokens as rank 0: each rank samples
+from the same logits with the same noise, so a difference means that they no longer compute the same model. ``Gather``
+counts the parts of a read, whose outcome is that of its worst part.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 #: Outcomes of the parts of a read, best first. The read has the worst one.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")
-#: Reads by other engines that some local ranks have reported; bounded because other engines choose the lease ids.
+#: Most reads by other engines that only some local ranks have reported; bounded because peers choose the lease ids.
 _MAX_SENT = 4096
 
 
 class StepMerge:
-    """Steps that not every rank has answered; one at a time in practice."""
+    """Steps that not every rank has answered; in practice at most one."""
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
@@ -40,7 +40,7 @@ class StepMerge:
             self._parts[step_id] = {}
 
     def handle(self, rank: int, part: StepResult) -> StepResult | None:
-        """Take a rank's result; returns the merged one after the last. With a single rank it is returned unchanged.
+        """Take a rank's result; returns the merged result after the last rank's. A single rank's is returned unchanged.
 
         Raises RankProtocolError if the rank was not asked, has answered already, or differs from rank 0.
         """
@@ -62,7 +62,7 @@ class StepMerge:
 
 
 def _merge_step(parts: dict[int, StepResult]) -> StepResult:
-    """Tokens and logprobs of rank 0, time of the slowest rank."""
+    """The merged result: tokens and logprobs of rank 0, and the time of the slowest rank."""
     first = parts.pop(0)
     seconds = first.seconds
     for rank, part in parts.items():
@@ -86,7 +86,7 @@ class OpenRead:
     def __init__(self, engine_id: str) -> None:
         self.engine_id = engine_id
         self.is_cancelled = False
-        #: By rank, in the order of arrival.
+        #: The ranks' results by rank, in the order of arrival.
         self.parts: dict[int, ReadResult] = {}
 
 
@@ -115,7 +115,8 @@ class ReadMerge:
         return self._open.pop(read_id)
 
     def handle(self, rank: int, part: ReadResult) -> ReadFailing | ReadResult | None:
-        """Take the result of one rank. Returns whether the read is failing or has ended (then ``pop`` it), or None.
+        """Take the result of one rank. Returns ReadFailing, or ReadResult if the read has ended (then ``pop`` it), or
+        None.
 
         A cancelled part does not make the read fail, because it was cancelled on purpose. Late and repeated parts are
         ignored.
@@ -158,7 +159,7 @@ def _outcome_of(part: ReadResult) -> str:
 
 
 def _stale_blocks(parts: dict[int, ReadResult]) -> list[int]:
-    """The blocks that are stale on any rank. Empty if a rank does not say which: then any block may be stale."""
+    """The blocks that are stale on any rank; empty if a stale rank names none, because any block may be stale then."""
     stale = [part.stale_blocks for part in parts.values() if part.outcome == "stale"]
     return sorted(set().union(*stale)) if all(stale) else []
 

@@ -16,8 +16,8 @@ Every message is one line for people.
 
 from __future__ import annotations
 
-#: Exit status of a rank that ends because it has lost another one. It sends no ``RankFailed``: the reason is the end of
-#: the other rank, of which the main process may hear later.
+#: Exit status of a rank that ends because it has lost another rank. It sends no ``RankFailed``: the cause is the end of
+#: the other rank, which the main process may notice later.
 SIBLING_LOST_STATUS = 3
 
 
@@ -46,11 +46,11 @@ class FrameError(RankError):
 
 
 class SiblingLostError(RankError):
-    """Another rank of the engine has ended, or never started. People should be told of that rank's end instead."""
+    """Another rank of the engine has ended, or never started. That rank's end is what should be reported."""
 
 
 class RankEndedError(RankError):
-    """A rank process ended. ``in_consequence``: only because another rank of its engine had ended."""
+    """A rank process ended. ``in_consequence``: it ended only because another rank of its engine had ended."""
 
     def __init__(self, message: str, *, in_consequence: bool = False) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class RankStartError(RankEndedError):
 
 
 class RankDeadError(RankEndedError):
-    """The rank process ended after it was ready, without being asked to."""
+    """The rank process ended after it was ready, although the main process had not stopped it."""
 
 
 def one_line(error: BaseException) -> str:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
-#: Far more than any step needs (a prompt of a million tokens has 5 MB), far less than a corrupted length may say.
+#: Far more than any step needs (a prompt of a million tokens has 5 MB), but far less than the maximum of the 4-byte
+#: length, so that most corrupted lengths are noticed.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 _HEADER = struct.Struct("<I")
@@ -32,7 +33,7 @@ def encode(message: ToRank | FromRank) -> bytes:
 
 
 def receive(sock: socket.socket) -> ToRank | None:
-    """In the rank: wait for the next message. None: the main process has closed the socket between two frames.
+    """In the rank: wait for the next message. Returns None if the main process closed the socket between two frames.
 
     Raises FrameError.
     """
@@ -45,9 +46,9 @@ def receive(sock: socket.socket) -> ToRank | None:
 
 
 async def read(stream: asyncio.StreamReader) -> FromRank | None:
-    """In the main process: wait for the next message. None: the rank has closed the socket, even inside a frame.
+    """In the main process: wait for the next message. Returns None if the rank closed the socket, even inside a frame.
 
-    A rank that is killed may leave half a frame behind, which says no more than that it has ended. Raises FrameError.
+    A rank that is killed may leave half a frame, which means only that the rank has ended. Raises FrameError.
     """
     try:
         (length,) = _HEADER.unpack(await stream.readexactly(_HEADER.size))

@@ -8,31 +8,32 @@ import msgspec
 
 from workers.rank_protocol.transfer_options import TransferOptions
 
-#: Threads of one rank by default, at most: more help a small model little, and other processes need cores too.
+#: Most threads of one rank by default: more threads help a small model little, and other processes need cores too.
 MAX_DEFAULT_THREADS = 8
 
 
 class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     """Start parameters of one rank process.
 
-    ``num_blocks`` has precedence over ``kv_cache_bytes``. With neither, the ranks on a GPU divide
-    ``gpu_memory_fraction`` of the memory that is free after the weights equally, and an engine on a CPU uses 1 GiB.
-    Bytes are those of the whole engine; each rank uses the ``num_ranks``-th part. Every rank has its own heads of every
-    block, so all ranks have as many blocks as the rank with the least memory.
+    ``num_blocks`` has precedence over ``kv_cache_bytes``. If neither is set, the ranks on a GPU share equally
+    ``gpu_memory_fraction`` of the memory that is free after the weights, and an engine on a CPU uses 1 GiB.
+    Byte sizes are for the whole engine; each rank uses the ``num_ranks``-th part. Every rank holds its own heads of
+    every block, so all ranks have as many blocks as the rank with the least memory.
     """
 
-    #: Folder or hub id.
+    #: Folder or hub id of the model.
     model: str
     engine_id: str
     revision: str | None = None
     rank: int = 0
     num_ranks: int = 1
-    #: File by which the ranks of one engine find each other, in a folder of this user only; empty for a single rank.
+    #: File by which the ranks of one engine find each other, in a folder that only this user can open; empty for a
+    #: single rank.
     rendezvous: str = ""
     #: Seconds that a rank waits for the others to start.
     join_timeout_s: float = 600.0
-    #: ``auto`` (the GPUs if there are any), ``cpu``, ``cuda``, ``cuda:1``... Several ranks use the GPUs in turn, or
-    #: share the one that is named.
+    #: ``auto`` (the GPUs if there are any), ``cpu``, ``cuda``, ``cuda:1``... Several ranks are spread over the GPUs, or
+    #: share the GPU that is named.
     device: str = "auto"
     #: ``auto``: float32 on a CPU, the type of the checkpoint on a GPU.
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

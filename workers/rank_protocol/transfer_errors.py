@@ -3,10 +3,10 @@
 TransferError
 ├── NixlError              an error of NIXL, by cause (``nixl_port`` has the complete mapping)
 │   ├── PeerLostError          the peer is dead or the connection to it broke
-│   ├── PeerUnknownError       NIXL knows no such agent, or it has not registered that memory
+│   ├── PeerUnknownError       NIXL knows no such agent, or the agent has not registered that memory
 │   ├── MisuseError            a wrong call of NIXL, or impossible addresses from a peer
-│   ├── UnsupportedError       no transport here can do it
-│   └── BackendFailedError     the transport failed otherwise
+│   ├── UnsupportedError       no transport of this machine supports the operation
+│   └── BackendFailedError     the transport failed for another reason
 ├── PeerBusyError          reads over the former connection to the peer have not ended yet; try again
 ├── PlanError              the shards of the two engines do not fit together
 └── HandshakeError         no handshake with a remote engine; ``reason`` says why
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-#: Characters of a HandshakeError's message, which may quote a peer and goes into logs, answers and load reports.
+#: Most characters of a HandshakeError's message, which may quote a peer and appears in logs, answers and load reports.
 MAX_MESSAGE_CHARS = 500
 
 
@@ -31,7 +31,7 @@ class NixlError(TransferError):
 
 
 class PeerLostError(NixlError):
-    """The peer is dead or the connection to it broke. It may be added again."""
+    """The peer is dead or the connection to it broke. The peer may be added again."""
 
 
 class PeerUnknownError(NixlError):
@@ -43,11 +43,11 @@ class MisuseError(NixlError):
 
 
 class UnsupportedError(NixlError):
-    """No transport here can do it."""
+    """No transport of this machine supports the operation."""
 
 
 class BackendFailedError(NixlError):
-    """The transport failed, and the error does not say why."""
+    """The transport failed, and the error does not name the reason."""
 
 
 class PeerBusyError(TransferError):
@@ -72,7 +72,7 @@ class HandshakeReason(StrEnum):
     RANK = "rank"
     #: The engine was connected, and has been lost since.
     LOST = "lost"
-    #: Reads from it were given up and have not ended: NIXL may still write to local blocks.
+    #: Reads from the engine were given up and have not ended: NIXL may still write to local blocks.
     STUCK = "stuck"
     #: ``max_engines`` engines are in use already.
     TOO_MANY = "too_many"

@@ -2,6 +2,6 @@
 
 Main process and ranks use it, on P and on D.
 
-``plan``    what one rank of D reads from each rank of P; ``shards`` are the parts of a model that ranks have
+``plan``    what one rank of D reads from each rank of P; ``shards`` describes which parts of a model the ranks have
 ``gather``  counts the reports of several ranks until all have finished
 """

@@ -1,9 +1,9 @@
 """Counts the reports of the members of a transfer until all have reported. Pure.
 
 A transfer is done when every member has reported success. It has failed as soon as one member reports a failure, but
-it has *ended* only when every member has reported: until then its blocks may still be written. This is used on both
-sides. D waits until its ranks have read; a rank of P waits for the ranks of D that read from it; and P waits until all
-of its ranks have been read.
+it has *ended* only when every member has reported: until then its blocks may still be written. Both sides use this: D
+waits until its ranks have read, a rank of P waits for the ranks of D that read from it, and P waits until all of its
+ranks have been read.
 
     reports so far                  event of the last report
     not all, none failed            WAITING
@@ -12,7 +12,7 @@ of its ranks have been read.
     all, none failed                DONE
     all, some failed                ENDED       nothing is written any more
 
-A second report of a member, and a report for a transfer that is not open, is ignored: None.
+A second report of a member, and a report for a transfer that is not open, are ignored; their event is None.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From which ranks of P one rank of D reads, and what it reads of each. Pure.
+"""Plans from which ranks of P one rank of D reads, and what it reads from each. Pure.
 
 One rule covers equal, wider and narrower splits, by heads and by layers: a rank reads the intersection of its own shard
 with each shard of P. Both engines have to divide the model evenly. Anything else raises PlanError, so that no rank
@@ -6,7 +6,7 @@ reads half a block.
 
 If several ranks of P hold the same shard (copies), the readers are spread over them: the first reader reads the first
 copy, the second reader the second copy, and so on, in turn. If there are more copies than readers, some copies are not
-read. They are notified all the same, because P waits for all of its ranks: these are ``RankSource`` without runs.
+read. Those copies are still notified, because P waits for all of its ranks; each is a ``RankSource`` without runs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _sources(local: RankMetadata, here: Grid, remotes: Sequence[RankMetadata], t
 
 
 def _turn(local: RankMetadata, here: Grid, remote: RankMetadata) -> tuple[int, int]:
-    """Of the local ranks whose shard overlaps that of ``remote``: the index of ``local``, and how many there are."""
+    """The index of ``local`` among the local ranks whose shard overlaps that of ``remote``, and their number."""
     columns, rows = here.overlapping(remote.shard)
     own_column, own_row = here.overlapping(local.shard)
     reader = (own_row.start - rows.start) * len(columns) + own_column.start - columns.start

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class MisfitError(TransferError):
-    """Why shards do not fit together; ``plan`` adds to the message which ranks they are of."""
+    """The shards do not fit together; ``plan`` adds to the message which ranks have them."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Bytes of one block that are contiguous on both sides; offsets from the start of the block."""
+    """Bytes of one block that are contiguous on both sides; the offsets count from the start of the block."""
 
     local_offset: int
     remote_offset: int
@@ -33,7 +33,9 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """How an engine divides a model: ``tp`` ranges of heads x ``pp`` ranges of layers, each on ``num_copies`` ranks."""
+    """How an engine divides a model: into ``tp`` ranges of heads x ``pp`` ranges of layers, each part on ``num_copies``
+    ranks.
+    """
 
     num_heads: int
     num_layers: int
@@ -118,7 +120,7 @@ def describe(ranks: Sequence[RankMetadata]) -> str:
 
 
 def _divided(what: str, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """How many heads or layers the ranges cover, and how many ranges there are.
+    """The number of heads or layers that the ranges cover, and the number of ranges.
 
     Raises MisfitError unless the ranges are equally long and without gaps.
     """

@@ -1,4 +1,4 @@
-"""Block transfer: reads of KV blocks from other engines, and the fence. In a rank process, in a thread of its own.
+"""Block transfer: reads of KV blocks from other engines, and the fence. Runs in its own thread of a rank process.
 
 Begin with ``agent_loop``. Which ranks of P a rank of D reads is decided in ``workers.sharding``, and how engines learn
 each other's addresses is in ``workers.handshake``.
@@ -9,5 +9,5 @@ each other's addresses is in ``workers.handshake``.
 ``memory``         the memory of local and remote ranks
 ``nixl``           NIXL behind a typed port
 ``versions``       the local table of versions, which other engines read
-``port``           what the rank needs of block transfer; ``null_transfer`` is block transfer that refuses all reads
+``port``           what the rank calls of block transfer; ``null_transfer`` implements it and refuses all reads
 """

@@ -51,7 +51,7 @@ class AgentLoop:
         self._last_activity = self._next_poll = time.monotonic()
 
     def run(self, commands: queue.SimpleQueue[TransferCommand | None], closing: threading.Event) -> None:
-        """Serve until ``closing`` is set; ``None`` in the queue only wakes the loop."""
+        """Handle commands until ``closing`` is set; ``None`` in the queue only wakes the loop."""
         while not closing.is_set():
             for command in _take(commands, self._timeout_s()):
                 self._handle(command)
@@ -60,7 +60,7 @@ class AgentLoop:
             self._report()
 
     def close(self) -> None:
-        """Cancel every read, wait until they have ended, and release everything.
+        """Cancel all reads, wait until they have ended, and release everything.
 
         If a read does not end in time, NIXL may still write to the memory, so nothing is released.
         """
@@ -103,7 +103,7 @@ class AgentLoop:
         now = time.monotonic()
         try:
             check_fresh(read.fresh, self._memory.num_blocks)
-            # Before anything else, because from now on the former content of these blocks may be overwritten.
+            # Store the versions first, because from now on the former content of these blocks may be overwritten.
             self._memory.versions.store(read.fresh)
             peer = self._peer_for(read)
         except ReadRefusedError as error:
@@ -151,7 +151,7 @@ class AgentLoop:
             self._notify(peer, read)
         if ended.lost is not None:
             self._lose(peer, ended.lost)
-        # After ``_lose``: a request that reads again after this result must know that the engine is not connected.
+        # After ``_lose``, so that a request that reads again after this result finds the engine disconnected.
         self._received.append(result)
         self._peers.end(peer)
 
@@ -162,15 +162,15 @@ class AgentLoop:
             try:
                 self._notices.tell(rank.name, ReadNotice(read.lease_id, rank.num_readers, reader, self.metadata.rank))
             except NixlError as error:
-                # The data is right all the same; on the peer the lease will expire.
+                # The data is valid nevertheless; on the peer the lease will expire.
                 logger.warning("%s was not told of a read: %s", rank.name, error)
                 if isinstance(error, PeerLostError):
                     self._lose(peer, error)
 
     def _lose(self, peer: RemoteEngine, error: NixlError) -> None:
-        """Begin no new reads from the peer, and tell the main process once, for which the engine is connected.
+        """Begin no new reads from the peer, and report its loss once to the main process, which has it as connected.
 
-        The result of the read is not enough: a cancelled read has no error.
+        The result of the read is not enough for this, because a cancelled read has no error.
         """
         if not peer.leaving:
             self._emit_in_order(Connected(peer.engine_id, f"{type(error).__name__}: {error}"))
@@ -200,7 +200,7 @@ class AgentLoop:
             self._emit(TransferReport(sent, received))
 
     def _timeout_s(self) -> float:
-        """How long to wait for a command before something else has to be done."""
+        """Seconds to wait for a command before reads or notifications have to be polled."""
         if self._reads:
             return self._backoff_s
         return max(0.0, self._next_poll - time.monotonic())
@@ -228,7 +228,7 @@ def _register(agent: TransferAgent, memory: RankMemory) -> RankMetadata:
 
 
 def _take(commands: queue.SimpleQueue[TransferCommand | None], timeout_s: float) -> list[TransferCommand | None]:
-    """All queued commands; if there are none, the first one that comes within ``timeout_s``."""
+    """All queued commands; if there are none, wait at most ``timeout_s`` for one."""
     taken = []
     try:
         taken.append(commands.get(block=timeout_s > 0, timeout=timeout_s or None))

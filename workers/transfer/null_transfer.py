@@ -14,7 +14,7 @@ REASON = "this engine was started without block transfer"
 
 
 class NullTransfer:
-    """Answers every connect with an error and every read with ``failed``, from the thread that submits."""
+    """Answers every connect with an error and every read with ``failed``, in the thread that calls ``submit``."""
 
     def __init__(self, memory: RankMemory, emit: Emit) -> None:
         self._memory = memory
@@ -47,4 +47,4 @@ class NullTransfer:
             self._emit(TransferReport([], [ReadResult(command.read_id, "failed", 0, 0.0, REASON)]))
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no reads to end."""

@@ -1,4 +1,4 @@
-"""What the rank needs of block transfer. No torch and no NIXL here."""
+"""What the rank calls of block transfer. No torch and no NIXL here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Transfer(Protocol):
         """Queue a command and return at once; called from the receiver thread.
 
         Every ``Connect`` is answered by one ``Connected``, every ``Read`` by one ``ReadResult`` in a
-        ``TransferReport``. A ``Connected`` with an error may also come unasked: the engine was lost. The ``fresh``
+        ``TransferReport``. A ``Connected`` with an error may also come later: the engine was lost. The ``fresh``
         versions of a read are stored before the read is posted. When a remote engine has read blocks of this rank, a
         ``Sent`` is reported once.
         """

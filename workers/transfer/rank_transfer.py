@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 class RankTransfer:
     """``Transfer`` over NIXL; ``workers/transfer/port.py`` has the contract.
 
-    The constructor returns once the agent runs (half a second), and raises TransferError if that fails. ``emit`` is
-    called from the agent's thread. ``on_thread_start`` is called first in that thread, for example to choose the CUDA
-    device. The process needs the environment of ``ucx.py``.
+    The constructor returns once the agent runs (half a second), and raises TransferError if the start fails. ``emit``
+    is called from the agent's thread. ``on_thread_start`` is called first in that thread, for example to choose the
+    CUDA device. The process needs the environment variables of ``ucx.py``.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RankTransfer:
         self._commands.put(command)
 
     def close(self) -> None:
-        """Cancel the reads in flight, wait for them shortly, forget every engine. Nothing is emitted afterwards."""
+        """Cancel reads in flight, wait ``close_timeout_s`` for them, forget every engine. Emits nothing afterwards."""
         self._closing.set()
         self._commands.put(None)
         self._thread.join()
@@ -93,7 +93,7 @@ class RankTransfer:
         if self._on_thread_start is not None:
             self._on_thread_start()
         memory = self._memory
-        # Unique for each start of a rank, as NIXL requires, because engine ids are random.
+        # The name is unique for each start of a rank, as NIXL requires, because engine ids are random.
         agent = self._make_agent(f"{memory.engine_id}-{memory.rank}")
         return AgentLoop(agent, memory, self._send, self._options)
 

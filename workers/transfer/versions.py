@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: The type of a version in memory, whatever the byte order of this machine is.
+#: The type of a version in memory, little-endian on every machine.
 VERSION = np.dtype("<u8")
 
 

@@ -1,8 +1,8 @@
 """Attention over the paged cache, as the models of transformers call it.
 
 Models look up their attention function by name in ``transformers.AttentionInterface``, and call it with the queries,
-keys and values of the layer. They do not pass to which sequences the tokens belong; ``attending`` sets this around the
-forward pass. No mask function is registered under ``NAME``, so models build no mask.
+keys and values of the layer. The call does not say to which sequences the tokens belong; ``attending`` sets this around
+the forward pass. No mask function is registered under ``NAME``, so models build no mask.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class PagedAttention:
     def _decode(
         self, group: Group, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
     ) -> torch.Tensor:
-        """Rows of one token. Query heads that share a KV head go to the query axis, so that K and V are not copied."""
+        """Attention of rows of one token. Query heads that share a KV head go to the query axis, so that K and V are
+        not copied.
+        """
         plan = group.plan(window)
         key, value = self._cache.gather(layer, plan.pieces)
         rows, kv_heads, tokens, _ = key.shape
@@ -129,13 +131,13 @@ class PagedAttention:
     def _prefill(
         self, group: Group, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
     ) -> torch.Tensor:
-        """A chunk that continues a context, or whose window is shorter than itself."""
+        """Attention of a prefill chunk that continues a context, or that is longer than the window."""
         plan = group.plan(window)
         key, value = self._cache.gather(layer, plan.pieces)
         mine = query[:, :, group.tokens]
         shared = query.shape[1] // key.shape[1]
         if shared > 1 and query.is_cuda:
-            # CUDA's fused kernels support a mask or shared heads, not both. Others would store all scores in memory.
+            # CUDA's fused kernels support a mask or shared heads, not both. Other kernels would store all scores.
             key, value, shared = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1), 1
         out = scaled_dot_product_attention(mine, key, value, attn_mask=plan.mask, scale=scaling, enable_gqa=shared > 1)
         return out[0].transpose(0, 1)
@@ -144,7 +146,7 @@ class PagedAttention:
 def _attend_to_itself(
     group: Group, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """The first chunk of a prompt, for which nothing has to be read from the cache."""
+    """Attention of the first chunk of a prompt, which needs nothing from the cache."""
     out = scaled_dot_product_attention(
         query[:, :, group.tokens],
         key[:, :, group.tokens],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from workers.rank.cache.kv_cache import CacheShape
 
-#: Rows with up to this many blocks share one group: so little padding costs less than one more call per layer.
+#: Rows with at most this many blocks share one group: their padding costs less than one more call per layer.
 SMALL_GROUP_BLOCKS = 8
 
 
@@ -40,10 +40,10 @@ class BatchRow:
 
 @dataclass(frozen=True)
 class KeyPlan:
-    """Which pieces of the cache a group reads: ``pieces`` ``[row, kv_head, block]``, and a ``mask``.
+    """The pieces of the cache that a group reads (``pieces``: ``[row, kv_head, block]``), and a ``mask``.
 
-    ``mask`` is True for tokens that are attended to: ``[row, 1, 1, token]`` for decode, ``[1, 1, query, token]`` for
-    prefill.
+    ``mask`` is True for tokens that are attended to. Its shape is ``[row, 1, 1, token]`` for decode and
+    ``[1, 1, query, token]`` for prefill.
     """
 
     pieces: torch.Tensor
@@ -51,7 +51,10 @@ class KeyPlan:
 
 
 class Group:
-    """Rows whose attention is one call: several rows of one token, or one row of several. One plan per window size."""
+    """Rows whose attention is one call: several rows of one token, or one row of several tokens.
+
+    A group has one plan per window size.
+    """
 
     def __init__(self, rows: list[BatchRow], first_token: int, shape: CacheShape, device: torch.device) -> None:
         self.rows = rows
@@ -62,12 +65,14 @@ class Group:
         self._plans: dict[int | None, KeyPlan] = {}
 
     def sees_only_itself(self, window: int | None) -> bool:
-        """A prefill from position 0 that fits into the window: causal attention over its own tokens is enough."""
+        """Whether this is a prefill from position 0 that fits into the window, so that causal attention over its own
+        tokens is enough.
+        """
         row = self.rows[0]
         return self.is_prefill and row.start == 0 and (window is None or row.end <= window)
 
     def plan(self, window: int | None) -> KeyPlan:
-        """The plan if a token attends to itself and to ``window - 1`` tokens before it (None: to all of them)."""
+        """The plan for tokens that attend to themselves and to ``window - 1`` earlier tokens (None: to all earlier)."""
         if window not in self._plans:
             self._plans[window] = self._make_plan(window)
         return self._plans[window]
@@ -75,13 +80,13 @@ class Group:
     def _make_plan(self, window: int | None) -> KeyPlan:
         size = self._shape.block_size
         reach = window if window is not None else max(row.end for row in self.rows)
-        # For each row the first block that its first token attends to, and the blocks from there on.
+        # For each row: the index of the first block that its first token attends to, and the blocks from there on.
         firsts = [max(0, row.start - reach + 1) // size for row in self.rows]
         tables = [row.block_ids[first : -(-row.end // size)] for row, first in zip(self.rows, firsts, strict=True)]
         width = max(len(table) for table in tables)
         blocks = np.empty((len(tables), width), dtype=np.int64)
         for index, table in enumerate(tables):
-            # The padding is the row's own first block, which is masked, and never a block of another sequence.
+            # The padding repeats the row's own first block and is masked; it is never a block of another sequence.
             blocks[index, : len(table)] = table
             blocks[index, len(table) :] = table[0]
         keys = np.array(firsts)[:, None] * size + np.arange(width * size)[None, :]
@@ -94,7 +99,7 @@ class Group:
         return KeyPlan(_to(self._device, pieces), _to(self._device, mask)[:, None])
 
     def _query_positions(self) -> NDArray[np.int64]:
-        """``[row, query]``."""
+        """The position of each query token, ``[row, query]``."""
         if self.is_prefill:
             row = self.rows[0]
             return np.arange(row.start, row.end)[None, :]
@@ -123,10 +128,10 @@ class Batch:
 
 
 def tail_blocks(rows: Sequence[BatchRow], block_size: int) -> list[int]:
-    """Blocks that these rows begin to fill and do not fill completely.
+    """The blocks that these rows begin to fill and do not fill completely.
 
-    They are cleared before the pass. The unused slots contain data of a former owner, which is masked; but zero times
-    NaN is NaN, so that without clearing a NaN of one sequence could reach another one.
+    These blocks are cleared before the pass. Their unused slots contain data of a former owner, which is masked; but
+    zero times NaN is NaN, so without clearing a NaN of one sequence could reach another sequence.
     """
     tails = []
     for row in rows:
@@ -142,7 +147,7 @@ def _bucket(row: BatchRow, shape: CacheShape) -> int:
 
 
 def _split(decode: list[int], rows: Sequence[BatchRow], shape: CacheShape) -> list[list[int]]:
-    """Group rows, which are sorted by bucket, by their bucket."""
+    """The decode rows, which are sorted by bucket, as one list of indices per bucket."""
     groups: dict[int, list[int]] = {}
     for index in decode:
         groups.setdefault(_bucket(rows[index], shape), []).append(index)
@@ -150,7 +155,7 @@ def _split(decode: list[int], rows: Sequence[BatchRow], shape: CacheShape) -> li
 
 
 def _slots(rows: list[BatchRow], shape: CacheShape) -> NDArray[np.int64]:
-    """The slot of layer 0's K of every (head, token): ``[kv_head * token]``."""
+    """The slot of layer 0's K for every (head, token), as an array of ``kv_head * token`` numbers."""
     starts = []
     for row in rows:
         positions = np.arange(row.start, row.end)

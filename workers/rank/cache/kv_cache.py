@@ -1,8 +1,8 @@
 """The paged KV cache of one rank: one tensor ``[block, kv_head, layer, K|V, slot, head_dim]``.
 
-A rank's part of a block is contiguous in memory, and so is any range of its heads, so that a reader needs one
-descriptor per block. The slots of one (block, head, layer, K|V) are contiguous too: reading the cache means copying
-whole *pieces* of ``block_size * head_dim`` numbers. Indices count pieces (``gather``) or slots (``write``).
+A rank's part of a block is contiguous in memory, and so is any range of heads within it, so that a reader needs one
+descriptor per block. The slots of one (block, head, layer, K|V) are contiguous too: reading the cache copies whole
+*pieces* of ``block_size * head_dim`` numbers. Indices count pieces (``gather``) or slots (``write``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class KVCache:
     """The cache tensor, whose address never changes."""
 
     def __init__(self, shape: CacheShape, num_blocks: int, device: torch.device) -> None:
-        """Raises CacheError if it does not fit into memory."""
+        """Raises CacheError if the tensor does not fit into memory."""
         self.shape = shape
         self.num_blocks = num_blocks
         sizes = (num_blocks, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
@@ -75,7 +75,7 @@ class KVCache:
         return self.tensor.data_ptr()
 
     def write(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Store K and V ``[kv_head, token, head_dim]``. ``slots`` ``[kv_head * token]`` are those of layer 0's K."""
+        """Store K and V, both ``[kv_head, token, head_dim]``. ``slots`` ``[kv_head * token]``: slots of layer 0's K."""
         offset = layer * 2 * self.shape.block_size
         dim = self.shape.head_dim
         self._slots.index_copy_(0, slots + offset, key.reshape(-1, dim))
@@ -84,7 +84,7 @@ class KVCache:
     def gather(self, layer: int, pieces: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V, each ``[row, kv_head, token, head_dim]``, of ``pieces`` ``[row, kv_head, block]``.
 
-        ``pieces`` are the pieces of layer 0's K. The tokens of a row are all slots of its blocks, in order.
+        ``pieces`` are pieces of layer 0's K. The tokens of a row are all slots of its blocks, in order.
         """
         rows, heads, blocks = pieces.shape
         sizes = (rows, heads, blocks * self.shape.block_size, self.shape.head_dim)
@@ -100,9 +100,9 @@ class KVCache:
 
 
 def count_blocks(spec: RankSpec, shape: CacheShape, rank_device: RankDevice) -> int:
-    """How many blocks fit into this rank's memory budget; see ``RankSpec``. Raises CacheError if none does.
+    """The number of blocks that fit into this rank's memory budget; see ``RankSpec``. Raises CacheError if none fits.
 
-    Ranks that share a GPU must call this at the same time: all of them loaded, and none with a cache yet.
+    Ranks that share a GPU must call this at the same time, when all have loaded the model and none has a cache yet.
     """
     if spec.num_blocks is not None:
         return spec.num_blocks
@@ -118,7 +118,7 @@ def _budget(spec: RankSpec, rank_device: RankDevice) -> int:
         return spec.kv_cache_bytes // spec.num_ranks
     if rank_device.device.type != "cuda":
         return DEFAULT_CPU_BYTES // spec.num_ranks
-    # Without this, memory that was only needed for loading would count as used.
+    # Without this call, memory that was only needed for loading would count as used.
     torch.cuda.empty_cache()
     free, _total = torch.cuda.mem_get_info(rank_device.device)
     return int(free * spec.gpu_memory_fraction / rank_device.num_sharers)

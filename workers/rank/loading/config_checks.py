@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from transformers import PretrainedConfig, PreTrainedModel
 
-#: Config attributes that switch a feature on, unless they are missing, None, False or 0; with the feature's name.
+#: Config attributes that switch a feature on, with the feature's name. It is off if missing, None, False or 0.
 _SWITCHES = {
     "vision_config": "multi-modal input",
     "audio_config": "multi-modal input",
@@ -25,10 +25,10 @@ _SWITCHES = {
     "cross_attention_layers": "cross attention",
     "use_bidirectional_attention": "bidirectional attention",
 }
-#: Projections that must be split by heads; only then does a rank's cache hold the range of heads that it announces.
+#: Projections that must be split by heads, so that a rank's cache holds the range of heads that the rank announces.
 _BY_HEADS = ("q_proj", "k_proj", "v_proj")
 _SERVED_LAYER_TYPES = {"full_attention", "sliding_attention"}
-#: These depend on the longest sequence of a batch, so the content of the cache would depend on other requests.
+#: These rotary embeddings depend on the longest sequence of a batch, so a sequence's cache would depend on others.
 _REFUSED_ROPE_TYPES = {"dynamic", "longrope"}
 
 

@@ -31,17 +31,17 @@ _IRRELEVANT = {
 }
 #: Bytes that one thread hashes in one call.
 CHUNK_BYTES = 16 << 20
-#: Chunks that wait for a thread. The bound limits the memory of tensors that were gathered from several ranks.
+#: Most chunks that wait for a thread. This limits the memory of tensors that were gathered from several ranks.
 _MAX_WAITING = 64
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def fingerprint(model: PreTrainedModel, chunk_bytes: int = CHUNK_BYTES) -> str:
-    """32 hex digits over the config and over name, shape, dtype and every byte of each tensor.
+    """32 hex digits of a hash over the config and over name, shape, dtype and every byte of each tensor.
 
-    The tensors in memory are hashed, with which the model computes. So the result does not depend on the files of the
-    checkpoint or on the number of ranks, and a file that changes meanwhile makes no difference. All ranks have to call
-    this at the same time. Each hashes its share of the chunks, with as many threads as torch has.
+    The hash covers the tensors in memory, with which the model computes. So the result does not depend on the files of
+    the checkpoint, even if they change meanwhile, or on the number of ranks. All ranks have to call this at the same
+    time. Each rank hashes its share of the chunks, with as many threads as torch has.
     """
     tensors = sorted(model.state_dict().items())
     with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="fingerprint") as threads:
@@ -72,7 +72,7 @@ class _Chunks:
         self._num_chunks = 0
         self._waiting: deque[tuple[int, Future[bytes]]] = deque()
         self._done: dict[int, bytes] = {}
-        #: By the memory of a tensor, because tied weights have several names.
+        #: Chunk numbers by the memory of the tensor, because tied weights are one tensor under several names.
         self._known: dict[tuple[object, ...], range] = {}
 
     def add(self, tensor: torch.Tensor) -> range:
@@ -86,7 +86,7 @@ class _Chunks:
         return self._known[place]
 
     def digests(self) -> bytearray:
-        """The digests of all chunks, with zeros for those that other ranks hash."""
+        """The digests of all chunks, with zeros for the chunks that other ranks hash."""
         self._wait_until(0)
         joined = bytearray(self._num_chunks * _DIGEST_BYTES)
         for number, digest in self._done.items():

@@ -42,7 +42,7 @@ class ModelShard:
     vocab_size: int
     weights_fingerprint: str
     selects_logits: bool
-    #: Seconds that it took to read the weights, and then to hash them.
+    #: Seconds for reading the weights, and for hashing them afterwards.
     load_s: float
     fingerprint_s: float
 
@@ -54,7 +54,7 @@ class ModelShard:
     def forward(self, cache: KVCache, batch: Batch, token_ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         """Run a forward pass, which writes K and V into the cache; returns logits ``[len(wanted), vocabulary]``.
 
-        ``wanted`` are indices on the token axis. All ranks compute the same batch and get the same logits.
+        ``wanted`` has indices on the token axis. All ranks compute the same batch and get the same logits.
         """
         select = {"logits_to_keep": wanted} if self.selects_logits else {}
         with attending(PagedAttention(cache, batch)), torch.inference_mode():
@@ -66,7 +66,7 @@ class ModelShard:
 
 
 def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
-    """Load the model of ``spec``; one of several ranks joins the others.
+    """Load the model of ``spec``. If there are several ranks, join the others first.
 
     Raises ModelLoadError; UnsupportedModelError, which names the reasons; and torch's errors if another rank is lost.
     """
@@ -124,7 +124,7 @@ def _load_config(spec: RankSpec) -> PretrainedConfig:
     try:
         return AutoConfig.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        # The sentences after the first are advice for Python programmers.
+        # The message's sentences after the first one are advice for Python programmers.
         reason = one_line(error).partition(". ")[0]
         raise ModelLoadError(f"cannot load the config of {spec.model}: {reason}") from error
 
@@ -146,7 +146,7 @@ def _max_model_len(spec: RankSpec, config: PretrainedConfig) -> int:
 
 
 def _load_weights(spec: RankSpec, device: torch.device) -> PreTrainedModel:
-    """The model on the device; one of several ranks loads only its shard."""
+    """Load the model to the device; if there are several ranks, each loads only its shard."""
     split = {"distributed_config": DistributedConfig(tp_size=spec.num_ranks)} if spec.num_ranks > 1 else {}
     try:
         module, info = AutoModelForCausalLM.from_pretrained(
@@ -160,7 +160,7 @@ def _load_weights(spec: RankSpec, device: torch.device) -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         raise ModelLoadError(f"cannot load the weights of {spec.model}: {one_line(error)}") from error
-    # Transformers would fill these tensors with random numbers and only warn.
+    # Transformers fills missing and mismatched tensors with random numbers and only warns.
     bad = sorted(str(key) for kind in ("missing_keys", "mismatched_keys") for key in info[kind])
     if bad:
         raise ModelLoadError(f"the weights of {spec.model} lack {len(bad)} tensors, first {bad[0]}")

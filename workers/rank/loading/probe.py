@@ -1,8 +1,8 @@
 """Checks at load time that the paged attention computes what the model needs.
 
-A config can be incomplete, and new architectures have new fields, but the arguments of the attention function are
-certain. So one small forward pass records the shapes and all arguments of each layer, and a second one compares the
-logits of the paged attention with those of the model's own attention.
+A config can be incomplete, and new architectures have new fields, but the arguments that a model passes to the
+attention function are certain. So one small forward pass records the shapes and all arguments of each layer, and a
+second check compares the logits of the paged attention with those of the model's own attention.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 #: Arguments without effect here: dropout is off in evaluation, positions are applied to the queries already, and the
-#: others are about what transformers itself caches or returns.
+#: others control what transformers itself caches or returns.
 _HARMLESS = {"dropout", "position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states"}
 _NAMES = {
     "softcap": "soft-capped attention scores",
@@ -34,7 +34,8 @@ _NAMES = {
     "indices": "sparse attention",
     "block_indices": "sparse attention",
 }
-#: Allowed relative error of the logits. In half precision the two round differently; a missing feature differs more.
+#: Allowed relative error of the logits. In half precision the two attentions round differently, but a missing feature
+#: makes a larger difference.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _HALF_TOLERANCE = 0.2
 
@@ -51,7 +52,7 @@ class LayerCall:
 
 
 class AttentionRecorder:
-    """An ``Attend`` that records its arguments. Raises UnsupportedModelError for what is not supported."""
+    """An ``Attend`` that records its arguments. Raises UnsupportedModelError for an unsupported feature."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._config = model.config
@@ -120,7 +121,7 @@ def _check_layers(model: PreTrainedModel, layers: dict[int, LayerCall]) -> None:
     if len({(call.num_heads, call.num_kv_heads, call.head_dim, call.dtype) for call in layers.values()}) > 1:
         refuse(config, "layers with different attention heads")
     kinds = getattr(config, "layer_types", None) or ()
-    # Some models apply the window in the mask only, but the paged attention gets no mask.
+    # Some models apply the sliding window in the mask only, but the paged attention gets no mask.
     silent = [i for i, kind in enumerate(kinds) if kind == "sliding_attention" and layers[i].window is None]
     windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     if silent or (not kinds and windowed and all(call.window is None for call in layers.values())):

@@ -1,7 +1,7 @@
 """Changes to the logits of a few tokens: biases, bans and penalties, for all rows at once.
 
-The order and the meaning are those of vLLM: bias, then bans until ``min_tokens``, then the repetition penalty (over
-prompt and output), then frequency and presence penalties (over the output only, as OpenAI defines them).
+Order and meaning are as in vLLM: bias, then bans until ``min_tokens``, then the repetition penalty (over prompt and
+output), then frequency and presence penalties (over the output only, as OpenAI defines them).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SamplingRow(Protocol):
-    """What the sampler needs of a sequence; ``RankSequence`` has it."""
+    """What the sampler needs of a sequence; ``RankSequence`` implements it."""
 
     @property
     def sampling(self) -> SamplingParams: ...
@@ -32,7 +32,7 @@ class SamplingRow(Protocol):
 
 
 class _Edits:
-    """(row, token, number) triples."""
+    """A list of (row, token, number) triples."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -41,7 +41,8 @@ class _Edits:
         self._numbers: list[float] = []
 
     def add(self, row: int, numbers: Iterable[tuple[int, float]]) -> None:
-        # Token ids come from clients (logit_bias). The HTTP server refuses unknown ones; a rank must not die of them.
+        # Token ids come from clients (logit_bias). The HTTP server refuses unknown ids; should one get here, it must
+        # not end the rank.
         for token, number in numbers:
             if 0 <= token < self._vocab_size:
                 self._rows.append(row)
@@ -68,7 +69,7 @@ def is_untouched(params: SamplingParams, num_outputs: int) -> bool:
 
 
 def edit(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
-    """Apply all edits to logits ``[row, vocabulary]`` (float32); returns a copy if there are any."""
+    """Apply all edits to logits ``[row, vocabulary]`` (float32); returns a copy if any edit applies."""
     if all(is_untouched(row.sampling, row.num_outputs) for row in rows):
         return logits
     added, repeated, subtracted = (_Edits(logits.shape[1]) for _ in range(3))

@@ -1,6 +1,6 @@
 """Sampling noise that depends only on (seed, position, vocabulary index).
 
-So the same token is sampled on any worker, in any batch and row, before and after a preemption. The generator is
+So any worker samples the same token, in any batch and row, before and after a preemption. The generator is
 counter-based: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), with
 the increment and the mixing constants of Vigna's public-domain splitmix64.c. There is one stream per (seed, position);
 the vocabulary index is the index in the stream. Integer arithmetic wraps modulo 2^64 in torch on every device.
@@ -32,8 +32,8 @@ def stream_key(seed: int, position: int) -> int:
 def gumbel(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
     """Standard Gumbel noise, float32 ``[len(keys), vocab_size]``, with one ``stream_key`` for each row.
 
-    The uniform number has 53 random bits, so it is precise near 0, where the noise is largest. It is never 0 and never
-    1, so the noise is finite.
+    The uniform number has 53 random bits, so it is precise near 0, where the noise is largest. The number is never 0
+    and never 1, so the noise is finite.
     """
     bits = random_bits(keys, vocab_size, device)
     uniform = _shift(bits, 11).to(torch.float32).add_(0.5).mul_(2.0**-53).clamp_(max=_BELOW_ONE)

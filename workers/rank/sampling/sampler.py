@@ -1,4 +1,4 @@
-"""Samples tokens from logits: greedily, or by Gumbel-max among the tokens that top_k, top_p and min_p leave."""
+"""Samples tokens from logits: greedily, or by Gumbel-max among the tokens that top_k, top_p and min_p keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from core.protocol.steps import SamplingParams
 
-#: Below this temperature sampling is greedy, because logits divided by it overflow float32 (the bound of vLLM).
+#: Below this temperature sampling is greedy, because logits divided by the temperature overflow float32 (vLLM's bound).
 GREEDY_BELOW = 1e-5
 
 
@@ -33,7 +33,7 @@ def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], *, with_logprobs: 
     """Sample the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
 
     The noise depends only on the seed and on the token's position, which is the number of tokens in the sequence.
-    Logprobs are those of the raw logits, before any parameter changes them; without ``with_logprobs`` there are none.
+    Logprobs are computed from the raw logits, before any parameter changes them, and only if ``with_logprobs`` is set.
     """
     logits = logits.to(torch.float32)
     scores = edit(logits, rows)
@@ -61,10 +61,10 @@ def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
 
 
 def truncate(scores: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """Scores (logits over temperature) with -inf for tokens that min_p, top_k and top_p, in this order, exclude.
+    """The scores (logits over temperature), with -inf for tokens that min_p, top_k and top_p, in this order, exclude.
 
-    Returns a copy if anything changes. Tokens exactly as likely as the last one kept are kept too, so that the result
-    does not depend on the order of a sort.
+    Returns a copy if any score changes. Tokens exactly as likely as the last kept token are kept too, so that the
+    result does not depend on the order of a sort.
     """
     vocab_size = scores.shape[1]
     if any(p.min_p > 0 for p in params):
@@ -86,8 +86,8 @@ def _least_kept(scores: torch.Tensor, limits: list[int], top_p: list[float]) -> 
     ordered = scores.topk(width, dim=-1).values if width < scores.shape[1] else scores.sort(descending=True).values
     kept = torch.arange(width, device=scores.device) < _column(limits, scores)
     masses = ordered.masked_fill(~kept, float("-inf")).softmax(dim=-1)
-    # A token is kept if the sum of those before it is below top_p. With 1 all are kept, whatever rounding does to the
-    # sum. The first one is always kept, even if float32 rounds top_p to 0.
+    # A token is kept if the probabilities of the more likely tokens add up to less than top_p. If top_p is 1, all
+    # tokens are kept, however the sum is rounded. The first token is always kept, even if float32 rounds top_p to 0.
     wanted = _column([p if p < 1 else float("inf") for p in top_p], scores)
     kept &= masses.cumsum(dim=-1) - masses < wanted
     kept[:, 0] = True

@@ -23,9 +23,9 @@ Spans = tuple[tuple[int, int], ...]
 class LocalMemory:
     """Descriptor lists of local memory.
 
-    Remote engines with the same split share lists of the cache, which are released with their last user. There are as
-    many scratch tables as one read has remote ranks at most. A local block is part of one read at a time, so the
-    version of block ``i`` on the remote rank with index ``s`` is read into ``scratch(s)[i]``.
+    Remote engines with the same split share lists of the cache; the last of these engines releases a list. The number
+    of scratch tables is the largest number of remote ranks that one read has. A local block is part of one read at a
+    time, so the version of block ``i`` on the remote rank with index ``s`` is read into ``scratch(s)[i]``.
     """
 
     def __init__(self, agent: TransferAgent, local: RankMetadata) -> None:
@@ -34,12 +34,12 @@ class LocalMemory:
         self.num_blocks = local.num_blocks
         #: For each way to split a block: the descriptor list, and the number of remote engines that use it.
         self._blocks: dict[Spans, tuple[PieceList, int]] = {}
-        #: Registered memory has to outlive the agent, so the tables stay when their lists are released.
+        #: Registered memory has to outlive the agent, so the tables are kept when their lists are released.
         self._tables: list[NDArray[np.uint64]] = []
         self._scratch: list[tuple[PieceList, NDArray[np.uint64]]] = []
 
     def acquire(self, spans: Spans) -> PieceList:
-        """A list of these spans of all blocks, to be given back with ``release``. Raises NixlError."""
+        """A list of these spans of all blocks; return it with ``release``. Raises NixlError."""
         pieces, num_users = self._blocks.get(spans, (None, 0))
         if not num_users:
             pieces = self._agent.prepare(blocks_of(self._local, spans))
@@ -47,7 +47,7 @@ class LocalMemory:
         return pieces
 
     def release(self, spans: Spans) -> None:
-        """Give back a list; the last user releases it. Raises NixlError."""
+        """Return a list, which is released when its last user returns it. Raises NixlError."""
         pieces, num_users = self._blocks[spans]
         if num_users > 1:
             self._blocks[spans] = pieces, num_users - 1

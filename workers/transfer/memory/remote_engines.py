@@ -21,16 +21,16 @@ logger = logging.getLogger(__name__)
 
 
 class RemoteEngine:
-    """One remote engine: those of its ranks whose shards overlap that of the local rank."""
+    """One remote engine, with those of its ranks whose shards overlap the local rank's shard."""
 
     def __init__(self, remotes: Sequence[RankMetadata], ranks: list[RemoteRank], owned: ExitStack) -> None:
         self.engine_id = remotes[0].engine_id
         self.remotes = list(remotes)
         self.num_blocks = remotes[0].num_blocks
-        #: All of them are notified of a read; those with runs are read.
+        #: All these ranks are notified of a read; the ranks with runs are read.
         self.ranks = ranks
         self.num_reads = 0
-        #: No new reads begin, and the engine is forgotten when the last one ends.
+        #: If True, no new read begins, and the engine is forgotten when the last read ends.
         self.leaving = False
         self._owned = owned
 
@@ -40,15 +40,15 @@ class RemoteEngine:
         return f"<RemoteEngine {self.engine_id} as {names}: {self.num_reads} reads{leaving}>"
 
     def close(self) -> None:
-        """Remove its ranks from the agent. No read may be in flight."""
+        """Remove the engine's ranks from the agent. No read may be in flight."""
         self._owned.close()
 
 
 class RemoteEngines:
     """Connects and forgets remote engines.
 
-    An engine with reads in flight is forgotten only when they have ended, because NIXL would continue to write to local
-    memory after its ranks were removed.
+    An engine with reads in flight is forgotten only when these have ended, because NIXL would continue to write to
+    local memory after the engine's ranks were removed.
     """
 
     def __init__(self, agent: TransferAgent, local: RankMetadata, memory: LocalMemory) -> None:
@@ -85,7 +85,7 @@ class RemoteEngines:
             self._peers[engine_id] = RemoteEngine(remotes, ranks, undo.pop_all())
 
     def leave(self, engine_id: str) -> None:
-        """Forget an engine: now, or when its last read has ended."""
+        """Forget an engine, now or when its last read has ended."""
         peer = self._peers.get(engine_id)
         if peer is None:
             return
@@ -93,16 +93,16 @@ class RemoteEngines:
         self._forget_if_idle(peer)
 
     def begin(self, peer: RemoteEngine) -> None:
-        """A read from the engine begins."""
+        """Count a read from the engine that begins."""
         peer.num_reads += 1
 
     def end(self, peer: RemoteEngine) -> None:
-        """A read from the engine has ended, with all of its transfers."""
+        """Count a read from the engine that has ended, with all of its transfers."""
         peer.num_reads -= 1
         self._forget_if_idle(peer)
 
     def close(self) -> None:
-        """Forget all engines; those with reads in flight stay."""
+        """Forget all engines; those with reads in flight are kept until these have ended."""
         for engine_id in list(self._peers):
             self.leave(engine_id)
 

@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 
 class RemoteRank:
-    """One rank of a remote engine. The lists are None if nothing is read from it and it is only notified.
+    """One rank of a remote engine. The lists are None if the rank is only notified and not read.
 
-    Run ``r`` of block ``i`` is piece ``r * num_blocks + i`` in ``local`` and in ``remote``, with the number of
-    blocks of each.
+    Run ``r`` of block ``i`` is piece ``r * num_blocks + i`` in ``local`` and in ``remote``, where ``num_blocks`` is
+    that of the local or the remote rank.
     """
 
     def __init__(self, source: RankSource, name: str) -> None:
         self.name = name
-        #: How many local ranks notify it of a read.
+        #: The number of local ranks that notify the remote rank of a read.
         self.num_readers = source.num_readers
         self.num_runs = len(source.runs)
         self.bytes_per_block = sum(run.num_bytes for run in source.runs)
@@ -68,7 +68,7 @@ class RemoteRanks:
         if (remote.engine_id, remote.rank, remote.agent_name) == (ours.engine_id, ours.rank, self._agent.name):
             return self._agent.name
         if remote.agent_name in self._names:
-            # Adding a name twice would replace the agent during its reads, whose end would then be unknown.
+            # Adding a name twice would replace the agent during its reads, so that their end would be unknown.
             raise PlanError(f"agent {remote.agent_name!r} belongs to another engine or rank")
         name = self._agent.add_remote(remote.agent_metadata)
         if name in self._names:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _SIOCGIFCONF = 0x8912
-#: ``struct ifconf``: bytes of the buffer, its address.
+#: ``struct ifconf``: the buffer's length in bytes and its address.
 _IFCONF = "iP"
 #: ``struct ifreq`` of 64-bit machines: name, then a ``sockaddr_in`` (family, port, address), padded.
 _IFREQ = struct.Struct("16s4x4s16x")
-#: More addresses than a machine has.
+#: Upper bound of a machine's IPv4 addresses: more than any has.
 _MAX_ADDRESSES = 4096
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 _RDMA_DEVICES = Path("/sys/class/infiniband")
@@ -43,7 +43,7 @@ def interface_of(address: IPAddress) -> str | None:
 
 
 def addresses() -> Iterator[tuple[str, IPAddress]]:
-    """Every address of this machine, after the name of its interface."""
+    """Every address of this machine, as pairs of interface name and address."""
     yield from _ipv4_addresses()
     yield from _ipv6_addresses()
 
@@ -60,7 +60,7 @@ def _ipv4_addresses() -> Iterator[tuple[str, ipaddress.IPv4Address]]:
         fcntl.ioctl(any_socket, _SIOCGIFCONF, request)
     num_bytes, _ = struct.unpack(_IFCONF, request)
     for label, raw in _IFREQ.iter_unpack(buffer[:num_bytes]):
-        # A second address may have a label: the name of the interface, a colon and more.
+        # An interface's second address may have a label: the interface's name, a colon and a suffix.
         yield label.partition(b"\0")[0].decode().partition(":")[0], ipaddress.IPv4Address(raw)
 
 

@@ -2,15 +2,15 @@
 
 Facts about NIXL 1.5.1 over UCX, found out with two processes:
 
-- It is not documented as thread-safe: one thread makes the agent, and only that thread calls it.
-- ``transfer()`` releases the GIL. Over shared memory it copies inside that call (256 MiB: 20 to 450 ms). Over TCP it
-  returns at once, and the data is copied inside later calls of either side.
-- With NIXL's progress thread an idle agent uses a whole core. Without it, which is the choice here, calls of the agent
-  make the progress.
+- NIXL is not documented as thread-safe, so one thread makes the agent, and only that thread calls it.
+- ``transfer()`` releases the GIL. Over shared memory NIXL copies inside that call (256 MiB: 20 to 450 ms). Over TCP
+  the call returns at once, and the data is copied inside later calls of either side.
+- With NIXL's progress thread an idle agent uses a whole core. That thread is off here, so transfers make progress
+  inside calls of the agent.
 - Releasing a transfer in flight returns OK, *but NIXL continues to write to the local memory*. The same holds for
-  removing the remote agent, after which the state of the transfer is unknown. So a transfer must have ended before.
-- Only the death of a peer ends a transfer early: then its state raises ``nixlRemoteDisconnectError``.
-- An index outside a descriptor list is refused. So is an address outside registered memory, in ``prepare``.
+  removing the remote agent, after which the state of the transfer is unknown. So a transfer must end before either.
+- Only the death of a peer ends a transfer early: then polling its state raises ``nixlRemoteDisconnectError``.
+- NIXL refuses an index outside a descriptor list and, in ``prepare``, an address outside registered memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _bindings = nixl.nixlBind
 
-#: Every exception NIXL defines; a test checks that none is missing.
+#: Every exception that NIXL defines, with Baton's error for it; a test checks that none is missing.
 ERRORS: dict[type[Exception], type[NixlError]] = {
     _bindings.nixlRemoteDisconnectError: PeerLostError,
     _bindings.nixlNotFoundError: PeerUnknownError,
@@ -122,7 +122,7 @@ class TransferAgent(Protocol):
         """Remove a peer. No transfer from it may be in flight."""
 
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
-        """A list from which reads choose pieces by index; ``owner`` is a peer, or None for local memory."""
+        """Prepare a list from which reads choose pieces by index; ``owner`` is a peer, or None for local memory."""
 
     def release_list(self, pieces: PieceList) -> None:
         """Release a list."""
@@ -133,7 +133,7 @@ class TransferAgent(Protocol):
         """Start to read ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``. Over shared memory this copies."""
 
     def state(self, transfer: TransferHandle) -> TransferState:
-        """The state of a transfer; also makes progress. FAILED, PeerLostError and BackendFailedError are ends."""
+        """The state of a transfer; also makes progress. FAILED, PeerLostError and BackendFailedError end it."""
 
     def release(self, transfer: TransferHandle) -> None:
         """Release a transfer that has ended."""

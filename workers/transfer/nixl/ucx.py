@@ -1,6 +1,6 @@
-"""The environment variables of UCX and NIXL: which interfaces they use and what they log.
+"""The environment variables that set which interfaces UCX and NIXL use and what they log.
 
-NIXL reads its variables when it is imported, UCX when the first agent is made, so they have to be set before.
+NIXL reads its variables when it is imported, UCX when the first agent is made, so they have to be set earlier.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def apply_ucx_environment(bind_host: str, environ: MutableMapping[str, str] = os
 
 
 def _devices(host: str) -> str | None:
-    """The devices for ``host``; None for all. RDMA devices are allowed, because reads by RDMA need a key from the
-    handshake."""
+    """The devices for ``host``; None for all devices. RDMA devices are allowed, because an RDMA read needs a key from
+    the handshake."""
     address = resolve(host)
     if address is None or address.is_unspecified:
         return None

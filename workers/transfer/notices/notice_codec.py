@@ -1,8 +1,8 @@
-"""The notification by which a rank of D tells a rank of P that it has read: ``<lease id>:<n>:<reader>:<rank>``.
+"""The notification with which a rank of D reports its read to a rank of P: ``<lease id>:<n>:<reader>:<rank>``.
 
-In vLLM it is ``<id>:<n>``, where ``n`` is how many ranks of the reading engine read this rank and notify it. The other
-two fields distinguish several reads of one lease, by two engines or by one engine twice: ``reader`` is
-``<engine id>-<read id>``, and ``rank`` is the rank of that engine.
+vLLM's notification is ``<id>:<n>``, where ``n`` is the number of ranks of the reading engine that notify this rank of
+P. The other two fields distinguish several reads of one lease, by two engines or by one engine twice: ``reader`` is
+``<engine id>-<read id>``, and ``rank`` is the number of the rank in that engine.
 
 NIXL accepts notifications from any process that can connect, so they are checked here before they are used.
 """
@@ -16,10 +16,10 @@ import msgspec
 from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
 from workers.limits import MAX_RANKS
 
-#: A lease id. Engine ids are made by Baton and have no other characters.
+#: The pattern of lease ids, and of engine ids, which Baton makes of the same characters.
 _ID = LEASE_ID_PATTERN.encode()
 _NOTIFICATION = re.compile(rb"(%s):([1-9][0-9]?):(%s-[0-9]{1,20}):(0|[1-9][0-9]?)" % (_ID, _ID))
-#: Longer notifications are dropped unread.
+#: Longer notifications are dropped without parsing.
 MAX_NOTIFICATION_BYTES = 2 * MAX_ID_CHARS + 30
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Reads of which some readers have notified this rank and others have not. Any process can send notifications, so
-#: beyond this number the oldest are forgotten; a lease whose readers were forgotten ends by its deadline.
+#: Most reads of which some readers have notified this rank and others have not. Any process can send notifications, so
+#: beyond this number the oldest reads are forgotten; the lease of a forgotten read ends at its deadline.
 MAX_OPEN = 4096
 
 
 class ReadNotices:
-    """All calls come from the agent's thread."""
+    """Sends and counts the notifications of one rank. All calls come from the agent's thread."""
 
     def __init__(self, agent: TransferAgent) -> None:
         self._agent = agent
@@ -37,7 +37,7 @@ class ReadNotices:
             self._agent.notify(name, encode_read(notice))
 
     def listen(self) -> bool:
-        """Take the notifications that have arrived; True if there were any."""
+        """Handle the notifications that have arrived; True if there were any."""
         try:
             payloads = self._agent.notifications()
         except NixlError as error:

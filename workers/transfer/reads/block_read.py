@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class BlockRead:
-    """Reads the data in pieces, then the versions, and compares these with those promised.
+    """Reads the data in pieces, then the versions, and compares them with the versions of the hand-off.
 
     All calls come from the agent's thread.
     """
@@ -62,12 +62,12 @@ class BlockRead:
         self.machine = ReadMachine(
             len(self._pieces),
             num_tables=0 if options.unsafe_disable_fence else len(self._parts),
-            # From all ranks at once, which may be reached over different links.
+            # At least one piece per remote rank, because the ranks may be reached over different links.
             window=max(options.window, len(self._parts)),
         )
 
     def step(self) -> bool:
-        """Poll what is in flight, and post what can be posted, at most one piece of data; True if anything changed."""
+        """Poll transfers in flight, and post what is possible, at most one piece of data; True if anything changed."""
         landed = self._poll()
         posted = False
         while (post := self.machine.next_post()) is not None:
@@ -120,9 +120,9 @@ class BlockRead:
     def _land(self, post: Post, transfer: TransferHandle) -> bool:
         """Handle the end of the transfer; False if it has not ended and NIXL may still write.
 
-        Any other error than these two is raised, because it is unknown whether the transfer has ended. Only a bug can
-        cause one (a peer removed or added again during its reads), and it is better to lose the rank than to have
-        blocks change while others use them.
+        Any error except PeerLostError and BackendFailedError is raised, because it leaves unknown whether the transfer
+        has ended. Only a bug can cause one (a peer removed or added again during its reads), and losing the rank is
+        better than blocks that change while other sequences use them.
         """
         try:
             state = self._agent.state(transfer)
@@ -155,7 +155,9 @@ class BlockRead:
             logger.info("read %d of %s is stale: %d of %d blocks", self.read.read_id, name, len(stale), num_blocks)
 
     def _broke(self, error: NixlError) -> None:
-        """A transfer has failed. After these two errors the connection may be unusable, so the peer is lost."""
+        """Handle a failed transfer. After PeerLostError or BackendFailedError the connection may be unusable, so the
+        peer counts as lost.
+        """
         if isinstance(error, PeerLostError | BackendFailedError):
             self.lost = self.lost or error
         self.machine.broke(f"{type(error).__name__}: {error}")

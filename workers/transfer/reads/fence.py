@@ -1,8 +1,8 @@
 """The fence: finds the blocks that P has overwritten while or before D read them.
 
-P changes a block's version before it overwrites the block, and D reads the versions after the data. If the versions are
-those of the hand-off, no block was overwritten before the versions were read, so none while the data was read. This is
-a sequence lock. Versions are little-endian unsigned 64-bit numbers.
+P changes a block's version before it overwrites the block, and D reads the versions after the data. If the versions
+equal those of the hand-off, no block was overwritten before the versions were read, and thus not while the data was
+read. This is a sequence lock. Versions are little-endian unsigned 64-bit numbers.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _VERSIONS = range(2**64)
 
 
 class ReadRefusedError(TransferError):
-    """The read was not begun; nothing was posted."""
+    """The read was refused before anything was posted."""
 
 
 def check_fresh(fresh: Iterable[tuple[int, int]], num_blocks: int) -> None:

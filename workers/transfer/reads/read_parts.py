@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ReadPart:
-    """What is read from one remote rank. ``local``, ``remote``: ids of the blocks, and how many blocks the rank has."""
+    """The part of a read from one remote rank. ``local``, ``remote``: block ids, and the rank's number of blocks."""
 
     def __init__(self, rank: RemoteRank, local: tuple[_Ids, int], remote: tuple[_Ids, int]) -> None:
         self.rank = rank
@@ -36,7 +36,7 @@ class ReadPart:
         return agent.post_read(self.rank.local, self._local_ids[pieces], self.rank.remote, self._remote_ids[pieces])
 
     def count(self, pieces: slice) -> tuple[int, int]:
-        """How many descriptors and bytes a slice has."""
+        """The numbers of descriptors and bytes of a slice."""
         num_descriptors = len(self._local_ids[pieces])
         return num_descriptors, num_descriptors // self.rank.num_runs * self.rank.bytes_per_block
 
