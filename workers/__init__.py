@@ -7,8 +7,8 @@ In the main process, without torch and NIXL:
 ``server``         serves HTTP: the OpenAI endpoints and the internal port
 ``text``           turns prompts into tokens (``tokenizer``) and tokens into text (``detokenizer``)
 ``leases``         grants and ends P's leases (``keeper``), in threads
-``handshake``      fetches from other engines how to read their memory, and answers the same question
-``rank_group``     starts the rank processes, and makes one answer of theirs
+``handshake``      fetches from other engines what is needed to read their memory, and serves the same to them
+``rank_group``     starts the rank processes, and merges their answers into one
 ``settings``       the settings; ``engine_setup`` and ``stores`` build from them what the engine needs
 
 In a rank process:

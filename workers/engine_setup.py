@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
-    """The start parameters of rank 0; those of the others differ only in ``rank``."""
+    """The start parameters of rank 0; those of the other ranks differ only in ``rank``."""
     return RankSpec(
         model=settings.model,
         revision=settings.revision,
@@ -40,7 +40,7 @@ def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
 
 
 def threads_per_rank(settings: WorkerSettings, environ: Mapping[str, str], num_cpus: int) -> int | None:
-    """How many threads each rank uses; None: the rank decides.
+    """The number of threads that each rank uses; None if the rank decides.
 
     A single rank uses its own default. Several ranks would each use every core, so the cores are divided between them.
     ``OMP_NUM_THREADS`` already is a number per process.

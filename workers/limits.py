@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from core.protocol.openai.json_body import BodyLimits
 
-#: Ranks of one engine, however its model is split. A reader fetches a handshake from each.
+#: Ranks of one engine, however its model is split. A reader fetches a handshake from each rank.
 MAX_RANKS = 64
 #: Blocks of one rank, and pieces of remote memory that one rank reads from one engine. NIXL makes a descriptor of 24
-#: bytes for each, even if the peer only claims to have it. A cache of 80 GB has about 100,000 blocks.
+#: bytes for each of them, even if the peer only claims to have it. A cache of 80 GB has about 100,000 blocks.
 MAX_BLOCKS = MAX_PIECES = 2**24
 #: Characters of a NIXL agent's name, which in Baton is an engine id and a rank.
 MAX_AGENT_NAME_CHARS = 256
@@ -20,7 +20,7 @@ MAX_AGENT_METADATA_BYTES = 2**17
 #: Bytes that a router adds to a client's body: per token its id and, at most once per token, the number and version of
 #: a block; and once per body ids, addresses, and the logprobs of the first token.
 HAND_OFF_TOKEN_BYTES, HAND_OFF_BYTES = 48, 2**16
-#: The same as JSON values per token, and as objects, arrays and keys per body.
+#: What a router adds to a client's body, counted in JSON values per token, and in objects, arrays and keys per body.
 HAND_OFF_TOKEN_VALUES, HAND_OFF_NODES = 4, 2**12
 
 

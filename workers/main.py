@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What this process is called where it says why it cannot go on.
+#: The name of this process in the line that says why it cannot continue.
 WHO = "worker"
 #: Loggers of libraries that log a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "httpx", "httpcore", "transformers", "asyncio")
 
 
 def run(settings: WorkerSettings) -> int:
-    """Serve until a signal. 0: stopped in order; 1: could not start or continue, and one line on stderr says why."""
+    """Serve until a signal. Returns 0 after an orderly stop, or 1 if the worker could not start or continue; then one
+    line on stderr names the reason.
+    """
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
     raise_descriptor_limit()
@@ -63,7 +65,7 @@ def run(settings: WorkerSettings) -> int:
 
 
 async def serve(settings: WorkerSettings, sockets: tuple[socket.socket, socket.socket], pipe: StatusPipe) -> str | None:
-    """Serve on bound sockets until a signal. Returns what went wrong, in one line, or None."""
+    """Serve on bound sockets until a signal. Returns None, or what went wrong in one line."""
     warn(settings)
     signals = _Signals()
     with on_signals(signals.take):
@@ -75,7 +77,7 @@ async def _serve(
 ) -> str | None:
     try:
         stores = connect(settings)
-    except ValueError:  # an option in the URL; the message may repeat it
+    except ValueError:  # a bad option in the URL, which the exception's message may repeat
         return "redis_url is not understood by the Redis client"
     try:
         worker = WorkerProcess(settings, sockets, stores, pipe.tell)
@@ -128,7 +130,7 @@ async def _until_signal(worker: WorkerProcess, signals: _Signals, drain_timeout_
 
 
 async def _drain(worker: WorkerProcess, signals: _Signals, timeout_s: float) -> None:
-    """Drain the worker: until it is idle, the timeout, a second signal, or its failure."""
+    """Drain the worker until it is idle, the timeout passes, a second signal comes, or the worker fails."""
     if signals.hurry.is_set():
         return
     logger.info("draining, for at most %g s or until a second SIGTERM", timeout_s)
@@ -159,7 +161,7 @@ class _Signals:
 
 def _prepare_tokenizers() -> None:
     """Prepare the import of transformers for a tokenizer."""
-    # Without this transformers would import torch (2 s, 300 MB), which only the ranks need.
+    # Without this line transformers would import torch (2 s, 300 MB), which only the ranks need.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     # tokenizers would start a pool of threads for batches, but here each prompt is encoded alone.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

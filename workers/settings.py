@@ -13,7 +13,7 @@ from core.process.settings import LOOPBACK, ProcessSettings
 from core.protocol.worker import Role
 from workers.limits import MAX_RANKS
 
-#: Milliseconds between two announcements to the registry; a change of load goes out sooner.
+#: Milliseconds between two announcements to the registry; a change of load is announced sooner.
 ANNOUNCE_INTERVAL_MS = 250
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 

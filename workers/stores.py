@@ -29,7 +29,7 @@ class WorkerStores:
 
 
 def connect(settings: WorkerSettings) -> WorkerStores:
-    """Stores in Redis, which connect at the first call; with an empty URL, stores in memory that no router sees.
+    """Stores in Redis, which connect at the first call; if the URL is empty, stores in memory that no router sees.
 
     Raises ValueError for a URL that the Redis client does not accept.
     """

@@ -5,7 +5,7 @@ lease threads; the two ports; and last the registry entry, because from then on 
 ``stop`` ends, in this order:
 
 1. the registry entry, so that no new requests come
-2. the leases: routers learn of it and prefill elsewhere at once, instead of renewing leases of a worker that leaves
+2. the leases: routers see their ends and prefill elsewhere at once, instead of renewing leases of a stopping worker
 3. the engine: requests that still run get an error
 4. the ports, after the engine so that those errors are still sent
 5. handshakes, ranks and stores, which nothing uses any more
@@ -92,7 +92,7 @@ class WorkerProcess:
         self._engine_id = new_id()
         self._leaving = False
         self._parts = AsyncExitStack()
-        # Built by ``start``. These two are None until then, because a rank may die earlier.
+        # ``start`` builds these parts. The first two are None until then, because a rank may die earlier.
         self._ranks: RankFacade | None = None
         self._health: WorkerHealth | None = None
         self._engine: AsyncEngine
@@ -101,7 +101,7 @@ class WorkerProcess:
         self._leases: EngineLeases
         self._metrics: WorkerMetrics
         self._announcer: Announcer[WorkerStatus]
-        #: Done, with the reason, when the worker cannot continue.
+        #: A future that gets the reason when the worker cannot continue.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
@@ -141,7 +141,7 @@ class WorkerProcess:
         self._parts.push_async_callback(self._announcer.stop)
 
     async def drain(self) -> None:
-        """Refuse new requests for good; return when nothing runs and nothing is leased. If cancelled, still refuse."""
+        """Refuse new requests from now on, even if this is cancelled; return when no sequence and no lease is left."""
         self._leaving = True
         self._begin_drain()
         await self._engine.drain()
@@ -278,7 +278,7 @@ class WorkerProcess:
         return None if self._tls is None else self._tls.server(internal=internal)
 
     def _tell_load(self) -> WorkerLoad:
-        """How busy the engine is, and to which remote engines it is connected."""
+        """The engine's load, and the states of its remote engines."""
         return msgspec.structs.replace(self._engine.load(), **msgspec.structs.asdict(self._pool.summary()))
 
     def _handshakes(self, readies: list[RankReady]) -> APIRouter:
@@ -286,7 +286,7 @@ class WorkerProcess:
         return handshake_router(answers.get, self._settings.internal_token)
 
     def _hello(self, record: WorkerRecord) -> list[APIRouter]:
-        """The page that proves knowledge of the internal token; none without a token."""
+        """The page that proves knowledge of the internal token; an empty list if there is no token."""
         token = self._settings.internal_token
         return [] if token is None else [hello_pages(record, token.get_secret_value())]
 
@@ -333,7 +333,7 @@ class WorkerProcess:
             self._ranks.handle(rank, event)
 
     def _on_death(self, error: RankDeadError) -> None:
-        """A rank has died, and the group has killed the others: all requests fail now, and the process ends."""
+        """Fail all requests and end the process: a rank has died, and the group has killed the others."""
         if self._ranks is None:
             self._fail(str(error))
         else:
@@ -346,7 +346,7 @@ class WorkerProcess:
             self.failed.set_result(why)
 
     def _give_up_lease(self) -> None:
-        """A sequence waits for leased blocks: end one lease that is kept only because Redis does not answer."""
+        """End one lease that is kept only because Redis does not answer, because a sequence waits for leased blocks."""
         lease_id = self._keeper.give_up_oldest()
         if lease_id is not None:
             logger.warning("gave up lease %s: its blocks are needed and Redis is silent", lease_id)

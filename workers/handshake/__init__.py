@@ -1,8 +1,8 @@
 """How engines learn to read each other's memory: main process, HTTP, no NIXL. Begin with ``pool``.
 
-``pool``         D: connects to the engine that a hand-off names, once for all requests; ``peer_engine`` is one engine
-``fetch``        D: fetches the metadata of the ranks of P; ``http`` is the client, ``resolver`` looks up host names
-``local_ranks``  D: tells the local ranks to connect
-``peer_reads``   D: which reads are in flight; ``peer_view`` is what metrics and load reports show
-``server``       P: answers handshakes on the internal port
+``pool``         on D: connects to the engine that a hand-off names, once for all requests; ``peer_engine`` is an engine
+``fetch``        on D: fetches the metadata of P's ranks; ``http`` is the client, ``resolver`` looks up host names
+``local_ranks``  on D: has the local ranks connect
+``peer_reads``   on D: the reads in flight; ``peer_view`` has what metrics and load reports show
+``server``       on P: answers handshakes on the internal port
 """

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Bytes of an answer, which usually has about 1 KB and more with each network device.
+#: Most bytes of an answer, which usually has about 1 KB, and more with each network device.
 MAX_ANSWER_BYTES = 2**20
-#: Ranks of one engine that are asked at once; and connections for that in total, beside one connection per engine.
-#: Engines that hang must not use up the file descriptors of this process.
+#: Most ranks of one engine that are asked at once; and most connections for that in total, in addition to one
+#: connection per engine. Engines that hang must not use up the file descriptors of this process.
 MAX_RANKS_AT_ONCE = 8
 MAX_EXTRA_CONNECTIONS = 128
 #: Host names as in DNS and compose files. No character that could end the authority part of a URL.
@@ -46,7 +46,7 @@ class Target(msgspec.Struct, frozen=True):
 def target_of(params: KVTransferParams) -> Target:
     """The engine that a checked hand-off names. Raises HandshakeError if its host or sizes are impossible.
 
-    The internal token is sent to this host, so it must be nothing but a host.
+    The internal token is sent to this host, so ``remote_host`` must be a host and nothing else.
     """
     if not _is_host(params.remote_host):
         raise HandshakeError(HandshakeReason.BAD_ADDRESS, "remote_host is neither a host name nor an address")
@@ -54,7 +54,7 @@ def target_of(params: KVTransferParams) -> Target:
 
 
 def _num_ranks(params: KVTransferParams) -> int:
-    """How many ranks the engine has; which part of the model each of them holds is in its metadata."""
+    """The engine's number of ranks; each rank's metadata says which part of the model that rank holds."""
     tp_size, pp_size = params.tp_size, params.pp_size
     if tp_size < 1 or pp_size < 1 or tp_size * pp_size > MAX_RANKS or params.dcp_size != 1:
         sizes = f"tp_size {tp_size}, pp_size {pp_size}, dcp_size {params.dcp_size}"

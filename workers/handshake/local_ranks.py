@@ -1,4 +1,4 @@
-"""Tells the local ranks to connect to a remote engine, and collects their answers."""
+"""Sends ``Connect`` for a remote engine to the local ranks, and collects their answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _PendingConnect:
             self._over.set()
 
     async def outcome(self) -> None:
-        """Wait for the ranks. Raises HandshakeError, also if a rank lost the engine before this coroutine could run."""
+        """Wait for the ranks. Raises HandshakeError, even if a rank lost the engine before this coroutine could run."""
         await self._over.wait()
         if self._error is not None:
             raise self._error
@@ -54,9 +54,9 @@ class LocalRanks:
         self._send = send
         self._num_ranks = num_ranks
         self._turns = asyncio.Semaphore(concurrency)
-        #: By engine id.
+        #: Connects that are under way, by engine id.
         self._pending: dict[str, _PendingConnect] = {}
-        #: By engine and rank, how many answers will come to a ``Connect`` that failed or was cancelled.
+        #: By engine and rank: the number of answers still to come to each ``Connect`` that failed or was cancelled.
         self._owed: Counter[tuple[str, int]] = Counter()
 
     async def connect(self, engine_id: str, remotes: Sequence[RankMetadata]) -> None:

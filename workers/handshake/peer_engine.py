@@ -12,7 +12,7 @@ from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReaso
 if TYPE_CHECKING:
     import asyncio
 
-#: The backoff is doubled at most this often, so that the number stays finite.
+#: The backoff is doubled at most this many times, so that the number stays finite.
 _MAX_DOUBLINGS = 30
 
 
@@ -49,23 +49,23 @@ class PeerEngine:
         return HandshakeError(self.last_error.reason, f"{self.last_error.message} (not tried again yet)")
 
     def began(self, task: asyncio.Task[None]) -> None:
-        """An attempt has begun."""
+        """Note that an attempt has begun."""
         self.state, self.task = PeerEngineState.CONNECTING, task
 
     def connected(self) -> None:
-        """The attempt has succeeded."""
+        """Note that the attempt has succeeded."""
         self.state, self.task = PeerEngineState.CONNECTED, None
         self._num_failures = 0
 
     def failed(self, error: HandshakeError, now: float, backoff: Backoff) -> None:
-        """The attempt has failed."""
+        """Note that the attempt has failed, and start the backoff."""
         self.state, self.task = PeerEngineState.FAILED, None
         self._num_failures += 1
         self._note(error, now)
         self._retry_at = now + backoff.seconds(self._num_failures)
 
     def lost(self, why: str, now: float) -> HandshakeError:
-        """A connected engine was lost: the next request begins a new attempt, without a backoff."""
+        """Note that a connected engine was lost; returns the error. The next request connects again without backoff."""
         self.state = PeerEngineState.FAILED
         error = HandshakeError(HandshakeReason.LOST, why)
         self._note(error, now)

@@ -19,24 +19,24 @@ class PeerReads:
 
     @property
     def num_in_flight(self) -> int:
-        """Reads in flight, stuck ones included, of all engines."""
+        """The number of reads in flight from all engines, including stuck ones."""
         return sum(map(len, self._in_flight.values()))
 
     @property
     def num_stuck(self) -> int:
-        """Stuck reads of all engines."""
+        """The number of stuck reads from all engines."""
         return sum(map(len, self._stuck.values()))
 
     def in_flight(self, engine_id: str) -> int:
-        """Reads in flight from this engine, stuck ones included."""
+        """The number of reads in flight from this engine, including stuck ones."""
         return len(self._in_flight.get(engine_id, ()))
 
     def stuck(self, engine_id: str) -> int:
-        """Stuck reads from this engine."""
+        """The number of stuck reads from this engine."""
         return len(self._stuck.get(engine_id, ()))
 
     def start(self, engine_id: str, read_id: int) -> None:
-        """The read was sent to the ranks."""
+        """Add a read that was sent to the ranks."""
         self._in_flight.setdefault(engine_id, set()).add(read_id)
 
     def give_up(self, engine_id: str, read_id: int) -> None:
@@ -45,7 +45,7 @@ class PeerReads:
             self._stuck.setdefault(engine_id, set()).add(read_id)
 
     def end(self, engine_id: str, read_id: int) -> None:
-        """Every rank has reported that nothing is written any more."""
+        """Remove a read, after every rank has reported its end, so that nothing is written any more."""
         for reads in (self._in_flight, self._stuck):
             if engine_id in reads:
                 reads[engine_id].discard(read_id)

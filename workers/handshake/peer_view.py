@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Bounds of a load report, which is sent several times a second: engines with an error, and characters of each error.
+#: Bounds for a load report, which is sent several times a second: most engines with an error, and characters per error.
 MAX_TOLD_ERRORS = 8
 MAX_TOLD_CHARS = 200
 
@@ -28,7 +28,8 @@ class PeerView(msgspec.Struct, frozen=True, kw_only=True):
     """One remote engine.
 
     ``reason`` and ``error`` are those of the last failure, which was ``failure_age_s`` ago (None: there was none); the
-    engine may be connected since. ``reads`` are in flight; ``stuck`` of them were given up, and refuse new requests.
+    engine may have been connected since. ``reads`` are in flight; ``stuck`` of them were given up, and while there are
+    any, new requests are refused.
     """
 
     state: PeerEngineState
@@ -40,7 +41,7 @@ class PeerView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refuses(self) -> bool:
-        """The next request may fail at once."""
+        """Whether the next request may fail at once."""
         return self.state is PeerEngineState.FAILED or self.stuck > 0
 
 
@@ -80,7 +81,7 @@ def summarize(views: Mapping[str, PeerView]) -> PeerSummary:
 
 
 def count_states(views: Mapping[str, PeerView]) -> dict[str, int]:
-    """How many engines are in each state; states without engines are included."""
+    """The number of engines in each state; states without engines are included."""
     states = [view.state for view in views.values()]
     return {state.value: states.count(state) for state in PeerEngineState}
 

@@ -1,4 +1,4 @@
-"""The remote engines that this one can read from, each connected once for all requests.
+"""The remote engines that this engine can read from, each connected once for all requests.
 
 Runs in the main process's event loop. Each handshake is a task of its own, so that it continues for other requests if
 one request that waits for it is cancelled.
@@ -6,8 +6,8 @@ one request that waits for it is cancelled.
 A peer that hangs delays only its own requests, because of these bounds. Waiting for a peer costs a task, a socket, and
 a thread while its name is looked up. Since a peer or a name server that hangs costs the whole timeout, there is no
 queue: all engines are asked at once, at most ``max_engines``. A peer gets more sockets only when its first rank has
-answered. Local ranks load the metadata between their reads, so this part delays other requests: ``concurrency`` engines
-do it at once, and only after all bytes have arrived.
+answered. Local ranks load the metadata between their reads, which delays other requests, so they load it for at most
+``concurrency`` engines at once, and only after all bytes have arrived.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class HandshakeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Seconds for one attempt: to fetch the metadata, to wait for its turn, and to connect all local ranks.
     timeout_s: float = 10.0
-    #: Engines that the local ranks connect to at once.
+    #: Number of engines that the local ranks connect to at once.
     concurrency: int = 8
     #: Seconds after a failure in which requests for the same engine fail at once; doubles up to the maximum.
     min_backoff_s: float = 0.1
     max_backoff_s: float = 5.0
-    #: Remote engines remembered. The least recently used one is forgotten first, but none that is connecting or read.
+    #: Most remote engines kept. The least recently used one is forgotten first, unless it is connecting or read.
     max_engines: int = 256
 
 
@@ -90,7 +90,7 @@ class HandshakePool:
         )
         self._ranks = LocalRanks(send, len(self._local), self._options.concurrency)
         self._clock = clock
-        #: By engine id, the least recently used first.
+        #: The remote engines by id, the least recently used first.
         self._peers: dict[str, PeerEngine] = {}
         #: Not part of ``PeerEngine``, because a read continues when its engine is forgotten.
         self._reads = PeerReads()
@@ -103,7 +103,7 @@ class HandshakePool:
     # --- for requests ------------------------------------------------------------------------------------------
 
     async def connect(self, params: KVTransferParams) -> None:
-        """Return once every local rank can read from the engine that ``params`` names, which may be at once.
+        """Return once every local rank can read from the engine that ``params`` names, at once if it is connected.
 
         Raises HandshakeError. If this is cancelled, the handshake continues for other requests.
         """
@@ -124,12 +124,12 @@ class HandshakePool:
             raise
 
     def is_connected(self, engine_id: str) -> bool:
-        """A read from the engine may be sent now: the local ranks are connected, and none of its reads is stuck."""
+        """Whether a read from the engine may be sent now: all local ranks are connected, no read is stuck."""
         peer = self._peers.get(engine_id)
         return peer is not None and peer.state is PeerEngineState.CONNECTED and not self._reads.stuck(engine_id)
 
     def forget(self, engine_id: str) -> None:
-        """Disconnect; requests that wait for the engine get a HandshakeError. Reads in flight continue."""
+        """Disconnect an engine; requests that wait for it get a HandshakeError. Reads in flight continue."""
         peer = self._peers.pop(engine_id, None)
         if peer is None:
             return
@@ -138,7 +138,7 @@ class HandshakePool:
         self._send(Disconnect(engine_id))
 
     async def close(self) -> None:
-        """End every attempt, with its connections."""
+        """End all attempts, with their connections."""
         tasks = [peer.task for peer in self._peers.values() if peer.task is not None]
         for task in tasks:
             task.cancel()
@@ -147,20 +147,22 @@ class HandshakePool:
     # --- from the local ranks ----------------------------------------------------------------------------------
 
     def on_connected(self, rank: int, message: Connected) -> None:
-        """A local rank has answered ``Connect``; or it has lost the engine since, if an error comes unasked."""
+        """Handle a local rank's answer to ``Connect``, or its later error, which means that it has lost the engine."""
         if not self._ranks.handle(rank, message) and message.error:
             self._lose(message.engine_id, f"rank {rank}: {message.error}")
 
     def read_started(self, engine_id: str, read_id: int) -> None:
-        """A read from the engine was sent to the ranks: the engine must not be forgotten."""
+        """Note a read that was sent to the ranks: its engine must not be forgotten."""
         self._reads.start(engine_id, read_id)
 
     def read_given_up(self, engine_id: str, read_id: int) -> None:
-        """The read takes too long. Until it has ended ``connect`` refuses its engine with STUCK."""
+        """Note a read that takes too long. Until it has ended, ``connect`` refuses its engine with STUCK."""
         self._reads.give_up(engine_id, read_id)
 
     def read_ended(self, engine_id: str, read_id: int, *, failed: bool) -> None:
-        """The read has ended on every rank. If it failed, the ranks may have lost the engine, so connect again."""
+        """Note a read that has ended on every rank. If it failed, the ranks may have lost its engine, so the next
+        request connects again.
+        """
         self._reads.end(engine_id, read_id)
         if failed:
             self._lose(engine_id, "a read from it failed")

@@ -1,8 +1,8 @@
 """Looks up host names, each in a daemon thread of its own.
 
-``getaddrinfo`` blocks for as long as the name server takes, and cannot be interrupted. An event loop calls it in a
-small pool of threads that the whole process shares, and that the exit of the process waits for. So a few names that
-hang would delay all other lookups, and the exit.
+``getaddrinfo`` blocks until the name server answers, and cannot be interrupted. An event loop calls it in a small pool
+of threads that the whole process shares, and for which the process waits at its exit. So a few names that hang would
+delay all other lookups, and the exit.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Resolver:
         return found
 
     def _run(self, loop: asyncio.AbstractEventLoop, host: str, found: asyncio.Future[Sequence[str]]) -> None:
-        """The thread: always reports an answer or an error, because coroutines wait for it."""
+        """Run in the thread. Always reports an answer or an error, because coroutines wait for it."""
         answer: Sequence[str] | OSError = OSError(f"the lookup of {host} broke")
         try:
             answer = self._lookup(host) or OSError(f"{host} has no address")
@@ -87,7 +87,7 @@ class Resolver:
         del self._running[host]
         if isinstance(answer, OSError):
             found.set_exception(answer)
-            found.exception()  # marks it as retrieved: maybe no coroutine waits any more
+            found.exception()  # marks the exception as retrieved: maybe no coroutine waits any more
         else:
             found.set_result(answer)
 

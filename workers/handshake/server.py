@@ -1,4 +1,4 @@
-"""Answers ``GET /kv/handshake/{rank}`` on the internal port: how to read the memory of a local rank."""
+"""Answers ``GET /kv/handshake/{rank}`` on the internal port with what a peer needs to read a local rank's memory."""
 
 from __future__ import annotations
 
