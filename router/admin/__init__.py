@@ -1,6 +1,6 @@
-"""The admin REST, guarded by a token of its own: requests, why they ended, abort; workers, routers and leases.
+"""The admin REST, guarded by its own token: list and abort requests, why they ended; workers, routers and leases.
 
-One router answers an operator for all of them: it asks the others (``fan_out``) for their shares (``local``).
+The router that an operator asks answers for all routers: it asks the others (``fan_out``) for their parts (``local``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_
 
 
 def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> APIRouter:
-    """All of ``/admin``."""
+    """The routes of ``/admin``."""
     api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
     for routes in (
         request_routes(services),

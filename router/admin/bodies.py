@@ -1,7 +1,7 @@
-"""What operators and other routers send: a few known keys, and texts that can be sent on.
+"""Bodies that operators and other routers send: a few known keys, with texts that can be encoded again.
 
-The framework's JSON parser accepts half of a surrogate pair as text, which no encoder of ours can write. And pydantic
-reports every unknown key, which takes minutes for a body full of them.
+The framework's JSON parser accepts half of a surrogate pair as text, which no JSON encoder used here can write. And
+pydantic reports every unknown key, which takes minutes for a body full of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StrictBody(BaseModel):
     def _check_before(cls, value: Any) -> Any:
         if isinstance(
             value, bytes
-        ):  # without the header, which pages of other sites may not send, the body is not parsed
+        ):  # the body is parsed only with the JSON header, which pages of other sites may not send
             raise PydanticCustomError(
                 "not_json", "Send the body as JSON, with the header content-type: application/json"
             )

@@ -1,4 +1,4 @@
-"""``/admin/requests/ended``: the requests that ended last, and why they did."""
+"""``/admin/requests/ended``: the requests that ended last, and why."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class EndedView(BaseModel):
 
 
 class LocalEnded(BaseModel):
-    """Requests of one router that are over, newest first."""
+    """Ended requests of one router, newest first."""
 
     ended: list[EndedView]
 
 
 class EndedList(LocalEnded, FromAllRouters):
-    """Requests of all routers that are over, newest first; of each outcome a bounded number."""
+    """Ended requests of all routers, newest first; a bounded number of each outcome."""
 
 
 def local_ended(services: Services) -> LocalEnded:

@@ -19,7 +19,7 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class FromAllRouters(BaseModel):
-    """An answer to which every router adds its share."""
+    """An answer made of parts from every router."""
 
     unreachable_routers: list[str] = Field(
         default=[], description="Ids of the routers that did not answer: their share is missing."
@@ -28,7 +28,7 @@ class FromAllRouters(BaseModel):
 
 @dataclass
 class PeerAnswers(Generic[AnswerT]):
-    """The answers, and the ids of the routers without one."""
+    """The answers, and the ids of the routers that did not answer."""
 
     answers: list[AnswerT] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ async def ask_all(
 
 
 def parse_answers(kind: type[AnswerT], answers: Iterable[PeerAnswer]) -> PeerAnswers[AnswerT]:
-    """Parse the answers. A refusal, or what is no ``kind`` (a router of another version), counts as no answer."""
+    """Parse the answers. A refusal, or an answer that is no ``kind`` (another version), counts as no answer."""
     heard: PeerAnswers[AnswerT] = PeerAnswers()
     for answer in answers:
         try:

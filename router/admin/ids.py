@@ -1,4 +1,4 @@
-"""The request or worker that an id, or the beginning of one, means: ``core/protocol/ids.py`` with errors of the API."""
+"""Finds a request or worker by its id or the beginning of it: ``core/protocol/ids.py`` with the API's errors."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
     from router.services import Services
 
-#: What the beginning of a request id looks like. Other routers are asked only about text that matches.
+#: Matches beginnings of request ids. Other routers are asked only about text that matches.
 _BEGINNING = re.compile("[0-9a-f]{1,31}")
 
 
 class LocalIds(BaseModel):
-    """The ids of live requests of one router that begin as asked."""
+    """Ids of one router's live requests that have the asked beginning."""
 
     ids: list[str]
 
 
 def local_ids(services: Services, beginning: str) -> LocalIds:
-    """The ids of this router's live requests that begin so."""
+    """The ids of this router's live requests that start with ``beginning``."""
     return LocalIds(ids=[each for each in services.active.ids() if each.startswith(beginning)])
 
 
 async def one_request(services: Services, given: str) -> str:
-    """The id of the request that is meant. A whole id is returned as it is, without a search. Raises ApiError."""
+    """The request id that ``given`` stands for. A whole id is returned without a search. Raises ApiError."""
     wanted = request_of(given)
     if is_request_id(wanted):
         return wanted
@@ -58,7 +58,7 @@ async def one_request(services: Services, given: str) -> str:
 
 
 async def _ids_of_all(services: Services, beginning: str) -> list[str]:
-    """Raises UpstreamError if a router does not answer that may have the request, or another one that begins so."""
+    """Matching ids of all routers. Raises UpstreamError if a router that may have another match does not answer."""
     heard = await ask_all(services.peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
     found = [each for answer in (local_ids(services, beginning), *heard.answers) for each in answer.ids]
     is_enough = found and len(beginning) >= SHORT_CHARS
@@ -73,7 +73,7 @@ async def _ids_of_all(services: Services, beginning: str) -> list[str]:
 
 
 def one_worker(pool: WorkerPool, given: str) -> Worker:
-    """The worker that is meant. Raises ApiError."""
+    """The worker that ``given`` stands for. Raises ApiError."""
     workers = {worker.worker_id: worker for worker in pool}
     try:
         return workers[resolve(given, workers, "worker")]
@@ -82,9 +82,9 @@ def one_worker(pool: WorkerPool, given: str) -> Worker:
 
 
 def known_or_given(known: Iterable[str], given: str, what: str) -> str:
-    """The id that is meant.
+    """The id that ``given`` stands for.
 
-    An unknown one is returned as it was given, since a worker may have left. Raises ApiError.
+    An unknown id is returned unchanged, since a worker may have left. Raises ApiError.
     """
     try:
         return resolve(given, known, what)

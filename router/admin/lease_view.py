@@ -1,4 +1,4 @@
-"""The listing behind ``GET /admin/leases``: the store's leases, and which request keeps each."""
+"""The listing behind ``GET /admin/leases``: the store's leases, and the request that holds each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LeaseView(BaseModel):
 
 @dataclass(frozen=True)
 class Listed:
-    """The leases of some engines, and the ids of those whose leases could not be read."""
+    """The leases of some engines, and the ids of engines whose leases could not be read."""
 
     leases: list[LeaseView] = field(default_factory=list)
     unreadable_engines: list[str] = field(default_factory=list)
@@ -45,8 +45,8 @@ class LeaseListing:
         self._store = store
 
     async def held(self, engine_id: str) -> list[LeaseStatus]:
-        """See ``LeaseStore.held``. Raises UnavailableError when the store does not answer, LeaseStoreError when what it
-        has of this engine cannot be read, because another program has written under the engine's key.
+        """See ``LeaseStore.held``. Raises UnavailableError when the store does not answer, and LeaseStoreError when it
+        cannot read the engine's leases, because another program has written under the engine's key.
         """
         try:
             return await asyncio.to_thread(self._store.held, engine_id)

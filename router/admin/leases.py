@@ -1,4 +1,4 @@
-"""``/admin/leases``: the blocks that P keep, and for which requests."""
+"""``/admin/leases``: the leases on P's blocks, and the requests that hold them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
     async def leases(
         engine: Annotated[str | None, Field(description="Only of this engine: its id or the beginning of it.")] = None,
     ) -> LeaseList:
-        """Every lease of the known engines, and which request of which router keeps it."""
+        """Every lease of the known engines, and the request of any router that holds it."""
         engines = sorted({worker.engine_id for worker in services.pool if worker.engine_id})
         if engine:
             engines = [known_or_given(engines, engine, "engine")]

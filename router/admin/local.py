@@ -1,4 +1,4 @@
-"""What one router knows of its own requests and does with them: its share of what all routers answer together."""
+"""One router's own requests: listing and aborting them, as its part of what all routers answer together."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class LocalRequests(BaseModel):
 
 
 class LocalAborted(BaseModel):
-    """The requests of one router that were told to end."""
+    """Ids of one router's requests that were aborted."""
 
     aborted: list[str]
 
 
 class LocalKeepers(BaseModel):
-    """Which requests of one router keep which leases: request ids by lease id."""
+    """Which requests of one router hold which leases: request ids by lease id."""
 
     keepers: dict[str, str]
 
 
 class LocalState(BaseModel):
-    """What a router has under way. All but ``tasks`` is 0 or empty when it has no requests."""
+    """What a router has in progress. Everything but ``tasks`` is 0 or empty when it has no requests."""
 
     requests: int
     waiting: int = Field(description="Requests in the queue for a prefill worker.")
@@ -65,12 +65,12 @@ def local_requests(services: Services) -> LocalRequests:
 
 
 def local_keepers(services: Services) -> LocalKeepers:
-    """The leases that requests of this router keep."""
+    """The leases that requests of this router hold."""
     return LocalKeepers(keepers=services.active.lease_keepers())
 
 
 def local_state(services: Services) -> LocalState:
-    """What this router has under way."""
+    """What this router has in progress."""
     return LocalState(
         requests=len(services.active),
         waiting=len(services.prefill_queue),
@@ -84,7 +84,7 @@ def local_state(services: Services) -> LocalState:
 
 
 def abort_local(services: Services, request_id: str) -> bool:
-    """End one request of this router now, in whatever state it is; False: there is none of that id."""
+    """End one request of this router now, in any state. Returns False if the id is not live."""
     return services.active.stop(request_id, _cancelled())
 
 

@@ -39,7 +39,7 @@ class RequestView(BaseModel):
 
 
 def view_request(facts: RequestFacts, remaining_ms: int | None) -> RequestView:
-    """The view of one request. ``remaining_ms``: of its lease, if it has one."""
+    """The view of one request. ``remaining_ms``: time left of its lease; None without one."""
     return RequestView(
         id=facts.id,
         client_id=facts.client_id,

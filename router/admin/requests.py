@@ -1,4 +1,4 @@
-"""``/admin/requests`` and ``/admin/abort``: what runs anywhere, and ending it."""
+"""``/admin/requests`` and ``/admin/abort``: list and abort the live requests of all routers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class RequestList(LocalRequests, FromAllRouters):
 
 
 class Aborted(LocalAborted, FromAllRouters):
-    """The requests that were told to end."""
+    """Ids of the requests that were aborted."""
 
 
 def request_routes(services: Services) -> APIRouter:
-    """Listing, aborting one, aborting all that match."""
+    """The routes to list requests, abort one, and abort all that match."""
     api = APIRouter()
 
     @api.get("/requests")
@@ -74,7 +74,7 @@ def request_routes(services: Services) -> APIRouter:
 
 
 async def _abort_there(services: Services, owner: str, request_id: str) -> bool:
-    """One call to the router whose request it is. Raises UpstreamError when that one does not say."""
+    """Have the router that owns the request abort it. Raises UpstreamError if that router gives no clear answer."""
     answer = await services.peers.ask(owner, "POST", f"/internal/requests/{quote(request_id, safe='')}/abort")
     if answer is None or answer.status == 404:
         return False

@@ -1,4 +1,4 @@
-"""``/admin/routers``: the routers that act as one."""
+"""``/admin/routers``: the routers that share one Redis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RouterList(BaseModel):
 
 
 class Here(BaseModel):
-    """What a router answers when it is asked whether it is there."""
+    """A router's answer on ``/health``."""
 
     router_id: str
 

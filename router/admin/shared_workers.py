@@ -1,6 +1,6 @@
-"""What routers tell each other about workers, because no registry does: workers added by URL, and those left out.
+"""Facts about workers that routers exchange, since the registry lacks them: workers added by URL, and excluded ones.
 
-A worker with an internal port is told itself to drain, and announces that it does; of others only the routers know.
+A worker with an internal port is itself asked to drain and then announces it; about others only the routers know.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: An id of a worker, bounded since it is kept; for a worker that was added by URL it is the URL.
+#: A worker's id, bounded since it is kept; the id of a worker that was added by URL is the URL.
 Name = Annotated[Text, Field(max_length=MAX_URL_CHARS)]
 
 
 class NewWorker(StrictBody):
     """A worker that is not in the registry, until the last router ends or it is deleted.
 
-    It is sent the internal token only with ``trust_static_workers``, since a foreign engine may be behind the address.
+    It is sent the internal token only with ``trust_static_workers``, since the engine there may not be Baton's.
     """
 
     url: Text = Field(description="host:port or base URL.")
@@ -41,34 +41,34 @@ class NewWorker(StrictBody):
     @classmethod
     def _url(cls, url: str) -> str:
         base_url = worker_url(url)
-        # A single word could be a machine with a worker on port 80, but is more often a mistake.
+        # A single word could be a host with a worker on port 80, but is more often a mistake.
         if "://" not in url and urlsplit(base_url).port is None:
             raise ValueError("worker addresses are host:port or http(s)://host:port")
         return base_url
 
 
 class Forgotten(BaseModel):
-    """A worker that was added by URL and is deleted."""
+    """A worker that was added by URL and is to be deleted."""
 
     id: Name
 
 
 class LeftOut(BaseModel):
-    """Whether a worker that cannot be told itself is sent anything new."""
+    """Whether a worker without an internal port is excluded from new requests."""
 
     id: Name
     left_out: bool
 
 
 class Shared(BaseModel):
-    """All that a router learns from another one when it starts."""
+    """What a starting router learns from another one."""
 
     added: list[NewWorker]
     left_out: list[Name]
 
 
 class Noted(BaseModel):
-    """A router has noted what it was told. Told again, nothing changes."""
+    """A router's confirmation. Sending it the same again changes nothing."""
 
     noted: bool = True
 
@@ -82,18 +82,18 @@ def add_worker(pool: WorkerPool, new: NewWorker) -> Worker:
 
 
 def has_url(pool: WorkerPool, url: str) -> bool:
-    """There is a worker with that URL."""
+    """Whether there is a worker with that URL."""
     return any(worker.url == url for worker in pool)
 
 
 async def tell_others(services: Services, path: str, told: BaseModel) -> list[str]:
-    """Tell all other routers. Returns the ids of those that were not reached."""
+    """Notify all other routers. Returns the ids of those that were not reached."""
     heard = await ask_all(services.peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
     return heard.unreachable
 
 
 async def learn_from_others(services: Services, peers: LinkedPeers) -> None:
-    """Take over what the first other router that answers knows; once, after the registry's first list of routers."""
+    """Take over what the first other router to answer knows; once, after the registry's first list of routers."""
     await peers.met.wait()
     for record in peers:
         answer = await peers.ask(record.router_id, "GET", "/internal/workers/shared")
@@ -114,20 +114,20 @@ def shared_worker_routes(services: Services) -> APIRouter:
 
     @api.get("/shared")
     async def shared() -> Shared:
-        """For a router that starts."""
+        """For a starting router: the workers added by URL, and the excluded ones."""
         added = [NewWorker(url=worker.url, role=worker.role) for worker in pool if pool.is_static(worker)]
         left_out = [worker.worker_id for worker in pool if worker.left_out and not worker.internal_url]
         return Shared(added=added, left_out=left_out)
 
     @api.post("/add")
     async def add(new: NewWorker) -> Noted:
-        """Another router was told to add a worker by URL."""
+        """Add a worker by URL, as another router was asked to."""
         _take_over(pool, Shared(added=[new], left_out=[]))
         return Noted()
 
     @api.post("/forget")
     async def forget(gone: Forgotten) -> Noted:
-        """Another router was told to delete the worker."""
+        """Delete the worker, as another router was asked to."""
         worker = pool.get(gone.id)
         if worker is not None and pool.is_static(worker):
             pool.remove_static(worker)
@@ -135,7 +135,7 @@ def shared_worker_routes(services: Services) -> APIRouter:
 
     @api.post("/leave-out")
     async def leave_out(wanted: LeftOut) -> Noted:
-        """Another router was told to drain or to resume the worker."""
+        """Exclude the worker or include it again, as another router was asked to."""
         pool.told_left_out(wanted.id, wanted.left_out)
         return Noted()
 

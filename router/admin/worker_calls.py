@@ -1,4 +1,4 @@
-"""Tells a worker to drain or to resume, on its internal port."""
+"""Asks a worker to drain or to resume, on its internal port."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CALL_TIMEOUT_S = 5.0
 
 
 async def tell_worker(services: Services, worker: Worker, what: Literal["drain", "resume"]) -> bool:
-    """True if the worker was told; False if it has no internal port that this router knows.
+    """Returns True if the worker has confirmed; False if it has no internal port that this router knows.
 
-    Raises UpstreamError if it cannot be reached or refuses, and WorkerError if it answers 409, because it is leaving.
+    Raises UpstreamError if the worker cannot be reached or refuses, and WorkerError if it answers 409 because it stops.
     """
     if not worker.internal_url:
         return False

@@ -10,7 +10,7 @@ from router.pool.breaker import BreakerState
 
 
 class HandshakesView(BaseModel):
-    """How far a worker has come with the engines it reads from."""
+    """The state of a worker's connections to the engines it reads from."""
 
     connecting: int
     connected: int

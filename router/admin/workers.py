@@ -1,4 +1,4 @@
-"""``/admin/workers``: the workers, draining and resuming them, and those that are added by URL."""
+"""``/admin/workers``: list, drain and resume workers, add and delete workers by URL."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class WorkerList(BaseModel):
 
 
 class ChangedWorker(WorkerView, FromAllRouters):
-    """A worker that was added or deleted, and the routers that could not be told."""
+    """A worker that was added or deleted, and the routers that could not be notified."""
 
 
 class DrainAnswer(FromAllRouters):
-    """How a worker stands after ``drain`` or ``resume``."""
+    """The state of a worker after ``drain`` or ``resume``."""
 
     id: str
     draining: bool
@@ -43,7 +43,7 @@ class DrainAnswer(FromAllRouters):
 
 
 def worker_routes(services: Services) -> APIRouter:
-    """Listing, draining, resuming, adding, deleting."""
+    """The routes to list, drain, resume, add and delete workers."""
     api = APIRouter()
     pool = services.pool
 
@@ -54,7 +54,7 @@ def worker_routes(services: Services) -> APIRouter:
 
     @api.post(f"{_ONE}/drain")
     async def drain(worker_id: str) -> DrainAnswer:
-        """Nothing new is sent to it; what it has is finished. Left out here at once, also if it cannot be told: 502."""
+        """Send the worker nothing new; its requests finish. Takes effect here at once, even if the answer is 502."""
         worker = one_worker(pool, worker_id)
         pool.leave_out(worker)
         told = await tell_worker(services, worker, "drain")
@@ -66,7 +66,7 @@ def worker_routes(services: Services) -> APIRouter:
 
     @api.post(f"{_ONE}/resume")
     async def resume(worker_id: str) -> DrainAnswer:
-        """It is sent work again. One that cannot be told (502) or has to leave (409) stays as it is."""
+        """Send the worker work again. One that cannot be asked (502) or is stopping (409) stays as it is."""
         worker = one_worker(pool, worker_id)
         told = await tell_worker(services, worker, "resume")
         pool.take_back(worker)
@@ -76,7 +76,7 @@ def worker_routes(services: Services) -> APIRouter:
 
     @api.post("/workers", status_code=201)
     async def add(new: NewWorker) -> ChangedWorker:
-        """Add a worker by URL to all routers. They ask for its models; until it has answered, any model is tried."""
+        """Add a worker by URL to all routers. They ask for its models; until it answers, it is tried for any model."""
         if services.settings.speaks_internal_tls and not new.url.startswith("https://"):
             raise BadRequestError(
                 "TLS is set up between routers and workers: the URL has to begin with https://.",
@@ -90,7 +90,7 @@ def worker_routes(services: Services) -> APIRouter:
 
     @api.delete(_ONE)
     async def delete(worker_id: str) -> ChangedWorker:
-        """Forget a worker that was added by URL. All routers send it nothing new; what runs on it is finished."""
+        """Forget a worker that was added by URL. All routers send it nothing new; its running requests finish."""
         worker = one_worker(pool, worker_id)
         if not pool.is_static(worker):
             raise ConflictError(
@@ -102,7 +102,7 @@ def worker_routes(services: Services) -> APIRouter:
         return ChangedWorker(**view_worker(worker).model_dump(), unreachable_routers=unreachable)
 
     async def others(worker: Worker, told: bool) -> list[str]:
-        """Tell the other routers, unless the worker announces it itself. Returns those that were not reached."""
+        """Notify the other routers, unless the worker itself announces it. Returns the ids of those not reached."""
         wanted = LeftOut(id=worker.worker_id, left_out=worker.left_out)
         return [] if told else await tell_others(services, "leave-out", wanted)
 

@@ -1,7 +1,7 @@
-"""A page on which people watch all routers: the last ten minutes and a snapshot of now, sent as a stream of events.
+"""A page that shows all routers: the last ten minutes and the present state, sent as a stream of snapshots.
 
-``recorder``        keeps the ``history`` of this router; ``merged_history`` adds those of the others
-``share``           what this router knows now; ``fan_out`` asks the others for theirs
-``snapshot``        all shares as one, in the form of ``schema``
-``live``            the stream of snapshots; ``routes`` serve it and the files of ``page/``
+``recorder``        keeps the ``history`` of this router; ``merged_history`` adds the other routers' histories
+``share``           the present state of this router; ``fan_out`` asks the other routers for theirs
+``snapshot``        merges all shares into one, in the form of ``schema``
+``live``            the stream of snapshots; ``routes`` serves it and the files of ``page/``
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Path on the internal port at which a router answers with its share.
 PATH = "/internal/live"
-#: Steps asked for while answers come at least every ``FRESH_S`` seconds; otherwise, and from new routers, all.
+#: Steps asked for if the last round was less than ``FRESH_S`` seconds ago; else, or with a new router, all are.
 NUM_NEW_STEPS = 4
 FRESH_S = 5.0
 
@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(RouterShare)
 
 
 class FanOut:
-    """The newest answer of each other router. One round of questions at a time; it takes as long as the slowest."""
+    """The newest answer of each other router. One round of calls at a time; it lasts as long as the slowest router."""
 
     def __init__(self, services: Services, recorder: HistoryRecorder) -> None:
         self._services = services
@@ -41,7 +41,7 @@ class FanOut:
     def refresh(self) -> None:
         """Ask again, unless the last round is under way.
 
-        The answers are shown when they come; no snapshot waits for them.
+        The answers are shown when they have come; no snapshot waits for them.
         """
         known = {record.router_id for record in self._services.peers}
         if (known or self._shares) and (self._round is None or self._round.done()):
@@ -64,12 +64,12 @@ class FanOut:
 
     def _note(self, router_id: str, share: RouterShare) -> None:
         own = self._recorder.history
-        if share.bounds_s == own.bounds:  # those of a router of another version may differ, and then cannot be added
+        if share.bounds_s == own.bounds:  # other versions may have other bounds; their histograms cannot be added
             here = position(own.num_steps, own.age_s(self._recorder.now_s))
             self.history.take(router_id, share.steps, share.position, here)
 
     def shares(self) -> list[RouterShare]:
-        """What those said that answered last time."""
+        """The shares of the routers that answered the last round."""
         return [share for _, share in sorted(self._shares.items())]
 
     def routers(self, num_own: int) -> list[LiveRouter]:
@@ -83,7 +83,7 @@ class FanOut:
 
 
 def _read(answer: PeerAnswer) -> RouterShare | str:
-    """What it said, or one line on why that is of no use."""
+    """The router's share, or one line on why there is none."""
     if not answer.ok:
         return answer.error or f"HTTP {answer.status}"
     try:

@@ -1,9 +1,9 @@
 """The last ten minutes in steps of two seconds. Pure: time and totals are passed in, no I/O.
 
-It is fed with totals that only grow (those behind ``/metrics``), so it costs nothing per request or per token: a step
-is what was counted since the step before it. A step keeps the counts of its histograms, so that the steps of several
-routers can be added; quantiles are made from the sums (``Summary``), with values taken to be spread evenly inside each
-bucket. A value above the last bound counts as that bound.
+The input is totals that only grow (those behind ``/metrics``), so it costs nothing per request or per token: a step is
+what was counted since the step before it. A step keeps the counts of its histograms, so that the steps of several
+routers can be added; quantiles are computed from the sums (``Summary``), assuming that values are spread evenly inside
+each bucket. A value above the last bound counts as that bound.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Bounds = Mapping[str, tuple[float, ...]]
 
 
 class HistogramCounts(msgspec.Struct, frozen=True, array_like=True):
-    """A histogram at one moment, or of one step: a count per bucket (one more than there are bounds), and the sum."""
+    """A histogram at one moment, or of one step: a count per bucket (one more than bounds), and the sum of values."""
 
     counts: tuple[int, ...]
     sum_s: float = 0.0
 
     def since(self, before: HistogramCounts) -> HistogramCounts:
-        """What was counted after ``before``."""
+        """The histogram of the values counted after ``before``."""
         counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=True))
         return HistogramCounts(counts, self.sum_s - before.sum_s)
 
@@ -48,7 +48,7 @@ class HistogramCounts(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was counted since the router began. ``times``: histograms by name, always the same names."""
+    """What was counted since the router started. ``times``: histograms by name, always the same names."""
 
     ended: int
     failed: int
@@ -64,7 +64,7 @@ class Totals:
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: events per second in it, what was measured in it, and how many requests were live at its end."""
+    """One step: its events per second, its histograms, and the number of requests live at its end."""
 
     ended_per_s: float
     failed_per_s: float
@@ -72,12 +72,12 @@ class Step(msgspec.Struct, frozen=True):
     live: dict[str, int]
     times: dict[str, HistogramCounts]
     refused_per_s: float = 0.0
-    #: ``failed_per_s`` and ``refused_per_s`` by the status of the answer; only statuses that there were.
+    #: ``failed_per_s`` and ``refused_per_s`` by the status of the answer; only statuses that occurred.
     failed_by_status: dict[str, float] = {}
     refused_by_status: dict[str, float] = {}
 
     def plus(self, other: Step) -> Step:
-        """The same step of two routers, added."""
+        """The sum of this step and another router's step at the same time."""
         return Step(
             self.ended_per_s + other.ended_per_s,
             self.failed_per_s + other.failed_per_s,
@@ -92,7 +92,7 @@ class Step(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a histogram of one step says, seconds; None: nothing was measured."""
+    """Quantiles and mean of one step's histogram, in seconds; None: nothing was measured."""
 
     p50_s: float | None
     p95_s: float | None
@@ -100,7 +100,7 @@ class Summary:
 
 
 class Summed(msgspec.Struct, frozen=True):
-    """A step, and what its histograms say."""
+    """A step, and the summaries of its histograms."""
 
     step: Step
     times: dict[str, Summary]
@@ -114,7 +114,7 @@ class History:
         self._until_s = now_s
         self._last = totals
         self._steps: deque[Summed] = deque(maxlen=num_steps)
-        #: Steps so far, including those that are forgotten.
+        #: Number of steps so far, including forgotten ones.
         self.num_steps = 0
 
     def __len__(self) -> int:
@@ -125,17 +125,17 @@ class History:
 
     @property
     def next_s(self) -> float:
-        """When the next step is over."""
+        """When the next step ends."""
         return self._until_s + STEP_S
 
     def age_s(self, now_s: float) -> float:
-        """How long ago the newest step ended."""
+        """Seconds since the newest step ended."""
         return now_s - self._until_s
 
     def sample(self, now_s: float, totals: Totals) -> int:
-        """Close the steps that are over, and return how many. Before ``next_s`` there are none.
+        """Close the steps that are over, and return their number: 0 before ``next_s``.
 
-        If it is called late, because the process stood still, the counts are spread over the missed steps.
+        After a late call, because the process was paused, the counts are spread over the missed steps.
         """
         num_over = int((now_s - self._until_s) // STEP_S)
         if num_over < 1:
@@ -163,7 +163,7 @@ def _step(before: Totals, after: Totals, seconds: float) -> Step:
 
 
 def _grown(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """The growth of each count per second, without those that have not grown."""
+    """The growth of each count per second, without counts that have not grown."""
     grown = {status: count - before.get(status, 0) for status, count in after.items()}
     return {status: count / seconds for status, count in grown.items() if count}
 
@@ -173,7 +173,7 @@ def _added(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, fl
 
 
 def summarize(step: Step, bounds: Bounds) -> dict[str, Summary]:
-    """What each histogram of a step says."""
+    """The summary of each histogram of a step."""
     return {name: _summary(counts, bounds[name]) for name, counts in step.times.items()}
 
 
@@ -184,7 +184,7 @@ def _summary(counts: HistogramCounts, bounds_s: Sequence[float]) -> Summary:
 
 
 def quantile(counts: HistogramCounts, bounds_s: Sequence[float], q: float) -> float | None:
-    """The value, in seconds, below which a share ``q`` of all values lies; None without values."""
+    """The value, in seconds, below which the fraction ``q`` of all values lies; None without values."""
     total = counts.total
     if not total:
         return None

@@ -1,8 +1,8 @@
-"""``GET /admin/live``: the newest snapshot of all routers, again whenever it differs, as server-sent events.
+"""``GET /admin/live``: the newest snapshot of all routers, sent as a server-sent event whenever it has changed.
 
-Twice a second the state is looked at while a page is watching; to send every change of every request would cost the hot
-path more. All watchers share one snapshot. For a slow reader one event waits; when it has read that, it gets the
-newest. A reader that does not read at all is dropped.
+While a page is watching, the state is sampled twice a second; to send every change of every request would cost the hot
+path more. All watchers share one snapshot. For a slow reader only one event waits; after that it gets the newest. A
+reader that does not read at all is dropped.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from router.dashboard.schema import Snapshot
     from router.services import Services
 
-#: Seconds between two looks at the state, and so at least between two events.
+#: Seconds between two samples of the state, and so the least time between two events.
 PERIOD_S = 0.5
-#: A reader that takes nothing for so long is dropped, seconds.
+#: Seconds after which a reader that takes nothing is dropped.
 STUCK_S = 10.0
 
 _HEADERS = [
@@ -44,7 +44,7 @@ _HEADERS = [
 class LiveSnapshots:
     """The newest snapshot of all routers.
 
-    It is made, and the other routers are asked, only while a page is watching.
+    Snapshots are made, and the other routers asked, only while a page is watching.
     """
 
     def __init__(self, services: Services, recorder: HistoryRecorder) -> None:
@@ -53,12 +53,12 @@ class LiveSnapshots:
         self._others = FanOut(services, recorder)
         self._made_s = -PERIOD_S
         self._body = b""
-        #: The newest snapshot as an event, and its number: it grows when a snapshot differs from the one before.
+        #: The newest snapshot as an event, and its number, which grows when a snapshot differs from the previous one.
         self._event = b""
         self._number = 0
 
     def newest(self) -> tuple[int, bytes]:
-        """The number and the event of the newest snapshot, not older than ``PERIOD_S``."""
+        """Number and event of the newest snapshot, which is not older than ``PERIOD_S``."""
         now_s = self._recorder.now_s
         if now_s - self._made_s >= PERIOD_S * 0.9:  # a watcher may come a little early
             self._made_s = now_s
@@ -66,7 +66,7 @@ class LiveSnapshots:
         return self._number, self._event
 
     def take(self, time_s: float) -> Snapshot:
-        """A snapshot of now, with the shares that the other routers last sent. ``time_s``: seconds since 1970."""
+        """A snapshot of this moment, with the shares that the other routers last sent. ``time_s``: Unix seconds."""
         own = local_share(self._services, self._recorder)
         return merge(
             time_s,
@@ -87,7 +87,7 @@ class LiveSnapshots:
 
 
 class LiveStream(Response):
-    """One watcher's stream, until it leaves or ``closing`` says that the router ends."""
+    """One watcher's stream, until the watcher leaves or ``closing`` returns True because the router stops."""
 
     def __init__(self, snapshots: LiveSnapshots, closing: Callable[[], bool]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The histories of all routers as one. Pure.
+"""Merges the histories of all routers into one. Pure.
 
-Each router counts steps on its own clock. It tells how long ago its newest step ended, which places its steps beside
-those of this router, to within half a step. They keep this place until the clocks have drifted apart. Steps are added
-as counts, so quantiles are over all requests, and no means of quantiles.
+Each router counts steps on its own clock, and reports how long ago its newest step ended. This aligns its steps with
+those of this router, to within half a step; the alignment is kept until the clocks have drifted apart. Steps are added
+as counts, so quantiles are over all requests, not means of quantiles.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from router.dashboard.history import History
 
-#: Steps by which a place may be wrong before it is corrected; more than the half step that rounding costs.
+#: Steps by which an alignment may be wrong before it is corrected; more than the half step of rounding.
 MAX_DRIFT = 0.75
 
 
 class MergedHistory:
-    """The steps of other routers, by the number of the step of this router at the same time."""
+    """The steps of other routers, by the number of this router's step at the same time."""
 
     def __init__(self) -> None:
         self._told: defaultdict[int, dict[str, Step]] = defaultdict(dict)
@@ -32,7 +32,7 @@ class MergedHistory:
     def take(self, router_id: str, steps: Sequence[Step], number: float, own_number: float) -> None:
         """Note the steps of a router.
 
-        ``number``: steps in its life until now; ``own_number``: in this router's life.
+        ``number``: steps in that router's life until now (``position``); ``own_number``: in this router's life.
         """
         offset = self._offsets.get(router_id)
         if offset is None or abs(own_number - number - offset) > MAX_DRIFT:
@@ -44,7 +44,7 @@ class MergedHistory:
                 self._made.pop(at, None)
 
     def together(self, own: History) -> list[Summed]:
-        """This router's steps, oldest first, each with those of the others at the same time added."""
+        """This router's steps, oldest first, each with the other routers' steps at the same time added."""
         begin = own.num_steps - len(own) + 1
         for kept in (self._told, self._made):
             for old in [at for at in kept if at < begin]:
@@ -65,5 +65,5 @@ class MergedHistory:
 
 
 def position(num_steps: int, age_s: float) -> float:
-    """Steps in a router's life until now: ``num_steps`` are over, the newest one for ``age_s`` seconds."""
+    """Steps in a router's life until now: ``num_steps`` are over, the newest of them since ``age_s`` seconds."""
     return num_steps + min(age_s / STEP_S, 0.999)

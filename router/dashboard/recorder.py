@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from router.metrics.metrics import Buckets, Metrics
     from router.services import Services
 
-#: Names of the histograms in ``Totals.times``, besides those of the phases, which are named after the states.
+#: Names of histograms in ``Totals.times``, in addition to those of the phases, which are named after the states.
 TTFT, ITL = "ttft", "itl"
 
 
@@ -62,7 +62,7 @@ class HistoryRecorder:
 
     @property
     def now_s(self) -> float:
-        """Now, by the clock of the history."""
+        """The present time on the clock of the history."""
         return self._loop.time()
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the page and its stream are served."""
+"""The routes of the page and its stream."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SCRIPTS = (
     "stuck.js",
     "workers.js",
 )
-#: File by path. They have no secrets, so they need no token; the stream does.
+#: The page's files, by path. They contain no secrets, so they need no token; the stream does.
 FILES = {
     "/dashboard": "dashboard.html",
     "/dashboard/dashboard.css": "dashboard.css",
@@ -53,7 +53,7 @@ HEADERS = headers(script="'self'", style="'self'", connect="'self'")
 def dashboard_router(
     services: Services, recorder: HistoryRecorder, keys: AdminKeys, closing: Callable[[], bool]
 ) -> APIRouter:
-    """``/admin/live`` and ``/dashboard``. ``closing`` says that the router stops, so that streams have to end."""
+    """``/admin/live`` and ``/dashboard``. ``closing`` returns True when the router stops, so streams have to end."""
     api = APIRouter()
     snapshots = LiveSnapshots(services, recorder)
 
@@ -69,19 +69,19 @@ def dashboard_router(
 
     @api.get("/dashboard/", include_in_schema=False)
     async def slash() -> Response:
-        """A relative redirect keeps the host that the browser uses, and any path that a proxy adds."""
+        """Redirect relatively, which keeps the host that the browser uses, and any path that a proxy adds."""
         return Response(status_code=308, headers={"location": "../dashboard"})
 
     return api
 
 
 def live_share_routes(services: Services, recorder: HistoryRecorder) -> APIRouter:
-    """``/live`` under ``/internal``, for the internal port: this router's share of what another one shows."""
+    """``/live`` under ``/internal``, for the internal port: this router's share of another router's dashboard."""
     api = APIRouter()
 
     @api.get("/live")
     async def live(num_steps: Annotated[int, Query(ge=0, le=NUM_STEPS)] = 0) -> Response:
-        """This router now and its newest steps."""
+        """The present state of this router, and its newest steps."""
         return Response(msgspec.json.encode(local_share(services, recorder, num_steps)), media_type="application/json")
 
     return api

@@ -18,7 +18,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 class Handshakes(msgspec.Struct, frozen=True):
-    """How far a worker has come with the engines it reads from."""
+    """The numbers of a worker's connections to the engines it reads from, by state."""
 
     connecting: int
     connected: int
@@ -37,7 +37,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
     draining: bool
     occupied: int
     limit: int
-    #: None: the worker has told no blocks (static workers never do).
+    #: None: the worker has not reported its blocks (static workers never do).
     blocks: Blocks | None
     leases: int
     handshakes: Handshakes
@@ -51,9 +51,9 @@ class LiveWorker(msgspec.Struct, frozen=True):
     weights_fingerprint: str = ""
     #: ``closed``, ``open`` or ``half_open``: whether requests that reached it failed.
     breaker: str = "closed"
-    #: Requests that failed there in a row.
+    #: Requests that failed on it in a row.
     breaker_failures: int = 0
-    #: Requests that this router has sent there and that are not over.
+    #: Requests that this router has sent it and that are not over.
     in_flight: int = 0
     #: Requests inside the worker, as it last reported.
     running: int = 0
@@ -66,7 +66,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
 
 
 class LiveRequest(msgspec.Struct, frozen=True):
-    """One request that is not over."""
+    """One live request."""
 
     id: str
     state: str
@@ -74,9 +74,9 @@ class LiveRequest(msgspec.Struct, frozen=True):
     user: str
     stream: bool
     age_ms: float
-    #: In ``state``, so far.
+    #: Milliseconds in ``state`` so far.
     in_state_ms: float
-    #: In the states that it has left.
+    #: Milliseconds in each state that it has left.
     phases_ms: dict[str, float]
     prefill_worker: str | None
     decode_worker: str | None
@@ -87,16 +87,16 @@ class LiveRequest(msgspec.Struct, frozen=True):
     endpoint: str = ""
     priority: int = 0
     lease_id: str | None = None
-    #: Times that its prompt was sent to a P, or to a D that prefills.
+    #: How often its prompt was sent to a P, or to a D that prefills.
     num_prefills: int = 0
-    #: Legs that were tried again, and times that another worker continued its stream.
+    #: Legs that were tried again, and how often another worker continued its stream.
     num_retries: int = 0
     num_resumed: int = 0
     #: Engines that died with the request on them.
     dead_engines: list[str] = []
     #: The error of the last attempt that failed; None: none has.
     last_error: str | None = None
-    #: What its client calls it.
+    #: The id that its client gave it.
     client_id: str | None = None
 
 
@@ -129,16 +129,16 @@ class LiveHistory(msgspec.Struct, frozen=True):
     step_s: float
     requests_per_s: list[float | None]
     failed_per_s: list[float | None]
-    #: Requests that were answered with an error before they began, as 401, 429 or 503.
+    #: Requests that were answered with an error before they began, e.g. 401, 429 or 503.
     refused_per_s: list[float | None]
-    #: The two above by the status of the answer; only statuses that there were.
+    #: The two above by the status of the answer; only statuses that occurred.
     failed_by_status: dict[str, list[float | None]]
     refused_by_status: dict[str, list[float | None]]
     tokens_per_s: list[float | None]
     #: Requests that were live at the end of the step, by state.
     live: dict[str, list[float | None]]
     ttft: TimeLines
-    #: By the state the time was spent in.
+    #: Time spent in a state, by state.
     phases: dict[str, TimeLines]
     itl: TimeLines
 
@@ -149,25 +149,25 @@ class LiveRouter(msgspec.Struct, frozen=True):
     id: str
     #: URL of its API; None for the router that answers, whose URL the reader knows.
     url: str | None
-    #: The one that was asked for the snapshot.
+    #: Whether it is the router that sends this snapshot.
     is_this: bool
     #: Why it has not answered; None: it has.
     error: str | None
-    #: None: not known.
+    #: Its live requests; None: not known.
     num_requests: int | None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """All routers at one moment, as far as they answer."""
+    """All routers that answer, at one moment."""
 
-    #: Seconds since 1970, by the router's clock.
+    #: Unix seconds, by the router's clock.
     time: float
     lease_duration_ms: int
     routers: list[LiveRouter]
     counts: dict[str, int]
     queues: Queues
     workers: list[LiveWorker]
-    #: In order of arrival; of many only the oldest and the newest.
+    #: Live requests in order of arrival; if there are many, only the oldest and the newest.
     requests: list[LiveRequest]
     #: Live requests that are not in ``requests``.
     num_hidden: int

@@ -1,4 +1,4 @@
-"""One router's share of a snapshot: what it shows itself, and what ``GET /internal/live`` tells the others."""
+"""One router's share of a snapshot: shown by itself, and sent to other routers by ``GET /internal/live``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Bound on the requests listed one by one: half of them are the oldest, half the newest.
+#: Most live requests that are listed: half of them the oldest, half the newest.
 MAX_LISTED = 100
-#: Bound on the requests listed that are over, per outcome.
+#: Most ended requests that are listed, per outcome.
 MAX_ENDED = 25
 
 
 class RouterShare(msgspec.Struct, frozen=True):
-    """One router now, as in a snapshot, and its newest steps."""
+    """One router's present state, as in a snapshot, and its newest steps."""
 
     counts: dict[str, int]
     queues: Queues
@@ -42,12 +42,12 @@ class RouterShare(msgspec.Struct, frozen=True):
     #: The bounds of the histograms in ``steps``; steps with other bounds cannot be added.
     bounds_s: dict[str, tuple[float, ...]]
     steps: list[Step]
-    #: Requests that are over, each with the seconds since its end, newest first.
+    #: Ended requests, each with the seconds since its end, newest first.
     ended: list[tuple[float, EndedRequest]] = []
 
 
 def local_share(services: Services, recorder: HistoryRecorder, num_steps: int = 0) -> RouterShare:
-    """This router now, with its newest ``num_steps`` steps. All ages are of one moment, so that they can be ordered."""
+    """This router's state, with its newest ``num_steps`` steps. All ages are of one moment, so they can be compared."""
     now_s = asyncio.get_running_loop().time()
     shown, num_hidden = oldest_and_newest(services.active.ids())
     history = recorder.history
@@ -68,7 +68,7 @@ def local_share(services: Services, recorder: HistoryRecorder, num_steps: int = 
 
 
 def oldest_and_newest(requests: Sequence[T]) -> tuple[Sequence[T], int]:
-    """Those of many items, in order of arrival, that are listed, and how many are not."""
+    """The items to list, out of all in order of arrival, and the number of those not listed."""
     if len(requests) <= MAX_LISTED:
         return requests, 0
     return [*requests[: MAX_LISTED // 2], *requests[-MAX_LISTED // 2 :]], len(requests) - MAX_LISTED

@@ -1,4 +1,4 @@
-"""The shares of all routers as one snapshot. Pure: counts and queues add, requests are put in order of their age."""
+"""Merges the shares of all routers into one snapshot: adds counts and queues, sorts requests by age. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def merge(
     shares: Sequence[RouterShare],
     history: LiveHistory,
 ) -> Snapshot:
-    """``time_s``: seconds since 1970. ``shares``: this router's first, then those of the others that answered."""
+    """Merge ``shares``: this router's first, then those of the routers that answered. ``time_s``: Unix seconds."""
     counts = Counter[str]()
     for share in shares:
         counts.update(share.counts)
@@ -60,7 +60,7 @@ def _queue(queues: Iterable[Queue]) -> Queue:
 
 
 def _ended(shares: Sequence[RouterShare]) -> list[EndedRequest]:
-    """Newest first, by their ages as each router tells them: the clocks of two routers are never compared."""
+    """Ended requests, newest first, by the ages that each router reports: clocks of routers are never compared."""
     newest: list[EndedRequest] = []
     num = Counter[str]()
     for _, ended in sorted((pair for share in shares for pair in share.ended), key=lambda pair: pair[0]):
@@ -71,9 +71,9 @@ def _ended(shares: Sequence[RouterShare]) -> list[EndedRequest]:
 
 
 def _workers(shares: Sequence[RouterShare]) -> list[LiveWorker]:
-    """Each worker once, as this router sees it.
+    """Each worker once, as seen by the first share that has it.
 
-    It drains if any router says so, and is as busy as the highest count.
+    It drains if any router reports so; ``occupied`` is the highest count.
     """
     found: dict[str, LiveWorker] = {}
     for share in shares:
@@ -88,7 +88,7 @@ def _workers(shares: Sequence[RouterShare]) -> list[LiveWorker]:
 
 
 def columns(steps: Sequence[Summed]) -> LiveHistory:
-    """A history for plots."""
+    """The steps as columns for plots."""
 
     def lines(name: str) -> TimeLines:
         times = [summed.times[name] for summed in steps]

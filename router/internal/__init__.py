@@ -1,1 +1,1 @@
-"""What this router answers others on its internal port: its share of lists, aborts, metrics and the dashboard."""
+"""What this router answers other routers on its internal port: its own part of lists, aborts, metrics and dashboard."""

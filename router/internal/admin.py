@@ -1,4 +1,4 @@
-"""This router's share of what the admin REST answers for all routers. Each path is under ``/internal``."""
+"""This router's part of what the admin REST answers for all routers. Each path is under ``/internal``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def internal_routes(services: Services) -> APIRouter:
-    """The routes that other routers call. None of them asks other routers in turn."""
+    """The routes that other routers call. None of them calls other routers in turn."""
     api = APIRouter()
 
     @api.get("/state")
     async def state() -> LocalState:
-        """For checks that a router has given everything back."""
+        """For checks that a router has released everything."""
         return local_state(services)
 
     @api.get("/requests")
@@ -43,7 +43,7 @@ def internal_routes(services: Services) -> APIRouter:
 
     @api.get("/requests/ids")
     async def request_ids(beginning: str) -> LocalIds:
-        """The requests here whose ids begin so: an operator has typed the beginning of one."""
+        """The ids of this router's live requests with that beginning, which an operator has typed."""
         return local_ids(services, beginning)
 
     @api.get("/requests/ended")
@@ -58,7 +58,7 @@ def internal_routes(services: Services) -> APIRouter:
 
     @api.post("/requests/{request_id}/abort")
     async def abort(request_id: str) -> LocalAborted:
-        """End one request; 404 if it is over."""
+        """End one request; 404 if it is not live."""
         if not abort_local(services, request_id):
             raise NotFoundError("No live request has that id.", code="request_not_found")
         return LocalAborted(aborted=[request_id])

@@ -1,4 +1,4 @@
-"""The application behind the internal port. ``peers.listener`` has checked the token before."""
+"""The application behind the internal port. ``peers.listener`` has already checked the token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InternalHealth(BaseModel):
 
 
 def internal_app(services: Services, *more: APIRouter) -> FastAPI:
-    """The application behind the internal port; ``more`` are routes of other parts, under ``/internal``."""
+    """The application behind the internal port; ``more``: routes of other parts, added under ``/internal``."""
     app = FastAPI(
         title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
     )

@@ -1,4 +1,4 @@
-"""``/metrics`` of a port that several router processes share: whichever of them answers, it tells the sum over all."""
+"""``/metrics`` of a port that several router processes share: the process that answers returns the sum over all."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from router.pool.breaker import BreakerState
     from router.services import Services
 
-#: What each process sees of a worker: a sum would mean nothing, so the highest value is taken.
+#: Each process's own view of a worker: a sum would mean nothing, so the highest value is taken.
 _OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker"})
 
 
 class SampleState(msgspec.Struct, array_like=True, frozen=True):
-    """One number of one process."""
+    """One Prometheus sample of one process."""
 
     name: str
     labels: dict[str, str]
@@ -32,7 +32,7 @@ class SampleState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FamilyState(msgspec.Struct, frozen=True):
-    """All numbers of one name."""
+    """All samples of one metric of one process."""
 
     name: str
     documentation: str
@@ -45,7 +45,7 @@ _decoder = msgspec.json.Decoder(list[FamilyState])
 
 @dataclass
 class Families:
-    """What prometheus_client's ``generate_latest`` takes."""
+    """Metrics in the form that prometheus_client's ``generate_latest`` accepts."""
 
     metrics: list[Metric]
 
@@ -126,7 +126,7 @@ def _metric(family: FamilyState, values: dict[tuple[str, tuple[tuple[str, str], 
 
 
 def metrics_state_routes(services: Services) -> APIRouter:
-    """``/metrics-state`` under ``/internal``: this process's share of the sum."""
+    """``/metrics-state`` under ``/internal``: this process's part of the sum."""
     api = APIRouter()
 
     @api.get("/metrics-state")

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus. Counting is a few additions on plain fields; the text is made at a scrape."""
+"""Metrics for Prometheus. Counting is a few additions on plain fields; the text is made only at a scrape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PHASES = {State.QUEUED: "queue", State.PREFILLING: "prefill", State.HELD: "held"
 
 
 class Buckets:
-    """A histogram: counts per bucket and a sum."""
+    """A histogram: counts per bucket, and the sum of values (``total``)."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -46,7 +46,7 @@ class Buckets:
         self.total += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """The rows of Prometheus: (upper bound, number of values up to it)."""
+        """Prometheus' rows: (upper bound, number of values up to that bound)."""
         rows: list[tuple[str, float]] = []
         seen = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -70,8 +70,8 @@ class Metrics:
         self.refused: Counter[int] = Counter()
         self.failed: Counter[int] = Counter()
         self.retries: Counter[str] = Counter({"prefill": 0, "decode": 0, "prefill_again": 0})
-        #: Streams that broke: another worker continued ("resumed"), none could ("failed", "aborted"), none was asked
-        #: ("refused").
+        #: Streams that broke: continued by another worker ("resumed"), ended before that ("failed", "aborted"), or not
+        #: given to another worker ("refused").
         self.resumed: Counter[str] = Counter({"resumed": 0, "failed": 0, "aborted": 0, "refused": 0})
         #: Retries that were not made because the retry budget was spent.
         self.num_over_budget = 0
@@ -116,14 +116,14 @@ class Metrics:
 
 
 def _reason(error: ApiError | None) -> str:
-    """The reason as a label, so one of few values: the codes of workers are not among them."""
+    """The reason as a label. Labels must have few values, so a worker's own error code is replaced by its status."""
     if error is None:
         return ""
     return f"worker_{error.status}" if isinstance(error, WorkerError) else error.code or error.type
 
 
 class RouterCollector(Collector):
-    """Turns the numbers into Prometheus' families. The callables read what others count."""
+    """Turns the numbers into Prometheus' families. The callables return what other parts count."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class RouterCollector(Collector):
         self._workers = workers
 
     def collect(self) -> Iterable[Metric]:
-        """All families."""
+        """Yields all families."""
         metrics = self._metrics
         states = self._states()
         yield _gauge("baton_router_requests", "Live requests by state.", "state", states)

@@ -1,1 +1,1 @@
-"""The pages at ``/`` and ``/docs``. They load nothing from other sites, and have no secrets."""
+"""The pages at ``/`` and ``/docs``. They load nothing from other sites, and contain no secrets."""

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from core.process.version import version
 from router.pages.policy import headers, inline
 
-#: What is at each path. Paths are relative, so that they hold behind a proxy that serves Baton below another path.
+#: What is at each path. Paths are relative, so they also work behind a proxy that serves Baton under a prefix.
 PLACES = {
     "v1": "the API, as OpenAI's: point a client's base URL here",
     "docs": "the reference of all calls, to try them out",
@@ -28,7 +28,7 @@ _DAY_S = 86400
 
 
 def home_routes() -> APIRouter:
-    """``/`` and ``/favicon.ico``. They tell nothing but that this is Baton, and its version."""
+    """``/`` and ``/favicon.ico``. They reveal only that this is Baton, and its version."""
     api = APIRouter(include_in_schema=False)
     files = resources.files("router.pages").joinpath("files")
     icon = files.joinpath("icon.svg").read_bytes()
@@ -62,5 +62,5 @@ def _page(template: str, style: str) -> str:
 
 
 def _only_said(path: str, says: str) -> str:
-    """A row without a link, since a browser finds nothing at the path itself."""
+    """A row without a link, since there is no page at the path itself."""
     return f"  <li><b>/{path}</b> <span>{escape(says)}</span></li>"

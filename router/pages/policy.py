@@ -1,4 +1,4 @@
-"""The headers that tell a browser what a page of ours may load, and that other sites may not frame it."""
+"""The headers that tell a browser what Baton's pages may load, and that other sites may not frame them."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def headers(**sources: str) -> dict[str, str]:
 
 
 def inline(text: str) -> str:
-    """The source that allows exactly this style or script inside of a page."""
+    """The policy source that allows exactly this inline style or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

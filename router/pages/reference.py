@@ -1,8 +1,8 @@
-"""``/docs``: the reference of all calls, and ``/openapi.json``, which it is made from.
+"""``/docs``: the reference of all calls, and ``/openapi.json``, from which it is made.
 
-Swagger UI shows it. Its files come with the package ``fastapi-offline``, so a browser without the internet shows the
-page too, and none is asked for anything. The page is open, since nothing secret is in it; the document asks for an API
-key where there are keys, and so the page does.
+Swagger UI shows it. Its files come from the package ``fastapi-offline``, so the page works without the internet and
+calls no other site. The page needs no key, since it contains nothing secret; ``/openapi.json`` needs an API key if
+there are keys, so the page asks for one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _OURS = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
 _SWAGGER = {f"/docs/{name}": name for name in ("swagger-ui-bundle.js", "swagger-ui.css")}
-#: Swagger UI has pictures in its style sheet, and styles in its script.
+#: Swagger UI has images in its style sheet, and styles in its script.
 _POLICY = headers(script="'self'", style="'self' 'unsafe-inline'", img="'self' data:", connect="'self'")
 _DAY_S = 86400
-#: Files are sent in pieces: for a client that does not read, one piece waits in memory and not the whole file.
+#: Files are sent in pieces: for a client that does not read, only one piece waits in memory.
 _PIECE_BYTES = 1 << 16
 
 
@@ -49,7 +49,7 @@ def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admi
 
 
 def _with_keys(document: dict[str, Any], *, has_keys: bool, has_admin_token: bool) -> dict[str, Any]:
-    """Note in the document which calls need which key, as far as this router has keys."""
+    """Note in the document which calls need which key, for the keys that this router has."""
     needed = {"/v1/": ("api_key", has_keys), "/admin/": ("admin_token", has_admin_token)}
     for beginning, (name, is_needed) in needed.items():
         if not is_needed:

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
     from router.upstream.port import Upstream
 
-#: Bound for the connection, for the answer, and for both together, seconds.
+#: Most seconds for the connection, for the answer, and for both together.
 CALL_TIMEOUT_S = 2.0
 #: Eight times a list of 16384 requests with half a kilobyte each.
 _MAX_ANSWER_BYTES = 64 << 20
 
 
 class PeerCalls:
-    """Calls with the headers that open an internal port."""
+    """Calls with ``headers`` that carry the internal token."""
 
     def __init__(self, upstream: Upstream, headers: Sequence[tuple[str, str]]) -> None:
         self._upstream = upstream
         self._headers = headers
 
     async def ask(self, record: RouterRecord, method: str, path: str, body: bytes) -> PeerAnswer:
-        """The answer of one router, or why there is none."""
+        """Call one router: returns its answer, or why there is none."""
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 answer = await self._upstream.request(

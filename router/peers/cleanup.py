@@ -1,8 +1,8 @@
-"""Tells the workers that a router is dead, so that they free at once what its requests hold there.
+"""Notifies the workers that a router is dead, so that they free at once what its requests hold there.
 
-Every surviving router tells every worker: none knows which others are left, and a worker that is told twice does
-nothing more. It runs in the background, so a verdict never waits for it. What no call ends is ended by the expiry of
-leases and by the end of the dead router's connections.
+Every surviving router notifies every worker: no router knows which others are left, and a second notification does
+nothing. This runs in the background, so a verdict never waits for it. Requests that no call ends are ended by the
+expiry of their leases and by the end of the dead router's connections.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Bound on the clean-ups under way; after more deaths at once, the expiry of leases has to do.
+#: Most clean-ups under way; for more deaths at once, only the expiry of leases frees blocks.
 MAX_CLEANUPS = 64
 #: Seconds between the attempts.
 RETRY_AFTER_S = (0.05, 0.15, 0.4, 0.8)
 
 
 class _Ended(msgspec.Struct):
-    """What a worker has ended."""
+    """The numbers of sequences and leases that a worker has ended."""
 
     aborted: int
     leases: int
@@ -53,7 +53,7 @@ _decoder = msgspec.json.Decoder(_Ended)
 
 
 class Cleanup:
-    """``start`` is for ``PeerRouters.on_dead``. ``outcomes`` counts calls by worker: told, not_told."""
+    """``start`` is added to ``PeerRouters.on_dead``. ``outcomes`` counts workers: told, not_told."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Cleanup:
         return f"<Cleanup {len(self._tasks)} under way, {self.num_dead} dead routers, {dict(self.outcomes)}>"
 
     def start(self, router_id: str) -> None:
-        """Tell all workers that are known now. Never raises."""
+        """Notify all workers that are known now. Never raises."""
         if router_id in self._tasks:
             return
         self.num_dead += 1
@@ -87,7 +87,7 @@ class Cleanup:
         task.add_done_callback(lambda _: self._tasks.pop(router_id, None))
 
     async def close(self) -> None:
-        """Wait for the clean-ups under way, ``TELL_GONE_S`` at most. If this is cancelled, they are too."""
+        """Wait for the clean-ups under way, ``TELL_GONE_S`` at most. If cancelled, cancels them."""
         tasks = list(self._tasks.values())
         try:
             if tasks:
@@ -113,7 +113,7 @@ class Cleanup:
         return told
 
     async def _try(self, router_id: str, worker: Worker, told: _Told) -> None:
-        """Tell one worker, until it has answered or refused, or has been tried often enough."""
+        """Notify one worker, with retries until it has answered or refused, or all attempts are used."""
         for wait_s in (*self._retry_after_s, None):
             try:
                 told.ended = await self._ask(router_id, worker)
@@ -137,11 +137,11 @@ class Cleanup:
 
 
 class _CallRefused(Exception):
-    """The worker will not do it: another token, or a version that does not know the call."""
+    """The worker refuses the call: its token differs, or its version does not know the call."""
 
 
 def _log(router_id: str, results: Sequence[_Told], elapsed_ms: float) -> None:
-    """Log one line. It is a warning if something had to be ended: a router that left in order has left nothing."""
+    """Log one line: a warning if anything had to be ended or a worker was not reached (not after an orderly stop)."""
     ended = [told.ended for told in results if told.ended is not None]
     num_aborted, num_leases = sum(one.aborted for one in ended), sum(one.leases for one in ended)
     missed = ", ".join(f"{told.worker_id} ({told.error})" for told in results if told.ended is None)

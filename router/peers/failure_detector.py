@@ -1,8 +1,8 @@
-"""Whether another router lives: a table of states and events, without I/O. Times are the loop's clock in seconds.
+"""Whether another router is alive: a table of states and events, without I/O. Times are the loop's clock in seconds.
 
-When a link ends, its router may have died. If it then refuses a connection, it is dead. A router that cannot be reached
-at all may be stopped, or behind a broken network: it is dead once its presence in the registry has run out too. A
-router that answers is alive, whatever the registry says.
+When a link ends, its router may have died. If its port then refuses a connection, it is dead. A router that cannot be
+reached at all may be paused, or behind a broken network: it is dead once its registry entry has expired too. A router
+that answers is alive, whatever the registry says.
 
 ========  ======================================================================
 state     what is known
@@ -10,9 +10,9 @@ state     what is known
 NEW       it has announced itself; no attempt to reach it has ended yet
 UNMET     it was never reached: its address may be wrong, so a refused connection means nothing
 LINKED    its link is open
-LOST      the link broke, or its presence ran out: it is being asked
+LOST      the link broke, or its registry entry expired: a new link is being tried
 SILENT    it cannot be reached
-DEAD      final; it counts as a new router if it announces itself after its presence ran out, or answers after all
+DEAD      final; it counts as a new router if it is announced again after its entry expired, or answers after all
 ========  ======================================================================
 """
 
@@ -37,9 +37,9 @@ class DetectorState(StrEnum):
 
 
 class DetectorEvent(StrEnum):
-    """What happens to it."""
+    """What can happen to another router, as seen from here."""
 
-    #: A new link is open: it answers.
+    #: It answers: a new link is open.
     OPENED = "opened"
     #: Its link ended.
     BROKE = "broke"
@@ -47,7 +47,7 @@ class DetectorEvent(StrEnum):
     REFUSED = "refused"
     #: No connection, or no answer, in time.
     NO_ANSWER = "no_answer"
-    #: Its presence ran out, or was withdrawn.
+    #: Its registry entry expired, or was withdrawn.
     VANISHED = "vanished"
 
 
@@ -70,26 +70,26 @@ class IllegalDetectorEvent(Exception):
 
 
 class PeerRouter:
-    """One other router. ``since_s`` is when it came into its state."""
+    """One other router. ``since_s``: when it entered its state."""
 
     def __init__(self, record: RouterRecord, now_s: float) -> None:
         self.record = record
         self.state = DetectorState.NEW
         self.since_s = now_s
-        #: The registry has its presence.
+        #: Whether the registry lists it.
         self.announced = True
 
     def __repr__(self) -> str:
         return f"<Peer {self.record.router_id} {self.state}{'' if self.announced else ' not announced'}>"
 
     def on(self, event: DetectorEvent, now_s: float) -> DetectorState:
-        """Take over an event; the state it leads to. Raises IllegalDetectorEvent and changes nothing."""
+        """Note an event and return the new state. Raises IllegalDetectorEvent, with nothing changed."""
         following = TABLE[self.state].get(event)
         if following is None:
             raise IllegalDetectorEvent(self.state, event)
         if event is DetectorEvent.VANISHED:
             self.announced = False
-        elif not self.announced:  # its presence had run out before
+        elif not self.announced:  # its registry entry had expired before
             following = (
                 TABLE[following].get(DetectorEvent.VANISHED, following) if _out_of_reach(following) else following
             )
@@ -99,11 +99,11 @@ class PeerRouter:
 
     @property
     def dead(self) -> bool:
-        """It has died, or left."""
+        """Whether it has died or left."""
         return self.state is DetectorState.DEAD
 
     def seen(self) -> None:
-        """The registry has its presence (again)."""
+        """Note that the registry lists it (again)."""
         self.announced = True
 
 

@@ -1,7 +1,7 @@
-"""A link: one ``GET /internal/alive/{router_id}`` whose answer never ends while that process lives.
+"""A link: one ``GET /internal/alive/{router_id}`` whose answer does not end while that process lives.
 
-It has a connection of its own: the verdict depends on whether that is refused, and a connection pool would try again
-unnoticed. The path names the router, since another one may have been started on its port by now.
+It has a connection of its own: the verdict depends on whether connecting is refused, and a connection pool would
+silently retry. The path names the router, since another one may have been started on its port by now.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from core.net.tls import InternalTls
     from core.protocol.router import RouterRecord
 
-#: The id of the router that is meant follows.
+#: Path of a link, without the id of the router that has to answer.
 ALIVE_PATH = "/internal/alive/"
-#: TCP keep-alive, so that the links of a host that vanished end: idle seconds, seconds between probes, their number.
+#: TCP keep-alive, so that links to a vanished host end: idle seconds, seconds between probes, number of probes.
 _PROBES = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3}
 
 
@@ -33,7 +33,7 @@ class LinkRefused(Exception):
 
 
 class NoLink(Exception):
-    """No connection or no answer in time, or another answer than a link."""
+    """No connection or no answer in time, or an answer that is not a link."""
 
 
 class PeerLink:
@@ -44,13 +44,13 @@ class PeerLink:
         self._writer = writer
 
     async def ended(self) -> None:
-        """Wait until the connection ends, so that the other router may be gone."""
+        """Wait until the connection ends; the other router may then be gone."""
         with contextlib.suppress(OSError):
             while await self._reader.read(1 << 16):
                 pass
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._writer.close()
 
 
@@ -61,10 +61,10 @@ async def open_link(
     key: bytes | None = None,
     tls: InternalTls | None = None,
 ) -> PeerLink:
-    """A link to that router, once it has answered. Raises LinkRefused and NoLink.
+    """Open a link to that router, and return it once the router has answered. Raises LinkRefused and NoLink.
 
-    With a ``key`` (``core/protocol/hello.py``) the router has to prove that it knows the internal token, on the same
-    connection, before it is sent ``headers``, which have the token.
+    With a ``key`` (``core/protocol/hello.py``) the router must first prove, on the same connection, that it knows the
+    internal token; only then are ``headers``, which carry the token, sent.
     """
     place = urlsplit(record.internal_url)
     options = _tls_options(place.scheme, place.hostname or "", tls)
@@ -96,7 +96,7 @@ async def open_link(
 
 
 async def _prove(record: RouterRecord, key: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Have the router prove that it knows the token. Raises NoLink, and what reading raises."""
+    """Have the router prove that it knows the token. Raises NoLink, and the errors of reading."""
     nonce = new_nonce()
     writer.write(f"GET {HELLO_PATH}{nonce} HTTP/1.1\r\nhost: {urlsplit(record.internal_url).netloc}\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""``LinkedPeers``: the other routers of one Redis, each with a link that tells when it dies."""
+"""``LinkedPeers``: the other routers on the same Redis, each with a link whose end shows that it may have died."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Longest wait for a link: connection and first line.
+#: Most seconds to wait for a link: connection, proof and headers of the answer.
 LINK_TIMEOUT_S = 2.0
-#: Seconds until a router that cannot be reached is tried again; doubled up to the limit.
+#: Seconds until a router that cannot be reached is tried again; doubled up to the maximum.
 FIRST_RETRY_S = 0.02
 MAX_RETRY_S = 2.0
 
 
 @dataclass(eq=False)
 class _Kept:
-    """One other router, and what keeps the link to it."""
+    """One other router, and the task that keeps the link to it."""
 
     peer: PeerRouter
-    #: It proved that it knows the internal token, and has been reachable since.
+    #: Whether it has proven that it knows the internal token, and has been reachable since.
     proven: bool = False
     #: Set once a link was tried; ``why`` says why there is none.
     tried: asyncio.Event = field(default_factory=asyncio.Event)
@@ -43,13 +43,13 @@ class _Kept:
     task: asyncio.Task[None] | None = None
 
     def failed(self, why: str) -> None:
-        """There is no link. What listens there has to prove anew that it knows the token."""
+        """Note that there is no link. Whatever listens there must prove again that it knows the token."""
         self.proven, self.why = False, why
         self.tried.set()
 
 
 class LinkedPeers:
-    """``PeerRouters`` that announce themselves in the registry. ``apply`` its lists; ``close`` at the end."""
+    """The ``PeerRouters`` of a registry: ``apply`` takes its lists; ``close`` at the end."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class LinkedPeers:
         key: bytes | None = None,
         tls: InternalTls | None = None,
     ) -> None:
-        """``record`` is this router's own. ``headers`` have the internal token; only a router that has proven by
-        ``key`` that it knows the token is sent them.
+        """``record`` is this router's own. ``headers`` carry the internal token; only routers are sent them that have
+        proven by ``key`` that they know the token.
         """
         self.record = record
         self.router_id = record.router_id
@@ -80,7 +80,7 @@ class LinkedPeers:
         return iter([peer.record for peer in self.peers()])
 
     def peers(self) -> list[PeerRouter]:
-        """All other routers but the dead ones, by id."""
+        """All other routers except the dead ones, by id."""
         return [kept.peer for _, kept in sorted(self._kept.items()) if not kept.peer.dead]
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
@@ -96,7 +96,7 @@ class LinkedPeers:
         return await self._ask(kept, method, path, body)
 
     def apply(self, entries: Iterable[RouterRecord]) -> None:
-        """Take over the registry's list: a new router gets a link, a missing one is asked whether it lives."""
+        """Take over the registry's list: open links to new routers, and check whether missing ones are alive."""
         present = {record.router_id: record for record in entries if record.router_id != self.router_id}
         for router_id, record in present.items():
             if router_id not in self._kept:
@@ -107,7 +107,7 @@ class LinkedPeers:
         self.met.set()
 
     async def _ask(self, kept: _Kept, method: str, path: str, body: bytes) -> PeerAnswer:
-        """Ask one router; if it is new, wait first for the proof that it knows the token."""
+        """Call one router; if it is new, wait first for its proof that it knows the token."""
         record = kept.peer.record
         if self._key is not None and not kept.proven:
             with contextlib.suppress(TimeoutError):
@@ -118,7 +118,7 @@ class LinkedPeers:
         return await self._calls.ask(record, method, path, body)
 
     async def close(self) -> None:
-        """Give up all links. No router is declared dead any more."""
+        """Close all links. No router is declared dead any more."""
         tasks = [kept.task for kept in self._kept.values() if kept.task is not None]
         for task in tasks:
             task.cancel()
@@ -130,7 +130,7 @@ class LinkedPeers:
         kept.task = loop.create_task(self._keep(kept), name=f"link to {record.router_id}")
 
     def _miss(self, kept: _Kept) -> None:
-        """The registry does not list it any more. That counts once, since later lists are without it as well."""
+        """Note that the registry no longer lists a router: once, although later lists lack it as well."""
         if kept.peer.announced:
             self._note(kept.peer, DetectorEvent.VANISHED)
             kept.vanished.set()
@@ -138,7 +138,7 @@ class LinkedPeers:
             self._forget(kept)
 
     def _forget(self, kept: _Kept) -> None:
-        """It is dead and not in the registry. If it comes back, it is a new router."""
+        """Forget a router that is dead and not in the registry. If it comes back, it counts as a new one."""
         self._kept.pop(kept.peer.record.router_id, None)
         if kept.task is not asyncio.current_task() and kept.task is not None:
             kept.task.cancel()
@@ -147,7 +147,7 @@ class LinkedPeers:
         before, router_id = peer.state, peer.record.router_id
         state = peer.on(event, asyncio.get_running_loop().time())
         if state is not before:
-            # A router that was never reached is declared dead when its presence runs out, so its address must be
+            # A router that was never reached is declared dead when its registry entry expires, so its address must be
             # corrected.
             level = logging.WARNING if state is DetectorState.UNMET else logging.INFO
             said = f"{event} ({why})" if why else event
@@ -157,7 +157,7 @@ class LinkedPeers:
                 listener(router_id)
 
     async def _keep(self, kept: _Kept) -> None:
-        """Hold a link to a router as long as it lives."""
+        """Hold a link to a router as long as it is alive."""
         peer, retry_s = kept.peer, FIRST_RETRY_S
         while not peer.dead:
             if await self._linked(kept):
@@ -171,9 +171,9 @@ class LinkedPeers:
             await self._doubt(kept)
 
     async def _doubt(self, kept: _Kept) -> None:
-        """Keep asking a dead router that is still announced; if it answers after all, it is met as a new one.
+        """Keep trying a dead router that is still announced; if it answers after all, it counts as a new one.
 
-        A device between the two may have refused the connection. Without this the router would never be met again.
+        A device between the two may have refused the connection. Without this, this router would never connect again.
         """
         record, link = kept.peer.record, None
         while link is None:
@@ -186,7 +186,7 @@ class LinkedPeers:
         self._meet(record)
 
     async def _linked(self, kept: _Kept) -> bool:
-        """Open a link, and keep it until it breaks or the router leaves the registry. False: none could be opened."""
+        """Open a link, and keep it until it breaks or the router leaves the registry. False: it could not be opened."""
         peer = kept.peer
         try:
             link = await open_link(peer.record, self._headers, LINK_TIMEOUT_S, self._key, self._tls)
@@ -201,7 +201,7 @@ class LinkedPeers:
         kept.proven = True
         kept.tried.set()
         with contextlib.closing(link):
-            kept.vanished.clear()  # it has answered since
+            kept.vanished.clear()  # the router has answered since
             self._note(peer, DetectorEvent.OPENED)
             await _until_vanished(kept, link.ended())
         if peer.state is DetectorState.LINKED:
@@ -210,7 +210,7 @@ class LinkedPeers:
 
 
 async def _until_vanished(kept: _Kept, other: Coroutine[Any, Any, None]) -> None:
-    """Wait until ``other`` is over, or the presence of that router is."""
+    """Wait until ``other`` is over, or that router's registry entry has expired."""
     waits = [asyncio.ensure_future(other), asyncio.ensure_future(kept.vanished.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

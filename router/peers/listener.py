@@ -1,7 +1,7 @@
-"""The internal port, on which other routers ask this one. Calls need the internal token; ``/health`` does not, and
-neither does the proof that this router knows the token.
+"""The internal port, on which other routers call this one. Calls need the internal token, except ``/health`` and the
+proof that this router knows the token.
 
-It is a server of its own. It answers while the public port drains, and closes last, since its end tells the others that
+It is a separate server. It answers while the public port drains, and closes last, since its end shows the others that
 this router is gone.
 """
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Longer than any other router keeps a connection in its pool.
+#: Seconds; longer than any other router keeps a connection in its pool.
 _KEEP_ALIVE_S = 300
 #: Seconds that calls in progress get when the port closes.
 CLOSE_S = 1.0
 
 
 class PeerFront:
-    """Checks the token, then has ``app`` find the route, and reads a body if that takes one. Holds links open.
+    """Checks the token, then passes the call to ``app``; reads the body if the route takes one. Holds links open.
 
-    A caller may first have this router prove that it knows the token itself (``core/protocol/hello.py``).
+    A caller may first have this router prove that it also knows the token (``core/protocol/hello.py``).
     """
 
     def __init__(self, settings: RouterSettings, record: RouterRecord, app: ASGIApp, budget: BodyBudget) -> None:
@@ -56,8 +56,7 @@ class PeerFront:
         self._keys = BearerKeys(() if token is None else (token,))
         bound = settings.bound_internal_host
         names = hosts_of(bound, settings.advertised(bound), settings.allowed_hosts)
-        #: Host names under which calls are answered where there is no token; None: the token guards all but
-        #: ``/health``.
+        #: Host names under which calls are answered if there is no token; None: the token guards all but ``/health``.
         self._local_names = names if token is None else None
         self._hello_key = None if token is None else hello_key(token.get_secret_value())
         self._bodies = BodyReader(settings.max_body_bytes, budget)
@@ -98,14 +97,14 @@ class PeerFront:
                 log.exception("%s %s of another router met a bug", scope["method"], excerpt(scope["path"]))
 
     def _proof(self, path: str) -> bytes | None:
-        """The answer to a call that asks for the proof; None for any other call."""
+        """The proof, if the call asks for it; None for any other call."""
         nonce = path.removeprefix(HELLO_PATH)
         if self._hello_key is None or nonce == path or NONCE.fullmatch(nonce) is None:
             return None
         return router_proof(self._hello_key, self._record, nonce).encode()
 
     async def _hold(self, receive: Receive, send: Send) -> None:
-        """Answer a link: with an answer that does not end while this process lives."""
+        """Answer a link, with an answer that does not end while this process lives."""
         await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"no-store")]})
         await send({"type": "http.response.body", "body": b"alive\n", "more_body": True})
         waits = [asyncio.ensure_future(_until_gone(receive)), asyncio.ensure_future(self._closed.wait())]
@@ -123,7 +122,7 @@ class PeerListener(HttpPort):
     def __init__(
         self, settings: RouterSettings, front: PeerFront, sock: socket.socket, tls: ssl.SSLContext | None = None
     ) -> None:
-        # A router whose link ends asks again and must be refused then, so links end once connections are refused.
+        # A router whose link ends connects again, and must then be refused: so links end only after the port is closed.
         super().__init__(front, sock, internal_port(settings, _KEEP_ALIVE_S, tls), on_refusing=front.close)
 
 

@@ -1,4 +1,4 @@
-"""This router as one of several: its internal port, its presence, its links; begun and ended in order."""
+"""This router as one of several: its internal port, registry entry and links, started and stopped in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """``peers`` can be used at once; the others see this router from ``start`` to ``stop``. Needs a running loop."""
+    """``peers`` can be used at once; other routers see this one from ``start`` to ``stop``. Needs a running loop."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Membership:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, app: ASGIApp, budget: BodyBudget) -> None:
-        """Serve ``app`` on the internal port, then announce this router, then watch which others there are."""
+        """Serve ``app`` on the internal port, then announce this router, then watch the registry for other routers."""
         front = PeerFront(self._settings, self.peers.record, app, budget)
         self._port = PeerListener(self._settings, front, self._internal, self._tls)
         await self._port.start()
@@ -64,7 +64,7 @@ class Membership:
         self._watch = asyncio.create_task(discover(self._registry, self.peers), name="routers")
 
     async def stop(self) -> None:
-        """Withdraw the announcement, and only then close the port, so that the others need not clean up."""
+        """Withdraw the registry entry, and only then close the port, so that other routers need not clean up."""
         if self._presence is not None:
             await self._presence.stop()
         if self._watch is not None:

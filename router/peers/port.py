@@ -1,4 +1,4 @@
-"""What the rest of the router sees of the other routers, and the implementation for a router that works alone."""
+"""The interface to the other routers, and its implementation for a router that works alone."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class PeerAnswer:
 
     @property
     def ok(self) -> bool:
-        """The router did what was asked."""
+        """Whether the router did what was asked."""
         return self.status == 200
 
 
 class PeerRouters(Protocol):
-    """The routers on the same Redis, this one aside. Implementations: ``NoPeers``, ``LinkedPeers`` (``links.py``)."""
+    """The other routers on the same Redis. Implementations: ``NoPeers``, ``LinkedPeers`` (``links.py``)."""
 
     @property
     def router_id(self) -> str:
@@ -39,23 +39,23 @@ class PeerRouters(Protocol):
 
     @property
     def on_dead(self) -> list[Callable[[str], None]]:
-        """Callbacks, to which others may be added.
+        """Callbacks; a caller may add its own.
 
         Each is called on the event loop, once with the id of every router that has died, and must not raise.
         """
 
     def __iter__(self) -> Iterator[RouterRecord]:
-        """The records of the others that are not known to be dead, by id."""
+        """The records of the other routers that are not known to be dead, by id."""
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
-        """Ask all others at once on their internal ports; one answer each, in the order of their ids. Never raises."""
+        """Call all others at once on their internal ports; one answer each, in the order of their ids. Never raises."""
 
     async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
-        """Ask one of the others; None: no router of that id is known."""
+        """Call one of the others. Returns None if no router of that id is known."""
 
 
 class NoPeers:
-    """For a router without Redis: it meets no other one, and its record names no address."""
+    """For a router without Redis: it connects to no other router, and its record names no address."""
 
     def __init__(self, router_id: str) -> None:
         self.router_id = router_id
@@ -66,9 +66,9 @@ class NoPeers:
         return iter(())
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
-        """No answers."""
+        """Returns no answers."""
         return []
 
     async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
-        """None: no other router is known."""
+        """Returns None: no other router is known."""
         return None

@@ -1,4 +1,4 @@
-"""How this router announces itself to the others: it writes its record into the registry again and again."""
+"""Announces this router to the others, by writing its record into the registry at an interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from core.registry.store import Registry
     from router.settings import RouterSettings
 
-#: Milliseconds between two announcements, and how long one holds: three may be lost.
+#: Milliseconds between two announcements, and until one expires; so three in a row may be lost.
 INTERVAL_MS = 400
 TTL_MS = 1500
 
@@ -34,5 +34,5 @@ def record_of(router_id: str, settings: RouterSettings, public: socket.socket, i
 
 
 def presence(registry: Registry[RouterRecord], record: RouterRecord) -> Announcer[RouterRecord]:
-    """``start`` it once the internal port answers; ``stop`` withdraws the record."""
+    """The announcer of this router's record: ``start`` it once the internal port answers; ``stop`` withdraws it."""
     return Announcer(registry, record.router_id, lambda: record, interval_ms=INTERVAL_MS, ttl_ms=TTL_MS, who="router")

@@ -1,8 +1,8 @@
-"""The router's side of the leases: one thread that renews and releases, whatever the event loop is busy with.
+"""The router's side of the leases: a thread that renews and releases, however busy the event loop is.
 
-The loop calls in under a lock that is only ever held for pure code (``core.leases.renewal``), never over I/O: a slow
-Redis stalls this thread alone. When it does not answer at all, the other engines' renewals of that round are put off
-instead of each waiting for its own timeout.
+The loop and the thread share a lock that is held only for pure code (``core.leases.renewal``), never during I/O: a slow
+Redis stalls only this thread. When Redis does not answer at all, the other engines' renewals of that round are
+postponed instead of each waiting for its own timeout.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds until the thread continues after a bug: well below the usual duration of a lease.
+#: Seconds until the thread continues after a bug; well below the usual duration of a lease.
 RESTART_S = 0.5
-#: Bound on the engines about which the log complains that their leases cannot be renewed.
+#: Most engines for which the log says that their leases cannot be renewed.
 MAX_COMPLAINTS = 100
 
 
@@ -48,7 +48,7 @@ class LeaseSettings(Protocol):
 class LeaseClient:
     """Keeps this router's leases alive. All methods are called on one event loop; only ``close`` takes time.
 
-    The caller closes ``store``, after ``close``. Its ``redis_grace_ms`` has to be that of P.
+    The caller closes ``store``, after ``close``. The setting ``redis_grace_ms`` must be the same as P's.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LeaseClient:
         *,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """Raises ValueError for a duration that no store takes."""
+        """Raises ValueError for a lease duration that no store accepts."""
         self._store = store
         self._duration_ms = check_duration(settings.lease_duration_ms)
         self._clock = clock
@@ -90,16 +90,16 @@ class LeaseClient:
         return f"<LeaseClient tracked={len(self)} {'silent' if self._silent else 'answered'}>"
 
     def __len__(self) -> int:
-        """Tracked leases."""
+        """The number of tracked leases."""
         with self._changed:
             return len(self._book)
 
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
-        """Renew at once and from now on. P must just have answered with the lease.
+        """Renew the lease, at once and from now on. P must just have answered with it.
 
-        ``on_over`` is called on the loop, once, when the lease is over (see ``core.leases.renewal``): DONE, read by D,
-        or lost; not if it was untracked or released before. Raises AlreadyTrackedError, and ValueError for an id that
-        cannot be ours.
+        ``on_over`` is called on the loop, once, when the lease is over (see ``core.leases.renewal``): DONE (D has read)
+        or lost; not if it was untracked or released before. Raises AlreadyTrackedError, and ValueError for a malformed
+        id.
         """
         check_id(engine_id)
         check_id(lease_id)
@@ -110,19 +110,19 @@ class LeaseClient:
         self._counts["tracked"] += 1
 
     def tracks(self, engine_id: str, lease_id: str) -> bool:
-        """The lease is tracked already, so ``track`` would refuse it."""
+        """Whether the lease is tracked already, so that ``track`` would refuse it."""
         return (engine_id, lease_id) in self._on_over
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
-        """Stop renewing: D has read. Unknown leases are ignored, since a lease may just have ended."""
+        """Stop renewing, since D has read. Unknown leases are ignored, since a lease may just have ended."""
         self._on_over.pop((engine_id, lease_id), None)
         with self._changed:
             self._book.untrack(engine_id, lease_id)
 
     def release(self, engine_id: str, lease_id: str) -> None:
-        """Stop renewing, and have P free the blocks now. Tried until the lease has run out by itself.
+        """Stop renewing, and have P free the blocks now. Retried until the lease has expired by itself.
 
-        Raises ValueError for an id that cannot be ours.
+        Raises ValueError for a malformed id.
         """
         check_id(engine_id)
         check_id(lease_id)
@@ -133,10 +133,10 @@ class LeaseClient:
         self._counts["release_asked"] += 1
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
-        """Until the deadline that the last renewal confirmed; None if the lease is not tracked.
+        """Milliseconds until the deadline that the last renewal confirmed; None if the lease is not tracked.
 
-        None also once that has passed: Redis does not answer then, neither to P, which keeps the blocks for a time that
-        it alone knows.
+        None also once the deadline has passed: then Redis does not answer this router or P, and P keeps the blocks for
+        a time that only P knows.
         """
         with self._changed:
             return self._book.remaining_ms(engine_id, lease_id, self._clock()) or None
@@ -146,7 +146,7 @@ class LeaseClient:
         return dict(self._counts)
 
     async def close(self) -> None:
-        """Send the releases that are left, once, and stop the thread. Leases still tracked run out by themselves."""
+        """Send the releases that are left, once, and stop the thread. Leases still tracked expire by themselves."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -171,7 +171,7 @@ class LeaseClient:
         self._do(last)
 
     def _renews_until_told(self) -> bool:
-        """False after a bug. The caller begins again: without this thread every lease of the router would run out."""
+        """Renew until ``close``; False after a bug. The caller then restarts it: otherwise all leases would expire."""
         try:
             while (works := self._next_works()) is not None:
                 self._do(works)
@@ -182,7 +182,7 @@ class LeaseClient:
         return True
 
     def _next_works(self) -> list[EngineWork] | None:
-        """Wait for work; None to stop."""
+        """Wait for work; returns None when the thread is to stop."""
         with self._changed:
             while not self._stopping:
                 now_ms = self._clock()
@@ -200,7 +200,7 @@ class LeaseClient:
                 self._note_silence(error)
                 self._put_off(works[index:])
                 return
-            except LeaseStoreError as error:  # the keys of this engine are broken; those of others may not be
+            except LeaseStoreError as error:  # this engine's keys are broken; those of other engines may not be
                 self._note_refusal(work.engine_id, error)
                 self._put_off([work])
             except Exception:
@@ -233,14 +233,14 @@ class LeaseClient:
         self._counts["store_error"] += 1
 
     def _note_silence(self, error: LeaseStoreError) -> None:
-        """Log one line, and no other one until the store answers again."""
+        """Log one line, and no further one until the store answers again."""
         if not self._silent:
             logger.warning("the lease store does not answer, leases cannot be renewed: %s", error)
         self._silent = True
 
     def _note_refusal(self, engine_id: str, error: LeaseStoreError) -> None:
-        """Log one line, and no other one about this engine until its leases can be renewed again."""
-        if len(self._refused) >= MAX_COMPLAINTS:  # engines that are gone would keep others out of the log for ever
+        """Log one line, and no further one about this engine until its leases can be renewed again."""
+        if len(self._refused) >= MAX_COMPLAINTS:  # else engines that are gone would keep others out of the log for ever
             with self._changed:
                 self._refused = {known for known in self._refused if known in self._book}
         if engine_id not in self._refused and len(self._refused) < MAX_COMPLAINTS:
@@ -253,12 +253,12 @@ class LeaseClient:
             self._counts["lost" if one.lost else "read"] += 1
             if one.lost:
                 logger.info("lease %s of engine %s is lost: %s", one.lease_id, one.engine_id, one.state)
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all requests
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so all requests are over
                 self._loop.call_soon_threadsafe(self._end, one)
 
     # On the loop again.
 
     def _end(self, over: LeaseOver) -> None:
         on_over = self._on_over.pop((over.engine_id, over.lease_id), None)
-        if on_over is not None:  # else it was untracked while this was on its way
+        if on_over is not None:  # else the lease was untracked while this call was queued
             on_over(over.state)

@@ -1,4 +1,4 @@
-"""What the rest of the router sees of the renewal of leases."""
+"""The interface of the lease renewal for the rest of the router."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class LeaseRenewer(Protocol):
     """Keeps the leases of this router alive (``lease_client.py``). No method blocks."""
 
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
-        """Renew from now on. ``on_over`` is called on the loop when P keeps them no longer: DONE (read), or lost."""
+        """Renew from now on. ``on_over`` is called on the loop when the lease is over: DONE (read) or lost."""
 
     def tracks(self, engine_id: str, lease_id: str) -> bool:
-        """The lease is renewed for a request already."""
+        """Whether the lease is already renewed for a request."""
 
     def untrack(self, engine_id: str, lease_id: str) -> None:
-        """Stop renewing: D has read, or the blocks are not wanted any more."""
+        """Stop renewing: D has read, or the blocks are no longer needed."""
 
     def release(self, engine_id: str, lease_id: str) -> None:
         """Stop renewing, and tell P to free the blocks now."""
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
-        """Until the deadline, as of the last renewal; None: not tracked, or nothing known yet."""
+        """Milliseconds until the deadline that the last renewal confirmed; None: not tracked, or not known."""
 
     def __len__(self) -> int:
         """The number of leases that are renewed."""

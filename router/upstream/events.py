@@ -24,7 +24,7 @@ class EventTooLarge(UpstreamError):
 
 
 class EventCutter:
-    """Cuts one stream. Each byte is searched once, in however many pieces an event comes."""
+    """Cuts one stream. Each byte is searched once, even if an event comes in many pieces."""
 
     __slots__ = ("_max_bytes", "_partial")
 
@@ -33,7 +33,7 @@ class EventCutter:
         self._partial = bytearray()
 
     def feed(self, data: bytes) -> bytes:
-        """The events that are whole now. Raises EventTooLarge, for the same streams however they are cut."""
+        """The events that are whole now. Raises EventTooLarge, independent of the pieces in which the stream comes."""
         partial = self._partial
         if not partial and data.endswith(END) and data[-3:-2] != b"\n":  # nearly always
             if len(data) > self._max_bytes:
@@ -46,7 +46,7 @@ class EventCutter:
         if found >= 0:
             end = found + len(END)
             num_newlines = end - len(partial[:end].rstrip(b"\n"))
-            end -= num_newlines % len(END)  # of an odd number the last one begins the next event
+            end -= num_newlines % len(END)  # if the number is odd, the last newline begins the next event
             whole = bytes(partial[:end])
             del partial[:end]
         if len(whole) > self._max_bytes:
@@ -56,11 +56,11 @@ class EventCutter:
         return whole
 
     def rest(self) -> bytes:
-        """The part of the next event that has come."""
+        """The bytes that have come of the next event."""
         return bytes(self._partial)
 
     def _check_each(self, events: bytes) -> None:
-        """Check each of several events whose sum is over the limit."""
+        """Check each event, since together they exceed the limit."""
         begin = 0
         while begin < len(events):
             end = events.find(END, begin) + len(END)

@@ -1,4 +1,4 @@
-"""Has a worker prove that it knows the internal token, before this router sends it the token or a prompt."""
+"""Has a worker prove that it knows the internal token, before this router sends the worker the token or a prompt."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
     from router.upstream.port import Upstream
 
-#: Seconds until an answer has to be there.
+#: Most seconds to wait for an answer.
 HELLO_TIMEOUT_S = 2.0
 _MAX_ANSWER_BYTES = 1 << 16
 
 
 class WorkerHello:
-    """Asks workers of the registry for the proof."""
+    """Asks workers in the registry for the proof."""
 
     def __init__(self, upstream: Upstream, key: bytes) -> None:
-        """``key`` is made of the internal token (``core/protocol/token_keys.py``)."""
+        """``key`` is derived from the internal token (``core/protocol/token_keys.py``)."""
         self._upstream = upstream
         self._key = key
 
     async def proves(self, worker: WorkerIdentity) -> bool:
-        """Whether the worker knows the token, and is the one that was announced. Raises CallError without an answer."""
+        """Whether the worker knows the token, and is the announced one. Raises CallError if there is no answer."""
         if not worker.internal_url:
             return False
         nonce = new_nonce()

@@ -1,7 +1,7 @@
 """Calls to the internal ports of workers.
 
-They are rare, and often made just after a worker has died, when another process may have its port. So each call sends
-the internal token only after the process on that port has proven that it knows the token.
+Such calls are rare, and often made just after a worker has died, when another process may have its port. So each call
+sends the internal token only after the process on that port has proven that it knows the token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UnprovenError(CallError):
 
 
 class InternalCalls:
-    """Calls of this router to workers that have an internal port."""
+    """This router's calls to workers that have an internal port."""
 
     def __init__(self, upstream: Upstream, token: str | None = None) -> None:
         """``token`` is the internal token. Without it no proof is asked for, and no token is sent."""
@@ -33,7 +33,7 @@ class InternalCalls:
         self._hello = None if token is None else WorkerHello(upstream, hello_key(token))
 
     async def post(self, worker: WorkerIdentity, path: str, timeout_s: float) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises CallError. ``timeout_s`` is for each step of the call."""
+        """Returns status and body of the answer. Raises CallError. ``timeout_s`` is for each step of the call."""
         if self._hello is not None and not await self._hello.proves(worker):
             raise UnprovenError("it did not prove that it knows the internal token")
         answer = await self._upstream.request("POST", worker.internal_url, path, self._headers, b"", timeout_s)

@@ -1,8 +1,7 @@
-"""The port to workers: one request, one answer, closing is aborting.
+"""The interface for calls to workers: one request, one answer; closing the answer aborts the request.
 
-After a ConnectError another worker may be tried, whatever kind of worker this one is; after an AnswerTooLarge the
-worker has done nothing wrong. Cancelling any of the coroutines below closes the connection, which is how a worker
-learns that no client waits.
+After a ConnectError another worker may be tried, for prefill and for decode. An AnswerTooLarge is not the worker's
+fault. Cancelling any of the coroutines below closes the connection, from which a worker learns that no client waits.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ if TYPE_CHECKING:
 
 
 class Answer(Protocol):
-    """An answer whose status and headers are here. ``close`` it in every case."""
+    """An answer whose status and headers have come. ``close`` it in every case."""
 
     status: int
     retry_after: bytes
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
-        """The bytes that have come since the last call; waits for some. Empty: the answer is complete.
+        """Returns the bytes that have come since the last call; waits for at least one. Empty: the answer is complete.
 
-        Raises ConnectionLost, also when the answer ends early, and CallTimeout; what came before is returned first.
+        Raises ConnectionLost, also when the answer ends early, and CallTimeout; earlier bytes are returned first.
         """
 
     async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
         """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 
-        Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
+        Raises ConnectionLost also for a 200 whose end only the closed connection marks: it may have been cut off.
         """
 
     def watch(self, gap_s: float) -> None:
-        """From now on CallTimeout is raised by whoever waits longer than ``gap_s`` (and a quarter) for a chunk."""
+        """From now on, have ``chunk`` raise CallTimeout after waiting longer than ``gap_s`` (plus up to a quarter)."""
 
     def close(self) -> None:
-        """Done with it. Closes the connection unless the answer is complete. Never raises, may be called twice."""
+        """End the use of the answer; closes the connection unless it is complete. Never raises, may be called twice."""
 
 
 class Upstream(Protocol):
@@ -54,11 +53,11 @@ class Upstream(Protocol):
         timeout_s: float,
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> Answer:
-        """Send, and wait at most ``timeout_s`` for status and headers. Raises CallError.
+        """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
-        When the time is up and there is ``patience``, it goes on waiting until that returns.
-        ``headers`` must not contain line breaks. A kept connection that the worker had closed is replaced once,
-        unnoticed: one that breaks at once, when nothing of an answer has come.
+        With ``patience``, waiting continues after ``timeout_s`` until ``patience`` returns. ``headers`` must not have
+        line breaks. If a pooled connection breaks before any byte of the answer, the worker had closed it: the request
+        is sent once more, on a new connection.
         """
 
     async def close(self) -> None:
@@ -66,7 +65,7 @@ class Upstream(Protocol):
 
 
 async def read_whole(answer: Answer, limit_bytes: int, timeout_s: float) -> bytes:
-    """The body of an answer. Raises CallError, and UpstreamError for a 200 over the limit, as any worker's would be."""
+    """The body of an answer. Raises CallError, and UpstreamError for a 200 over the limit: any worker's would be so."""
     try:
         return await answer.read(limit_bytes, timeout_s)
     except AnswerTooLarge:

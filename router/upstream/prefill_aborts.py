@@ -1,8 +1,8 @@
-"""Tells a P that its answer will not be read.
+"""Aborts requests on a P whose answer will not be read.
 
-Closing the connection tells P too, but only until P has given its answer to its own kernel: after that no router knows
-the lease in the answer. So a request that leaves a prefill before it has read the answer also aborts the prefill by id,
-on P's internal port. It does so in the background, and once: if the call fails, the lease expires.
+P also notices a closed connection, but not once it has written its answer to the socket: then no router knows the
+lease in the answer. So a request that leaves a prefill without having read the answer also aborts the prefill by id,
+on P's internal port: in the background, and once. If the call fails, the lease expires.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
     from router.upstream.internal_calls import InternalCalls
 
-#: Calls under way at once. Beyond them none is made, and the leases expire.
+#: Most calls under way at once. Beyond that none is made, and the leases expire.
 MAX_CALLS = 1024
-#: Seconds for a call with its connection: a fraction of a lease.
+#: Seconds for a call including its connection: a fraction of a lease.
 CALL_TIMEOUT_S = 2.0
 
 
@@ -33,7 +33,7 @@ _decoder = msgspec.json.Decoder(_Aborted)
 
 
 class PrefillAborts:
-    """Aborts under way. ``outcomes`` counts them: aborted, unknown (to P), failed, skipped (too many at once)."""
+    """The aborts under way. ``outcomes`` counts them: aborted, unknown (to P), failed, skipped (too many at once)."""
 
     def __init__(self, calls: InternalCalls) -> None:
         self._internal = calls
@@ -55,11 +55,11 @@ class PrefillAborts:
         task.add_done_callback(lambda _: self._calls.pop(key, None))
 
     def under_way(self, internal_url: str, request_id: str) -> asyncio.Task[None] | None:
-        """The abort of this request there, if one is under way: until it is over it could also hit the next attempt."""
+        """The abort of this request there, if under way: until it is over, it could also hit the next attempt."""
         return self._calls.get((internal_url, request_id))
 
     async def close(self) -> None:
-        """Wait for the calls under way, at most ``CALL_TIMEOUT_S``. If this is cancelled, they are too."""
+        """Wait for the calls under way, at most ``CALL_TIMEOUT_S``. If cancelled, cancels them."""
         calls = list(self._calls.values())
         try:
             if calls:

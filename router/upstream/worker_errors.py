@@ -1,4 +1,4 @@
-"""What a worker's error means: for the client, and for whether another worker is tried. Pure."""
+"""What a worker's error means for the client, and whether another worker is tried. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from core.protocol.errors import ApiError, UpstreamError
 
 #: Statuses after which another worker is tried. Other 4xx are about the request and go to the client unchanged.
 _TRY_ANOTHER = frozenset({408, 425, 429})
-#: Errors between router and worker; the client's own key was right.
+#: Statuses that are about the router's call, not the client's: the client's own key was right.
 _NOT_THE_CLIENTS = frozenset({401, 403, 404, 405})
 
 _BAD_TOKEN = frozenset({401, 403})
 
-#: An error event contains this. In the text of an answer its quotes would be escaped.
+#: Every error event contains this; in the text of an answer its quotes would be escaped.
 LOOKS_FAILED = b'"error"'
 
-#: Characters of a worker's message that are passed on.
+#: Most characters of a worker's message that are passed on.
 MAX_TEXT_CHARS = 2000
 #: ``Retry-After`` in seconds, of at most six digits, which is more than a week.
 _SECONDS = re.compile(rb"[0-9]{1,6}")
-#: The statuses of HTTP. Clients would not understand another one.
+#: The statuses of HTTP. Clients would not understand any other.
 _STATUSES = range(100, 600)
 
 #: D's code for "P's blocks could not be read".
 READ_FAILED = "kv_read_failed"
-#: A worker's code for a request that it was told to end.
+#: A worker's code for a request that it was asked to end.
 ABORTED = "aborted"
-#: A worker's codes for "my engine died with this request on it", and "my engine was dead when it came".
+#: A worker's codes for "my engine died with this request on it", and "my engine was dead when the request came".
 ENGINE_DEAD = "engine_dead"
 ENGINE_GONE = "engine_gone"
 
@@ -51,7 +51,7 @@ class WorkerError(ApiError):
 
 
 def from_worker(status: int, body: bytes, retry_after: bytes = b"") -> ApiError:
-    """The error a client is told when a worker answered ``status`` (not 200) with ``body``."""
+    """The error that the client is sent when a worker answered ``status`` (not 200) with ``body``."""
     error = _error_object(body)
     if status in _BAD_TOKEN:
         return UpstreamError("A worker does not accept the router's internal token.")
@@ -65,7 +65,7 @@ def from_worker(status: int, body: bytes, retry_after: bytes = b"") -> ApiError:
 
 
 def may_try_another(error: ApiError) -> bool:
-    """The same request may succeed on another worker, or later."""
+    """Whether the same request may succeed on another worker, or later."""
     return error.status >= 500 or error.status in _TRY_ANOTHER | _NOT_THE_CLIENTS or error.code == ABORTED
 
 
@@ -84,7 +84,7 @@ def error_event(events: bytes) -> ApiError | None:
 
 
 def _error_object(body: bytes) -> dict[str, Any]:
-    """OpenAI's error object, also where an engine leaves out the envelope."""
+    """OpenAI's error object, also if an engine sends it without the envelope."""
     return _inner(_parsed(body))
 
 
@@ -102,7 +102,7 @@ def _inner(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: object) -> str | None:
-    """Texts and numbers; what is made of parts is no code, and may be nested too deeply to be shown."""
+    """A text or number as text; None for anything else: lists and objects may be nested too deeply to be shown."""
     if isinstance(value, str | int | float):
         return str(value)[:MAX_TEXT_CHARS]
     return None
