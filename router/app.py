@@ -1,4 +1,4 @@
-"""``create_app``: the whole HTTP application from its parts. Importing this does nothing."""
+"""``create_app`` builds the whole HTTP application. Importing this module does nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ErrorAnswer(BaseModel):
     request_id: str | None = Field(None, description="As in the header x-request-id; of completions only.")
 
 
-#: In the schema, what all statuses answer that an operation does not name, instead of the framework's own 422.
+#: In the schema, the answer for all statuses that an operation does not name, instead of the framework's own 422.
 _ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorAnswer, "description": "An error."}}
 #: In the schema, an answer that is a stream of events.
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
@@ -88,12 +88,12 @@ _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecorder | None = None) -> Front:
     """Build the application. One per process: it keeps the requests of ``services``.
 
-    ``recorder`` keeps the history that the dashboard shows; None: the application makes its own. Needs a running loop.
+    ``recorder`` keeps the history for the dashboard; None: the application makes its own. Needs a running loop.
     """
     settings = services.settings
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
-    # The framework's own pages are off, because they load scripts from other sites. ``pages`` has ours.
+    # The framework's own pages are off, because they load scripts from other sites. ``pages`` has Baton's.
     app = FastAPI(
         title="Baton",
         version=version(),
@@ -132,7 +132,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     @app.get("/v1/models", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def models() -> ModelList:
-        """All models that are served."""
+        """All served models."""
         return ModelList(data=[card(model) for model in services.pool.models()])
 
     @app.get("/v1/models/{model:path}", tags=["openai"], dependencies=[Depends(keys.guard)])
@@ -179,7 +179,7 @@ def _health(services: Services, missing: MissingWorkers) -> Health:
 
 
 def _document_hot_routes(app: FastAPI) -> None:
-    """Have the hot routes in the schema, and other methods answered 405. ``front.py`` answers POST before these."""
+    """Add the hot routes to the schema, and answer their other methods 405. ``front.py`` answers POST before these."""
 
     @app.post("/v1/chat/completions", tags=["openai"], responses=_STREAM)
     async def chat_completions(body: ChatRequest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Puts together what the requests of one router share."""
+"""Builds the parts that the requests of one router share."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from router.renewal.port import LeaseRenewer
     from router.settings import RouterSettings
 
-#: Longest wait for a connection to a worker, seconds.
+#: Most seconds to wait for a connection to a worker.
 CONNECT_TIMEOUT_S = 3.0
 
 
 def build_services(
     settings: RouterSettings, leases: LeaseRenewer, peers: PeerRouters | None = None, tls: InternalTls | None = None
 ) -> Services:
-    """Build what the requests of one router share. Needs a running loop. ``peers`` None: it knows no other router."""
+    """Build the parts that one router's requests share. Needs a running loop. ``peers`` None: no other routers."""
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
@@ -84,7 +84,7 @@ def build_services(
     services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
     if not settings.trust_static_workers:
         pool.on_static.append(lambda worker: upstream.foreign.add(worker.url))
-        pool.on_gone.append(upstream.foreign.discard)  # a static worker goes under its URL
+        pool.on_gone.append(upstream.foreign.discard)  # ``on_gone`` gets a static worker's URL
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)
     return services

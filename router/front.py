@@ -1,7 +1,7 @@
 """The hot path: ``POST /v1/chat/completions`` and ``/v1/completions`` as raw ASGI in front of the FastAPI app.
 
-A framework's routing, dependency and response machinery costs more than everything else that happens to a request
-here; the rest of the API (``app.py``) keeps it.
+A framework's routing, dependency and response machinery costs more than everything else that the router does for a
+request; the rest of the API (``app.py``) keeps the framework.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class Front:
             self.trace_with(tracing)
 
     def trace_with(self, tracing: Tracing) -> None:
-        """Trace every request from now on, and tell the workers."""
+        """Trace every request from now on, and pass the trace on to workers."""
         self._tracing = tracing
 
     def close(self) -> None:
-        """Take no new request, and none whose body is still coming."""
+        """Refuse new requests, and requests whose bodies are not complete yet."""
         self.closing = True
         self._bodies.close()
 
@@ -110,7 +110,7 @@ class Front:
         return ClientReply(send, new_request_id(self._services.router_id), scope["state"][DROP], client_id(headers))
 
     async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
-        """Hand a call to the framework, once its key is checked. Its body is read only if the route takes one."""
+        """Pass a call to the framework after checking its key. The body is read only if the route takes one."""
         try:
             if scope["path"].startswith("/admin"):
                 self._admin_keys.check(headers.get(b"authorization"))
@@ -153,7 +153,7 @@ class Front:
                 body = parse_body(raw, self._limits)
                 asked = _validated(kind, body)
                 if priority is not None and priority != asked.priority:
-                    body["priority"] = priority  # engines order by it too
+                    body["priority"] = priority  # engines also order by it
                     asked = msgspec.structs.replace(asked, priority=priority)
                 self._services.pool.route(asked.model)
                 make_room(self._services, asked.model, asked.priority, len(raw))
@@ -170,7 +170,7 @@ class Front:
             await self._run(exchange, receive, came_s + timeout_s)
 
     async def _refuse(self, reply: ClientReply, error: ApiError) -> None:
-        """Answer a request that never began. The rest of a body that was not read goes with the connection."""
+        """Answer a request that never began. If its body was not read to the end, the connection is closed."""
         self._services.metrics.refused[error.status] += 1
         await reply.error(error)
 
@@ -184,7 +184,7 @@ class Front:
         try:
             await run(self._services, request)
         except asyncio.CancelledError:
-            if request.stop_error is None:  # the server ends
+            if request.stop_error is None:  # the server stops
                 error = UnavailableError("The router is shutting down.")
                 raise
             if request.task is not None:
@@ -202,7 +202,7 @@ class Front:
             await request.reply.error(error)
 
     def _priority(self, headers: dict[bytes, bytes]) -> int | None:
-        """The priority that the header names; None: there is no header, and the body's priority counts."""
+        """The priority that the header names; None without a header: then the body's priority counts."""
         given = headers.get(_PRIORITY)
         return None if given is None else self._services.priorities.number_of(given)
 
@@ -231,8 +231,8 @@ class Front:
 
 
 def _validated(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> ClientRequest:
-    """Validate a body and change it to what workers are sent. Raises BadRequestError."""
-    # Parameters of a client are dropped and not refused: some clients send back what another router answered.
+    """Validate a body, and change it into the form that workers are sent. Raises BadRequestError."""
+    # A client's parameters are dropped, not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)
     request = validate(ChatRequest, body) if kind is ChatRequest else validate(CompletionRequest, body)
     simplify(request, body)

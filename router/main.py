@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What this process is called where it says why it cannot go on.
+#: The name of this process in its message about why it cannot start.
 WHO = "router"
-#: Loggers of libraries that write a line for every request or connection.
+#: Library loggers that write a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")
 
-#: Longest wait for the registry before requests are taken, seconds: Redis may be away.
+#: Most seconds to wait for the registry before requests are accepted: Redis may be unreachable.
 FIRST_NEWS_S = 2.0
 
 
 def run(settings: RouterSettings) -> int:
-    """Serve until SIGTERM or SIGINT. Returns 0 after that, 1 if it could not start: a line on stderr says why."""
+    """Serve until SIGTERM or SIGINT. Returns 0 after that, or 1 if it could not start, with the reason on stderr."""
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
     raise_descriptor_limit()
@@ -83,7 +83,7 @@ def run(settings: RouterSettings) -> int:
             if stores.routers is not None:
                 internal = listen(settings.bound_internal_host, settings.internal_port)
                 bound.enter_context(contextlib.closing(internal))
-        except ValueError:  # an option in the URL is wrong; the message could repeat a password
+        except ValueError:  # an option in the URL is wrong; the client's message could contain a password
             return pipe.give_up(WHO, "redis_url is not understood by the Redis client")
         except OSError as error:
             return pipe.give_up(WHO, f"internal port: {error.strerror}")
@@ -99,9 +99,9 @@ async def serve(
     internal: socket.socket | None = None,
     tls: RouterTls = RouterTls(),  # noqa: B008 (frozen)
 ) -> None:
-    """Serve on bound sockets until told to stop; then close all parts, each before those that it needs.
+    """Serve on bound sockets until asked to stop; then close all parts, each before those that it needs.
 
-    ``internal`` is the socket for other routers; None: without Redis there are none.
+    ``internal`` is the socket for other routers; None without Redis, since there are no others then.
     """
     pipe.tell(Progress(text="router: connecting"))
     leases = LeaseClient(stores.leases, settings)
@@ -137,7 +137,7 @@ async def serve(
             await _first_news(workers.met, membership.peers.met)
         await server.serve(sockets=[sock])
     finally:
-        services.peers.on_dead.clear()  # the clean-up that it starts is about to be closed
+        services.peers.on_dead.clear()  # ``services.cleanup``, which a listener would start, is about to be closed
         await end_task(watch)
         await workers.close()
         if learning is not None:
@@ -154,8 +154,8 @@ async def serve(
 
 
 def _tune_collector() -> None:
-    """Have the garbage collector look for cycles rarely. Requests leave hardly any behind, and by default looking for
-    them costs a tenth of the CPU at 512 streams.
+    """Have the garbage collector look for cycles rarely. Requests leave hardly any cycles, and the default costs a
+    tenth of the CPU at 512 streams.
     """
     gc.collect()
     gc.freeze()
@@ -165,8 +165,8 @@ def _tune_collector() -> None:
 async def _first_news(*heard: asyncio.Event) -> None:
     """Wait for the registry's first list of workers and of routers, at most ``FIRST_NEWS_S``.
 
-    Without it the first requests would find no worker, and lists and sums would lack the other routers without a word.
-    Connections wait meanwhile in the backlog of the port.
+    Otherwise the first requests would find no worker, and lists and sums would silently lack the other routers.
+    Meanwhile, connections wait in the backlog of the port.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FIRST_NEWS_S):
@@ -175,14 +175,14 @@ async def _first_news(*heard: asyncio.Event) -> None:
 
 
 class RouterStores:
-    """Where leases and the records of workers and routers live."""
+    """The stores of leases, and of the records of workers and routers."""
 
     def __init__(
         self, leases: LeaseStore, registry: Registry[WorkerStatus], routers: Registry[RouterRecord] | None = None
     ) -> None:
         self.leases = leases
         self.registry = registry
-        #: None: this router meets no other.
+        #: None: this router does not connect to other routers.
         self.routers = routers
 
     def ignored(self) -> Counter[tuple[str, str]]:
@@ -194,12 +194,12 @@ class RouterStores:
 
 
 def connect(settings: RouterSettings) -> RouterStores:
-    """With an empty ``redis_url`` nothing is shared. Raises ValueError for a URL that no Redis client takes."""
+    """Make the stores; with an empty ``redis_url`` nothing is shared. Raises ValueError for an invalid Redis URL."""
     routers = registry(settings, ROUTERS) if settings.redis_url else None
     return RouterStores(lease_store(settings), registry(settings, WORKERS), routers)
 
 
 def _url(settings: RouterSettings, sock: socket.socket) -> str:
-    """URL of the API for people on this machine."""
+    """The API's URL for users on this machine."""
     shown = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     return base_url(shown, port_of(sock), tls=settings.speaks_tls)

@@ -1,8 +1,8 @@
-"""uvicorn as this router runs it, and how it stops.
+"""The router's uvicorn server, and how it stops.
 
-On SIGTERM or SIGINT, in this order: no new connection and no new request is taken; running requests go on for
-``drain_timeout_s`` and are then aborted, each through its own exit, which releases its lease and tells its workers;
-then ``serve`` returns and the caller closes what the requests needed. A second signal aborts them at once.
+On SIGTERM or SIGINT, in this order: new connections and requests are refused; running requests continue for
+``drain_timeout_s`` and are then aborted, each through its own exit, which releases its lease and its places on workers;
+then ``serve`` returns and the caller closes the shared parts. A second signal aborts the requests at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from router.front import Front
     from router.services import Services
 
-#: Seconds that connections get to close after the last request was told to end.
+#: Seconds that connections get to close after the last request was aborted.
 _CLOSE_S = 2.0
 
 
@@ -46,19 +46,19 @@ class RouterServer(PortServer):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, then ``on_ready``."""
+        """Do uvicorn's startup, then call ``on_ready``."""
         await super().startup(sockets)
         if self._on_ready is not None:
             self._on_ready()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """``stop`` at each signal, for as long as the server runs."""
+        """Call ``stop`` at each signal, as long as the server runs."""
         with on_signals(lambda _: self.stop()):
             yield
 
     def stop(self) -> None:
-        """Begin to stop; called again, abort what runs now."""
+        """Begin to stop; when called again, abort the running requests."""
         loop = asyncio.get_running_loop()
         if self._front.closing:
             self._abort()

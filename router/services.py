@@ -1,4 +1,4 @@
-"""What a request needs from the rest of the router, passed in once."""
+"""The shared parts of the router that a request needs, in one object."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Services:
     internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
     lease_limit: LeaseLimit
-    #: Gives back what requests hold: places on workers, leases, answers that will not be read.
+    #: Releases what requests hold: places on workers, leases, answers that will not be read.
     releaser: Releaser
     liveness: Liveness
     skip_prefill: SkipPrefillRule
     priorities: PriorityClasses
-    #: Bounds of one request: prefills, decodes, migrations, worker deaths. ``retry_budget`` bounds those of all.
+    #: Bounds per request: prefills, decodes, migrations, worker deaths. ``retry_budget`` bounds all requests together.
     limits: Limits
     retry_budget: RetryBudget
     readiness: Readiness
@@ -58,9 +58,9 @@ class Services:
     body_budget: BodyBudget
     #: The other routers.
     peers: PeerRouters
-    #: Ends what routers that died have left on workers.
+    #: Ends requests and leases that dead routers have left on workers.
     cleanup: Cleanup
-    #: The header with the internal token; empty where there is none.
+    #: The header with the internal token; empty if there is no token.
     worker_headers: tuple[tuple[str, str], ...] = ()
     active: ActiveRequests = field(default_factory=ActiveRequests)
     ended: EndedRequests = field(default_factory=EndedRequests)
@@ -72,9 +72,9 @@ class Services:
         return self.peers.router_id
 
     def headers_for(self, worker: Worker) -> tuple[tuple[str, str], ...]:
-        """The headers that prove to a worker that a router of its own asks.
+        """The headers that prove to a worker that one of its own routers is calling.
 
-        A worker that the registry does not know gets none: behind an address of the command line may be a foreign
-        engine, which must not learn the internal token.
+        A worker that is not in the registry gets none: the engine at an address from the command line may not be
+        Baton's, and must not learn the internal token.
         """
         return self.worker_headers if worker.engine_id or self.settings.trust_static_workers else ()

@@ -280,7 +280,7 @@ class RouterSettings(ProcessSettings):
 
     @property
     def speaks_tls(self) -> bool:
-        """The port for clients speaks TLS."""
+        """Whether the port for clients speaks TLS."""
         return self.tls_certificate_file is not None
 
     @property
@@ -298,7 +298,7 @@ class RouterSettings(ProcessSettings):
 
     @property
     def serves_admin(self) -> bool:
-        """``/admin`` is served: a token guards it, or only this machine can connect."""
+        """Whether ``/admin`` is served: a token guards it, or only this machine can connect."""
         return self.admin_token is not None or self.host in LOOPBACK
 
 

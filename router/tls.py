@@ -22,14 +22,14 @@ log = logging.getLogger("baton.router")
 
 @dataclass(frozen=True)
 class RouterTls:
-    """TLS with clients (``public``) and between routers and workers (``internal``); None: not set up."""
+    """TLS for clients (``public``) and between routers and workers (``internal``); None: not set up."""
 
     public: ssl.SSLContext | None = None
     internal: InternalTls | None = None
 
 
 def load_tls(settings: RouterSettings) -> RouterTls:
-    """Read the files that the settings name. Raises TlsError."""
+    """Load the certificates and keys that the settings name. Raises TlsError."""
     return RouterTls(public_context(settings), internal_tls(settings))
 
 
@@ -40,14 +40,14 @@ def public_context(settings: RouterSettings) -> ssl.SSLContext | None:
 
 
 class OnlyTls:
-    """Passes on the registry's list without the workers that do not speak TLS: nothing is ever sent to those."""
+    """Passes on the registry's list without the workers that do not speak TLS, so these are never sent anything."""
 
     def __init__(self, follower: Follower[WorkerStatus]) -> None:
         self._follower = follower
         self._refused: set[str] = set()
 
     def apply(self, entries: Iterable[WorkerStatus]) -> None:
-        """Take over the whole list."""
+        """Pass on the list, without workers that do not speak TLS; log each such worker once."""
         secure, plain = [], set()
         for status in entries:
             if _speaks_tls(status):

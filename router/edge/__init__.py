@@ -1,6 +1,6 @@
-"""What happens to every HTTP request before its route: ``doors`` refuses names and pages, ``auth`` checks keys.
+"""Checks of every HTTP request before its route: ``doors`` checks host names and sites, ``auth`` checks keys.
 
 ``cors``         which pages of other sites may use ``/v1``
-``body_limits``  what a body from operators and routers may be made of
-``error_pages``  errors where no route has answered
+``body_limits``  limits of bodies from operators and routers
+``error_pages``  error answers if no route has answered
 """

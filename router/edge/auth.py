@@ -1,4 +1,4 @@
-"""The keys of clients and of operators, and what a request without one is answered."""
+"""Checks the keys of clients and of operators, and answers requests without a valid key."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class BearerKeys:
-    """The API keys of clients. Without any, every request passes."""
+    """The API keys of clients. If none is set, every request passes."""
 
-    #: Answers to a request without a key, and with a wrong one.
+    #: Error messages for a request without a key, and with a wrong one.
     _missing = "You didn't provide an API key: send it as 'Authorization: Bearer <key>'."
     _wrong = "Incorrect API key provided."
 
@@ -37,18 +37,18 @@ class BearerKeys:
 
 
 class AdminKeys(BearerKeys):
-    """The admin token. Without one, ``/admin`` is open where only this machine can connect, and closed elsewhere."""
+    """The admin token. Without one, ``/admin`` is open if only this machine can connect, else closed."""
 
     _missing = "The admin API needs the admin token: send it as 'Authorization: Bearer <admin token>'."
     _wrong = "Incorrect admin token provided."
 
     def __init__(self, token: SecretStr | None, *, reachable: bool) -> None:
-        """``reachable`` is False where other machines can connect and there is no token: every request is refused."""
+        """``reachable`` False: other machines can connect and there is no token, so every request is refused."""
         super().__init__(() if token is None else (token,))
         self._reachable = reachable
 
     def check(self, authorization: bytes | None) -> None:
-        """Raise AuthenticationError as ``BearerKeys`` does, and PermissionDeniedError where all are refused."""
+        """Raise AuthenticationError as ``BearerKeys`` does, or PermissionDeniedError if every request is refused."""
         if not self._reachable:
             raise PermissionDeniedError("The admin API needs an admin token here.", code="admin_disabled")
         super().check(authorization)

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from core.protocol.openai.json_body import BodyLimits
 
-#: Such a body has a few keys.
+#: For bodies with only a few keys.
 SMALL = BodyLimits(max_messages=0, max_values=4096)

@@ -1,7 +1,7 @@
-"""Which pages of other sites may use ``/v1``, by the rules of browsers (CORS). None, where no origin is named.
+"""Which pages of other sites may use ``/v1``, by the rules of browsers (CORS). If no origin is set, none may.
 
-``/admin`` is never opened: a page that can abort and drain must come from the router itself. "Credentials" are never
-allowed, because the API knows no cookies; a page sends its key itself.
+``/admin`` is never opened: a page that can abort and drain must come from the router itself. CORS "credentials" are
+never allowed, because the API uses no cookies; a page sends its key itself.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from starlette.types import Message, Send
 
 ANY = "*"
-#: Headers of answers that scripts may read, beside those that they may always read.
+#: Headers of answers that scripts may read, in addition to those that they always may.
 EXPOSED = b"x-request-id, x-client-request-id, retry-after"
 #: Seconds that a browser may remember a preflight; Chromium's own limit is two hours.
 MAX_AGE_S = 7200
-#: Names of headers, as a browser lists them.
+#: A list of header names, in the form that browsers send.
 _NAMES = re.compile(rb"[0-9A-Za-z!#$%&'*+.^_`|~-]+(?:\s*,\s*[0-9A-Za-z!#$%&'*+.^_`|~-]+)*")
 _MAX_NAMES_BYTES = 2048
 
 
 class Cors:
-    """The origins in the settings; ``*`` allows every one."""
+    """The allowed origins, from the settings; ``*`` allows every origin."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
@@ -39,7 +39,7 @@ class Cors:
         return origin is not None and (self._any or origin.lower() in self._origins)
 
     def opened(self, send: Send, origin: bytes | None) -> Send:
-        """``send``, with the headers that let the page read the answer, also an error."""
+        """Wraps ``send`` to add the headers that let the page read the answer, also an error."""
         more = self._headers(origin)
 
         async def send_opened(message: Message) -> None:
@@ -50,7 +50,7 @@ class Cors:
         return send_opened
 
     def preflight(self, asked: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Headers that say what an allowed page may send, beside those of ``opened``."""
+        """Headers that list what an allowed page may send, in addition to those of ``opened``."""
         headers = [
             (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
             (b"access-control-max-age", b"%d" % MAX_AGE_S),
@@ -75,7 +75,7 @@ class Cors:
 
 
 def is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:
-    """Whether it is the question that a browser asks before it sends the request of a page of another site."""
+    """Whether it is a preflight: a browser's question before it sends the request of another site's page."""
     return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 

@@ -1,6 +1,6 @@
-"""Refuses requests before their keys are checked: by the name in ``Host``, and by the page that sent them.
+"""Refuses requests before their keys are checked: by the name in ``Host``, and by the site of the sending page.
 
-A path with a token is not checked for names: the token guards it.
+Paths that a key or token guards are not checked for the name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from router.settings import RouterSettings
 
-#: Paths with API keys, and with the admin token. The page of ``/dashboard`` is open, but shows nothing without it.
+#: Paths that need an API key, or the admin token. The page ``/dashboard`` is open, but shows nothing without the token.
 _WITH_KEYS = ("/v1/", "/openapi.json", "/docs")
 _WITH_ADMIN_TOKEN = ("/admin", "/dashboard")
 
@@ -29,7 +29,7 @@ _NO_ADMIN = "The admin API does not answer pages of other sites."
 
 
 class Doors:
-    """What the settings say for the public port."""
+    """The checks of the public port, from the settings."""
 
     def __init__(self, settings: RouterSettings) -> None:
         self.cors = Cors(settings.cors_origins)
@@ -48,7 +48,7 @@ class Doors:
             raise PermissionDeniedError(_NO_ADMIN, code="other_site")
 
     def _check_page(self, method: str, headers: Mapping[bytes, bytes]) -> None:
-        """With API keys only a preflight is refused: when that fails, the browser does not send the page's request."""
+        """With API keys, refuse only preflights: after a failed one, browsers do not send the page's request."""
         if self._has_keys and not is_preflight(method, headers):
             return
         if is_from_other_site(headers) and not self.cors.allows(headers.get(b"origin")):
@@ -56,5 +56,5 @@ class Doors:
 
 
 def is_api(path: str) -> bool:
-    """Whether it is a path of the API for programs, which CORS can open to pages."""
+    """Whether the path belongs to the API for programs, which CORS can open to pages."""
     return path.startswith("/v1/")

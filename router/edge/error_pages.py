@@ -1,4 +1,4 @@
-"""What clients of both ports read where no route has answered."""
+"""Error answers on both ports if no route has answered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def use_our_errors(app: FastAPI) -> None:
-    """Answer every error with OpenAI's error object, and say which path or field it is about."""
+    """Answer every error with OpenAI's error object, which names the path or field concerned."""
     use_error_pages(app, invalid=_invalid, framework=_framework, bug=_bug)
 
 
 def _invalid(error: RequestValidationError) -> ApiError:
     first = error.errors()[0]
-    if first["type"] == "json_invalid":  # its place is an offset in the text
+    if first["type"] == "json_invalid":  # its ``loc`` is only an offset in the text
         return BadRequestError("We could not parse the JSON body of your request.", code="invalid_json")
     where = excerpt(".".join(str(part) for part in first["loc"] if part != "body"))
     message = first["msg"].removeprefix("Value error, ")

@@ -1,4 +1,5 @@
 """One OpenTelemetry trace per request, if the standard environment variables ask for traces.
 
-``setup`` reads these, and is all that is imported without them. ``spans`` and ``provider`` need the extra ``otel``.
+``setup`` reads these variables; without them nothing else is imported. ``spans`` and ``provider`` need the extra
+``otel``.
 """

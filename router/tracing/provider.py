@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK as the router uses it: where spans go, how a trace begins, and the last export."""
+"""The router's use of OpenTelemetry's SDK: where spans go, how a trace begins, and the last export."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from router.request.facts import RequestFacts
 
-#: Seconds for the last export; what is not exported by then is lost.
+#: Seconds for the last export; spans not exported by then are lost.
 FLUSH_S = 3.0
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def batches(exporter: str) -> SpanProcessor:
-    """A processor that exports in a thread of its own, as the environment says. Raises ImportError, ValueError."""
+    """A processor that exports in its own thread, configured by the environment. Raises ImportError, ValueError."""
     if exporter == "console":
         return BatchSpanProcessor(ConsoleSpanExporter())
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -59,7 +59,7 @@ class Tracing:
         self._closer.start()
 
     def begin(self, facts: RequestFacts, headers: Mapping[bytes, bytes], came_s: float, scheme: str) -> RequestTrace:
-        """The trace of a request that came at ``came_s`` of the loop's clock, below the client's span if it has one."""
+        """Begin the trace of a request that arrived at ``came_s`` (loop's clock), under the client's span, if any."""
         names = ("traceparent", "tracestate")
         carrier = {name: headers[name.encode()].decode("latin-1") for name in names if name.encode() in headers}
         offset_ns = time.time_ns() - round(asyncio.get_running_loop().time() * 1e9)

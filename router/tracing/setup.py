@@ -1,4 +1,4 @@
-"""Reads from OpenTelemetry's environment variables whether requests are traced, and where their spans go.
+"""Finds out from OpenTelemetry's environment variables whether requests are traced, and where their spans go.
 
 Without them no part of OpenTelemetry is imported.
 """
@@ -23,9 +23,9 @@ _EXPORTERS = frozenset({"otlp", "console"})
 
 
 def set_up(environ: Mapping[str, str]) -> Tracing | None:
-    """Tracing as the environment asks for it, closed when the process exits.
+    """Set up tracing as the environment asks for it; it is closed when the process exits.
 
-    None: not asked for, or not possible, which is logged.
+    Returns None if tracing is not asked for, or not possible, which is logged.
     """
     names = exporters(environ)
     if not names:
@@ -48,7 +48,7 @@ def set_up(environ: Mapping[str, str]) -> Tracing | None:
 
 
 def exporters(environ: Mapping[str, str]) -> list[str]:
-    """Names of the exporters to use; empty: no tracing. Warns of those that are asked for and cannot be had."""
+    """Names of the exporters to use; empty: no tracing. Logs a warning for each requested but unusable exporter."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return []
     asked = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()

@@ -1,7 +1,7 @@
-"""The spans of a request, made when it is over from the times its phases took.
+"""The spans of a request, made from the times of its phases when the request is over.
 
-Until then about five times are noted per request. The ids of its spans are drawn beforehand, because workers are sent
-them: a worker's spans are children of the phase in which it was asked.
+Until then about five times are noted per request. The ids of its spans are drawn in advance, because workers are sent
+them: a worker's spans are children of the phase in which the worker was asked.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from core.protocol.errors import ApiError
     from router.request.facts import RequestFacts
 
-#: Events that begin a phase in which a worker is asked; other phases are the router's own.
+#: Events that begin a phase in which a worker has the request; in other phases only the router has it.
 _ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})
 _AGAIN = RETRIES | {Event.STREAM_BROKE}
 
 
 class PlannedIds(RandomIdGenerator):
-    """Random ids, but the next span's is ``planned`` if that is not 0. Only the loop's thread makes spans."""
+    """Random ids, except that the next span gets ``planned`` if it is not 0. Only the loop's thread makes spans."""
 
     planned = 0
 
     def generate_span_id(self) -> int:
-        """The planned one, once."""
+        """The planned id, once; else a random one."""
         planned, self.planned = self.planned, 0
         return planned or super().generate_span_id()
 
@@ -43,7 +43,7 @@ class _Phase(NamedTuple):
     span_id: int
     worker_id: str
     asks: bool
-    #: Why a leg was tried again after it, or the stream migrated; empty: neither.
+    #: Why a leg was tried again after this phase, or the stream migrated; empty: neither.
     retry_reason: str
     broke_off: bool
 
@@ -65,11 +65,11 @@ class RequestTrace:
 
     @property
     def trace_id(self) -> str:
-        """As logs have it."""
+        """The trace id, in the form that logs show."""
         return f"{self._root.get_span_context().trace_id:032x}"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """W3C Trace Context for a worker that is asked now: its parent is the present phase."""
+        """W3C Trace Context headers for a worker that is asked now; the parent is the span of the present phase."""
         context = self._root.get_span_context()
         parent = ("traceparent", f"00-{context.trace_id:032x}-{self._span_id:016x}-{int(context.trace_flags) & 1:02x}")
         state = context.trace_state.to_header()
@@ -85,7 +85,7 @@ class RequestTrace:
                 self._span_id,
                 worker_id,
                 self._asks,
-                # No worker is asked while a request is held: if it fails there, it has lost P's blocks.
+                # No worker has a held request: if a retry follows, the request has lost P's blocks.
                 "" if event not in _AGAIN else "lease_lost" if state is State.HELD else _code(error),
                 event is Event.STREAM_BROKE,
             )
@@ -95,10 +95,10 @@ class RequestTrace:
         self._span_id = self._ids.generate_span_id()
 
     def end(self, facts: RequestFacts) -> None:
-        """The request is over: make its spans."""
+        """Make the spans of a request that is over."""
         root, error = self._root, facts.error
         if root.is_recording():
-            # By the conventions for HTTP, what the client did, or did wrong, is no error of a server's span.
+            # By OpenTelemetry's conventions for HTTP, the client's actions and errors are no errors of a server's span.
             broken = facts.state is State.FAILED and facts.answer_begun
             failure = error if error is not None and (error.status >= 500 or broken) else None
             for phase in self._phases:
