@@ -42,7 +42,7 @@ async def baton(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Baton
     if reason := why_not():
         skip(reason)
     folder = tmp_path_factory.mktemp("network")
-    with Network([*SHAPE.kinds, REDIS]) as network:
+    with Network([*SHAPE.specs, REDIS]) as network:
         async with running(folder, SHAPE, cluster=SpreadCluster(folder, SHAPE, network)) as started:
             yield started
 
