@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerFast
 
-#: What the loss ignores, as torch's cross entropy has it.
+#: The label of a token that does not count in the loss; the default ``ignore_index`` of torch's cross entropy.
 IGNORE = -100
 
 

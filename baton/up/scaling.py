@@ -19,7 +19,11 @@ STAGES = {"prefill": PREFILL_STAGE, "decode": DECODE_STAGE}
 
 
 class Scaler:
-    """Carries out one command at a time. When a command is cancelled, the supervisor's stop ends what it began."""
+    """Carries out one command at a time; refuses another meanwhile.
+
+    When a command is cancelled, workers that were starting are stopped at once; those that were draining stay with the
+    supervisor, whose ``stop`` stops them.
+    """
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ def welcome(service: Service) -> str:
 
 
 def command_name() -> str:
-    """The command that runs ``baton`` in a person's shell: its path if its environment is not active there."""
+    """What a person types to run this ``baton``: the name, or the path if the name would not find this one."""
     own = Path(sys.executable).with_name("baton")
     found = shutil.which("baton")
     if not own.exists() or (found is not None and Path(found).resolve() == own.resolve()):

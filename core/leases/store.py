@@ -93,7 +93,11 @@ class LeaseStore(Protocol):
         """
 
     def wakeups(self, engine_id: str) -> Wakeups:
-        """Listen for releases of this engine's leases. A release after this call returns is never missed."""
+        """Listen for releases of this engine's leases.
+
+        Releases that come once this has returned are not missed, unless ``wait`` raises LeaseStoreError: then call this
+        again, and reap.
+        """
 
     def close(self) -> None:
         """Close all connections. Safe to call twice."""

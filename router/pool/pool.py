@@ -169,7 +169,7 @@ class WorkerPool:
         self.room_changed()
 
     def unreachable(self, worker: Worker, why: str = "cannot be reached") -> None:
-        """Exclude a worker, to which no connection could be made or which has no engine, until a probe succeeds."""
+        """Until a probe succeeds, exclude a worker that refused connections or has no engine."""
         worker.num_failures += 1
         if worker.healthy and self._workers.get(worker.worker_id) is worker:
             worker.healthy = False

@@ -34,7 +34,7 @@ class Answer(Protocol):
         """
 
     def watch(self, gap_s: float) -> None:
-        """From now on, have ``chunk`` raise CallTimeout after waiting longer than ``gap_s`` (plus up to a quarter)."""
+        """From now on, ``chunk`` raises CallTimeout when it has waited for ``gap_s``, or at most 1.25 times as long."""
 
     def close(self) -> None:
         """End the use of the answer; closes the connection unless it is complete. Never raises, may be called twice."""

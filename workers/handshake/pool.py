@@ -160,8 +160,8 @@ class HandshakePool:
         self._reads.give_up(engine_id, read_id)
 
     def read_ended(self, engine_id: str, read_id: int, *, failed: bool) -> None:
-        """Note a read that has ended on every rank. If it failed, the ranks may have lost its engine, so the next
-        request connects again.
+        """Note a read that has ended on every rank. If it failed, the ranks may have lost the connection to the engine
+        that they read from, so the next request connects to it again.
         """
         self._reads.end(engine_id, read_id)
         if failed:

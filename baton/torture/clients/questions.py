@@ -32,7 +32,8 @@ def make_questions(seed: int, count: int, model: Path = MODEL_DIR) -> list[Quest
 def ordinary_tokens(model: Path) -> list[int]:
     """The ids of all tokens except special ones.
 
-    The model has never seen prompts of random tokens, so an answer computed from a wrong block is a wrong answer.
+    Prompts are drawn from them: for a familiar prompt the model might give the right answer in spite of a wrong block;
+    it has never seen prompts of random tokens, so there a wrong block shows in the answer.
     """
     tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
     special = {token["id"] for token in tokenizer["added_tokens"]}

@@ -35,7 +35,8 @@ LOOKAHEAD = 12
 class Schedule:
     """``FREQUENCIES`` in shuffled order, shuffled again whenever all are used up.
 
-    Kinds that never have a victim are excluded: in time they would fill the lookahead.
+    Faults of kinds that never have a victim are excluded: they would never be taken out, and once ``LOOKAHEAD`` of them
+    were at the front, no other fault would be found.
     """
 
     def __init__(self, rng: random.Random, kinds: Collection[str]) -> None:

@@ -118,9 +118,7 @@ class HttpAnswer:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def watch(self, gap_s: float) -> None:
-        """From now on, raise CallTimeout to a reader that waits for a chunk longer than ``gap_s`` (at most a quarter
-        longer).
-        """
+        """From now on, ``chunk`` raises CallTimeout when it has waited for ``gap_s``, or at most 1.25 times as long."""
         if not self.complete and self._error is None:
             self._watch = _GapWatch(self, gap_s)
 

@@ -106,7 +106,7 @@ class SchedulerState:
         return ended
 
     def take_over(self, lease_id: str) -> list[int]:
-        """End a lease for a sequence of this engine, which becomes the user of its blocks."""
+        """End a lease without freeing its blocks; returns them, for a sequence of this engine that will use them."""
         blocks = self.pool.take_over(lease_id)
         self._note_end(lease_id, ended=True)
         self.counters.local_handoffs += 1

@@ -40,7 +40,9 @@ def check_config(config: PretrainedConfig, model_class: type[PreTrainedModel] | 
 
 
 def check_split(config: PretrainedConfig, num_ranks: int) -> None:
-    """Raise UnsupportedModelError unless every rank gets the same number of whole heads, in the order of the ranks."""
+    """Raise UnsupportedModelError unless the heads can be split evenly: the first ones for rank 0, the next for rank 1,
+    and so on; no head is cut, and every rank gets equally many attention heads and KV heads.
+    """
     reasons = list(_split(config, num_ranks))
     if reasons:
         ranks = f"{num_ranks} ranks"

@@ -21,7 +21,7 @@ MAX_SILENCE_S = 1.0
 
 
 class TokenIdLines:
-    """Makes the lines of one stream from ``tokens``, to which the stream's transcript appends.
+    """Makes the lines of one stream. ``tokens`` is the list of the stream's transcript, which keeps growing.
 
     Tokens that are in the list at construction get no line: the client has them already.
     """
