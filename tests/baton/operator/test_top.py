@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import sys
 import termios
 import threading
@@ -251,6 +252,7 @@ def test_a_key_ends_it_and_the_terminal_is_as_before(key: bytes, router: Scripte
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm", "COLUMNS": "200", "LINES": "40"}
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it is ignored where the tests run in the background
         os.execv(sys.executable, [sys.executable, "-m", "baton", "top"])
     before = termios.tcgetattr(terminal)
     try:
