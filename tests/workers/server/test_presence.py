@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from core.protocol.openai.requests import CompletionRequest
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.protocol.worker import WorkerLoad, WorkerStatus
 from core.registry.announcement import WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.store import RegistryError
-from tests.kits.registry import snapshot
+from tests.kits.registry import snapshot, worker
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from workers.engine.api import FinishReason, HandOff, TokenOutput
 from workers.engine.token_stream import QueuedTokens
@@ -24,19 +24,7 @@ from workers.server.metrics import WorkerMetrics
 from workers.server.presence import presence
 from workers.text.tokenizer import Tokenizer
 
-RECORD = WorkerRecord(
-    worker_id="w",
-    engine_id="w",
-    role=Role.BOTH,
-    model="relay",
-    url="http://127.0.0.1:1",
-    internal_url="http://127.0.0.1:2",
-    compatibility_hash="c",
-    max_model_len=10,
-    block_size=16,
-    num_blocks=4,
-    max_num_seqs=2,
-)
+RECORD = worker("w").record
 
 
 class Watched(MemoryRegistry[WorkerStatus]):

@@ -5,30 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord
+from core.protocol.worker import WorkerLoad
 from core.registry import announcer as announcers
 from core.registry.announcement import WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from tests.kits.patience import PATIENCE_S
+from tests.kits.registry import worker
 from workers.server.presence import presence
 
 if TYPE_CHECKING:
     import pytest
 
 
-RECORD = WorkerRecord(
-    worker_id="w",
-    engine_id="w",
-    role=Role.BOTH,
-    model="m",
-    url="http://127.0.0.1:1",
-    internal_url="http://127.0.0.1:2",
-    compatibility_hash="c",
-    max_model_len=10,
-    block_size=16,
-    num_blocks=4,
-    max_num_seqs=2,
-)
+RECORD = worker("w").record
 
 
 async def test_a_bug_does_not_end_the_announcements(
