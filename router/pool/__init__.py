@@ -13,6 +13,6 @@
 
 from router.pool.pool import LOAD_TTL_S, WorkerPool
 from router.pool.route import Route
-from router.pool.worker import Reservation, Worker
+from router.pool.worker import EngineKind, Reservation, Worker
 
-__all__ = ["LOAD_TTL_S", "Reservation", "Route", "Worker", "WorkerPool"]
+__all__ = ["LOAD_TTL_S", "EngineKind", "Reservation", "Route", "Worker", "WorkerPool"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.protocol.errors import ApiError, UnavailableError, no_such_model
 from core.protocol.worker import Role
+from router.pool.worker import EngineKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -29,6 +30,11 @@ class Route:
     single: bool
     _by_hash: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
     _by_weights: dict[str, Route | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether all of its workers are vLLM servers: a body is then theirs to judge."""
+        return all(worker.kind is EngineKind.VLLM for worker in (*self.prefill, *self.decode))
 
     @property
     def can_prefill(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from core.protocol.worker import Role, WorkerLoad
 from router.pool.breaker import Breaker
@@ -10,6 +11,13 @@ from router.pool.model_card import ModelFacts
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES = 5
+
+
+class EngineKind(StrEnum):
+    """Which engine a worker is. What differs between them is in ``router/engines``."""
+
+    BATON = "baton"
+    VLLM = "vllm"
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +38,11 @@ class Worker:
     #: Workers with equal fingerprints compute the same tokens. Empty: unknown.
     weights_fingerprint: str = ""
     internal_url: str = ""
+    kind: EngineKind = EngineKind.BATON
+    #: Version of its engine, for people; empty: unknown.
+    version: str = ""
+    #: What is wrong with it, or what this router cannot do for it: one sentence for people; empty: nothing.
+    problem: str = ""
     #: Ranks of its engine.
     tp: int = 1
     #: Blocks of its KV cache; 0: unknown.

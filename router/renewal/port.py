@@ -10,6 +10,33 @@ if TYPE_CHECKING:
     from core.leases.store import LeaseState
 
 
+class HeldLease(Protocol):
+    """The lease on the blocks of one request, from P's answer until it is read, released or lost. No method blocks.
+
+    ``router/engines`` makes it; how it is renewed depends on the engine that holds the blocks.
+    """
+
+    @property
+    def engine_id(self) -> str:
+        """Id of the engine that holds the blocks."""
+
+    @property
+    def lease_id(self) -> str:
+        """Id of the lease, unique in its engine."""
+
+    def remaining_ms(self) -> int | None:
+        """Milliseconds for which P surely keeps the blocks; None: that is not known."""
+
+    def given(self) -> None:
+        """Note that a D is about to be sent the parameters: from now on it may read the blocks at any time."""
+
+    def confirmed(self) -> None:
+        """Stop renewing: D has answered, so it has read the blocks."""
+
+    def release(self) -> None:
+        """Stop renewing, and have P free the blocks as soon as this is safe."""
+
+
 class LeaseRenewer(Protocol):
     """Keeps the leases of this router alive (``lease_client.py``). No method blocks."""
 

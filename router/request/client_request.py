@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from core.protocol.openai.requests import CompletionRequest
 
 
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
+
+
 class ClientRequest(msgspec.Struct, frozen=True):
     """What the router acts on; all other fields of a body are passed on unread."""
 
@@ -23,11 +27,12 @@ class ClientRequest(msgspec.Struct, frozen=True):
     max_new_tokens: int | None
     priority: int
     user: str
-
-    @property
-    def path(self) -> str:
-        """Path at which workers serve the request."""
-        return "/v1/chat/completions" if self.chat else "/v1/completions"
+    #: Path at which workers serve the request.
+    path: str = CHAT_PATH
+    #: Whether one worker can prefill it and another decode it. False: one worker does everything.
+    splits: bool = True
+    #: Whether its stream ends with ``data: [DONE]``. False: with the end of the HTTP answer.
+    ends_with_done: bool = True
 
     @property
     def prompt_param(self) -> str:
@@ -51,4 +56,5 @@ class ClientRequest(msgspec.Struct, frozen=True):
             max_new_tokens=COMPLETION_MAX_TOKENS if wanted is None and not chat else wanted,
             priority=request.priority,
             user=request.user or request.safety_identifier or "",
+            path=CHAT_PATH if chat else COMPLETIONS_PATH,
         )

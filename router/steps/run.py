@@ -41,7 +41,9 @@ async def run(services: Services, request: Exchange) -> None:
         request.lease_end = None
         route = await _candidates(services, request)
         prefilled = None
-        if not (route.single or _is_last_token(request) or _skips_prefill(services, request, route)):
+        if request.asked.splits and not (
+            route.single or _is_last_token(request) or _skips_prefill(services, request, route)
+        ):
             prefilled = await prefill(services, request)
         if prefilled is None:
             request.attempts.prefilled()
