@@ -3,6 +3,7 @@
 ``exchange``        the record; ``releaser`` releases what it holds
 ``states``          where a request can be, as a table
 ``client_request``  what the client asked for; ``bodies`` is sent to workers, ``reply`` to the client
+``prompt_text``     what placement knows of the prompt in a body
 ``sent_tokens``     the ids of the tokens that the client has been sent
 ``attempts``        what was tried, and what is next after a failure; ``failure_table`` has the rows
 ``active``          all live requests; ``ended`` has the ones that ended last

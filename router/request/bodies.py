@@ -13,6 +13,7 @@ import orjson
 
 from core.protocol.handoff import ASK_PREFILL
 from core.protocol.openai.requests import NO_EFFECT
+from router.request.prompt_text import num_prompt_bytes, num_prompt_ids, prompt_text
 
 #: Fields that differ between P's body and D's.
 _PER_LEG = frozenset(
@@ -69,32 +70,18 @@ class LegBodies:
         return self._join(tail)
 
     def prompt(self) -> bytes:
-        """The prompt as bytes: equal beginnings of prompts give equal beginnings of bytes. Not what a model sees."""
-        body = self._body
-        prompt = body.get("messages") or body.get("prompt")
-        return prompt.encode() if isinstance(prompt, str) else orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS)
+        """See ``prompt_text``."""
+        return prompt_text(self._body)
 
     def prompt_bytes(self) -> int:
-        """Bytes of the prompt's text, without what JSON or a chat template adds; 0 for token ids."""
-        prompt = self._body.get("prompt")
-        if prompt is not None:
-            return _num_bytes(prompt) if isinstance(prompt, str) else 0
-        return sum(_content_bytes(message["content"]) for message in self._body["messages"])
+        """See ``num_prompt_bytes``."""
+        return num_prompt_bytes(self._body)
 
     def num_ids(self) -> int | None:
-        """Number of tokens of a prompt that came as token ids; None for a text."""
-        prompt = self._body.get("prompt")
-        return len(prompt) if isinstance(prompt, list) else None
+        """See ``num_prompt_ids``."""
+        return num_prompt_ids(self._body)
 
     def _join(self, tail: bytes) -> bytes:
         if tail == b"{}":
             return self._common + b"}"
         return b"".join((self._common, b"," if len(self._common) > 1 else b"", tail[1:]))
-
-
-def _content_bytes(content: str | list[dict[str, Any]]) -> int:
-    return _num_bytes(content) if isinstance(content, str) else sum(_num_bytes(part["text"]) for part in content)
-
-
-def _num_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
