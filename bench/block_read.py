@@ -24,8 +24,8 @@ import numpy as np
 from bench.host_memory import host_memory
 from core.protocol.handshake import RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
+from core.ucx.environment import apply_ucx_environment
 from workers.rank_protocol.transfer_options import TransferOptions
-from workers.transfer.nixl.ucx import apply_ucx_environment
 from workers.transfer.port import TransferEvent
 
 #: Reads of each size, of which the fastest counts: other processes can only make a read slower.

@@ -17,8 +17,8 @@ import numpy as np
 
 from bench.host_memory import host_memory
 from core.protocol.handshake import RankMetadata
+from core.ucx.environment import apply_ucx_environment
 from workers.handshake.server import handshake_bytes
-from workers.transfer.nixl.ucx import apply_ucx_environment
 
 NUM_BLOCKS = 16
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from core.ucx.environment import apply_ucx_environment
 from tests.kits.fuzz import profile
 from tests.kits.fuzz.profile import Stage
-from workers.transfer.nixl.ucx import apply_ucx_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

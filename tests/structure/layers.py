@@ -41,6 +41,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("queue",),
         ("placement",),
         ("pool",),
+        ("vllm_leases",),
         ("renewal", "upstream"),
     ),
     "workers": (
@@ -82,7 +83,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("net", "stores"),
         ("leases", "registry"),
-        ("process",),
+        ("process", "ucx"),
         ("protocol",),
     ),
     "core.protocol": (

@@ -31,7 +31,7 @@ class RankTransfer:
 
     The constructor returns once the agent runs (half a second), and raises TransferError if the start fails. ``emit``
     is called from the agent's thread. ``on_thread_start`` is called first in that thread, for example to choose the
-    CUDA device. The process needs the environment variables of ``ucx.py``.
+    CUDA device. The process needs the environment variables of ``core.ucx``.
     """
 
     def __init__(

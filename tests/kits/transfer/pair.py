@@ -21,10 +21,10 @@ import numpy as np
 
 from core.protocol.handshake import RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
+from core.ucx.environment import ucx_environment
 from tests.kits.patience import PATIENCE_S
 from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
-from workers.transfer.nixl.ucx import ucx_environment
 from workers.transfer.port import RankMemory, TransferEvent
 from workers.transfer.rank_transfer import RankTransfer
 from workers.transfer.versions import VersionTable

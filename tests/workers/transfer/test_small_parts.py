@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
+from core.ucx import environment as ucx
+from core.ucx.environment import apply_ucx_environment, ucx_environment
+from core.ucx.network import addresses, interface_of, rdma_ports
 from workers.limits import MAX_RANKS
 from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from workers.transfer.nixl import nixl_port, ucx
-from workers.transfer.nixl.network import addresses, interface_of, rdma_ports
+from workers.transfer.nixl import nixl_port
 from workers.transfer.nixl.nixl_port import ERRORS, TransferState
-from workers.transfer.nixl.ucx import apply_ucx_environment, ucx_environment
 from workers.transfer.notices.notice_codec import MAX_NOTIFICATION_BYTES, ReadNotice, encode_read, parse_read, reader_of
 from workers.transfer.reads.fence import VERSION, expected_versions, stale_positions
 
