@@ -1,0 +1,1 @@
+"""A vLLM prefill worker without vLLM: its side channel, its notifications and its leases, by the rules of vLLM 0.32."""
