@@ -12,7 +12,7 @@ from router.peers.cleanup import Cleanup
 from router.peers.port import NoPeers
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from router.placement.affinity import Affinity
-from router.pool import WorkerPool
+from router.pool import EngineKind, WorkerPool
 from router.pool.liveness import Liveness
 from router.pool.readiness import Readiness
 from router.queue.lease_limit import LeaseLimit
@@ -28,6 +28,7 @@ from router.upstream.prefill_aborts import PrefillAborts
 if TYPE_CHECKING:
     from core.net.tls import InternalTls
     from router.peers.port import PeerRouters
+    from router.pool import Worker
     from router.renewal.port import LeaseRenewer
     from router.settings import RouterSettings
 
@@ -82,9 +83,13 @@ def build_services(
     services.peers.on_dead.append(services.cleanup.start)
     names = services.priorities.names
     services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
-    if not settings.trust_static_workers:
-        pool.on_static.append(lambda worker: upstream.foreign.add(worker.url))
-        pool.on_gone.append(upstream.foreign.discard)  # ``on_gone`` gets a static worker's URL
+    pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))
+    pool.on_left.append(lambda worker: upstream.foreign.discard(worker.url))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_gone.append(services.active.engine_gone)
     return services
+
+
+def _check_as_foreign(settings: RouterSettings, upstream: HttpClient, worker: Worker) -> None:
+    if worker.kind is EngineKind.VLLM or not settings.trust_static_workers:
+        upstream.foreign.add(worker.url)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from router.metrics.metrics import Metrics
+from router.pool import EngineKind
 from router.request.active import ActiveRequests
 from router.request.ended import EndedRequests
 
@@ -75,6 +76,8 @@ class Services:
         """The headers that prove to a worker that one of its own routers is calling.
 
         A worker that is not in the registry gets none: the engine at an address from the command line may not be
-        Baton's, and must not learn the internal token.
+        Baton's, and must not learn the internal token. A vLLM server never is.
         """
+        if worker.kind is not EngineKind.BATON:
+            return ()
         return self.worker_headers if worker.engine_id or self.settings.trust_static_workers else ()

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from core.process.settings import LOOPBACK, ProcessSettings, whole_path
-from core.protocol.addresses import page_origin, worker_url
+from core.protocol.addresses import page_origin
+from core.protocol.worker_address import WorkerAddress, check_once, worker_address
 from router.queue.priorities import PriorityClasses
 from router.upstream.events import MAX_EVENT_BYTES
 
@@ -26,7 +27,8 @@ class RouterSettings(ProcessSettings):
         repr=False,
         description=(
             "Redis with the leases and the registry: redis://, rediss:// or unix:// URL. Empty: no Redis, only the "
-            "workers of --prefill and --decode, whose leases (if they grant any) are not renewed."
+            "workers of --prefill and --decode; Baton's own among them have no leases renewed. If nobody sets it, and "
+            "--prefill and --decode name vLLM servers only, for both legs, it is empty."
         ),
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -62,8 +64,18 @@ class RouterSettings(ProcessSettings):
     missing_file: Path | None = Field(
         None, description="File in which baton up says which of its workers do not serve: a JSON list of names."
     )
-    prefill: tuple[str, ...] = Field((), description="Base URLs of prefill workers that are not in the registry.")
-    decode: tuple[str, ...] = Field((), description="Base URLs of decode workers that are not in the registry.")
+    prefill: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Addresses of prefill workers that are not in the registry: base URLs, or vllm+http(s)://host:port for "
+            "vLLM servers, with ?side_channel=PORT (or HOST:PORT) and &max_num_seqs=N where it has other than vLLM's "
+            "defaults."
+        ),
+    )
+    decode: tuple[str, ...] = Field(
+        (),
+        description="Addresses of decode workers that are not in the registry. One in both lists does both legs.",
+    )
     trust_static_workers: bool = Field(
         False, description="The workers of prefill and decode are Baton's own: send them the internal token."
     )
@@ -240,7 +252,7 @@ class RouterSettings(ProcessSettings):
     @field_validator("prefill", "decode")
     @classmethod
     def _urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(worker_url(url) for url in urls)
+        return tuple(worker_address(url).text for url in urls)
 
     @field_validator("tls_certificate_file", "tls_key_file")
     @classmethod
@@ -253,6 +265,16 @@ class RouterSettings(ProcessSettings):
         return tuple(page_origin(url) for url in urls)
 
     @model_validator(mode="after")
+    def _vllm_alone_needs_no_redis(self) -> Self:
+        if "redis_url" not in self.model_fields_set and self.redis_password is None and self._is_vllm_alone():
+            object.__setattr__(self, "redis_url", "")  # the model is frozen, but not yet anybody's
+        return self
+
+    def _is_vllm_alone(self) -> bool:
+        addresses = self.prefill_addresses + self.decode_addresses
+        return all(address.is_vllm for address in addresses) and bool(self.prefill and self.decode)
+
+    @model_validator(mode="after")
     def _check(self) -> Self:
         if self.host not in LOOPBACK and not self.api_keys and not self.allow_anonymous:
             raise ValueError(
@@ -261,7 +283,9 @@ class RouterSettings(ProcessSettings):
         if (self.tls_certificate_file is None) is not (self.tls_key_file is None):
             raise ValueError("tls_certificate_file and tls_key_file go together")
         if self.speaks_internal_tls and any(map(_is_plain, (*self.prefill, *self.decode))):
-            raise ValueError("prefill and decode need https:// URLs where there is an internal_tls_certificate_file")
+            raise ValueError(
+                "prefill and decode need https:// or vllm+https:// URLs where there is an internal_tls_certificate_file"
+            )
         if "*" in self.cors_origins and not self.api_keys:
             raise ValueError("cors_origins * needs api_keys: else every page that somebody here looks at may use /v1")
         if not self.redis_url and not (self.prefill and self.decode):
@@ -274,6 +298,7 @@ class RouterSettings(ProcessSettings):
             raise ValueError("internal_host is not a loopback address: that needs an internal_token")
         if self.lease_renew_interval_ms * 2 > self.lease_duration_ms:
             raise ValueError("lease_renew_interval_ms must be at most half of lease_duration_ms")
+        check_once(self.prefill_addresses + self.decode_addresses)
         if self.min_uncached_tokens and self.pick_decode != "affinity":
             raise ValueError("min_uncached_tokens needs pick_decode=affinity, which knows what decode workers have")
         return self
@@ -282,6 +307,16 @@ class RouterSettings(ProcessSettings):
     def speaks_tls(self) -> bool:
         """Whether the port for clients speaks TLS."""
         return self.tls_certificate_file is not None
+
+    @property
+    def prefill_addresses(self) -> tuple[WorkerAddress, ...]:
+        """``prefill``, parsed."""
+        return tuple(map(worker_address, self.prefill))
+
+    @property
+    def decode_addresses(self) -> tuple[WorkerAddress, ...]:
+        """``decode``, parsed."""
+        return tuple(map(worker_address, self.decode))
 
     @property
     def bound_internal_host(self) -> str:
@@ -302,5 +337,5 @@ class RouterSettings(ProcessSettings):
         return self.admin_token is not None or self.host in LOOPBACK
 
 
-def _is_plain(url: str) -> bool:
-    return not url.startswith("https://")
+def _is_plain(address: str) -> bool:
+    return not worker_address(address).speaks_tls

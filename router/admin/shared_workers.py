@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from core.protocol.addresses import MAX_URL_CHARS, worker_url
+from core.protocol.addresses import MAX_URL_CHARS
 from core.protocol.worker import Role
+from core.protocol.worker_address import WorkerAddress, worker_address
 from router.admin.bodies import StrictBody, Text
 from router.admin.fan_out import ask_all
 
@@ -34,17 +35,24 @@ class NewWorker(StrictBody):
     It is sent the internal token only with ``trust_static_workers``, since the engine there may not be Baton's.
     """
 
-    url: Text = Field(description="host:port or base URL.")
+    url: Text = Field(
+        description="host:port or base URL; of a vLLM server vllm+http(s)://host:port, as in the settings."
+    )
     role: Role
 
     @field_validator("url")
     @classmethod
     def _url(cls, url: str) -> str:
-        base_url = worker_url(url)
+        address = worker_address(url)
         # A single word could be a host with a worker on port 80, but is more often a mistake.
-        if "://" not in url and urlsplit(base_url).port is None:
+        if "://" not in url and urlsplit(address.url).port is None:
             raise ValueError("worker addresses are host:port or http(s)://host:port")
-        return base_url
+        return address.text
+
+    @property
+    def address(self) -> WorkerAddress:
+        """``url``, parsed."""
+        return worker_address(self.url)
 
 
 class Forgotten(BaseModel):
@@ -81,9 +89,12 @@ def add_worker(pool: WorkerPool, new: NewWorker) -> Worker:
     return worker
 
 
-def has_url(pool: WorkerPool, url: str) -> bool:
-    """Whether there is a worker with that URL."""
-    return any(worker.url == url for worker in pool)
+def is_known(pool: WorkerPool, address: WorkerAddress) -> bool:
+    """Whether there is a worker at that address, or one that was added under its host name."""
+    return any(
+        worker.url == address.url or (worker.given is not None and worker.given.worker_id == address.worker_id)
+        for worker in pool
+    )
 
 
 async def tell_others(services: Services, path: str, told: BaseModel) -> list[str]:
@@ -115,7 +126,8 @@ def shared_worker_routes(services: Services) -> APIRouter:
     @api.get("/shared")
     async def shared() -> Shared:
         """For a starting router: the workers added by URL, and the excluded ones."""
-        added = [NewWorker(url=worker.url, role=worker.role) for worker in pool if pool.is_static(worker)]
+        given = {worker.given.text: worker.role for worker in pool if worker.given is not None}
+        added = [NewWorker(url=url, role=role) for url, role in given.items()]
         left_out = [worker.worker_id for worker in pool if worker.left_out and not worker.internal_url]
         return Shared(added=added, left_out=left_out)
 
@@ -128,9 +140,7 @@ def shared_worker_routes(services: Services) -> APIRouter:
     @api.post("/forget")
     async def forget(gone: Forgotten) -> Noted:
         """Delete the worker, as another router was asked to."""
-        worker = pool.get(gone.id)
-        if worker is not None and pool.is_static(worker):
-            pool.remove_static(worker)
+        pool.forget_address(gone.id)
         return Noted()
 
     @api.post("/leave-out")
@@ -144,7 +154,7 @@ def shared_worker_routes(services: Services) -> APIRouter:
 
 def _take_over(pool: WorkerPool, shared: Shared) -> None:
     for new in shared.added:
-        if not has_url(pool, new.url):
+        if not is_known(pool, new.address):
             add_worker(pool, new)
     for worker_id in shared.left_out:
         pool.told_left_out(worker_id, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from core.protocol.worker import Role
-from router.pool import Worker
+from router.pool import EngineKind, Worker
 from router.pool.breaker import BreakerState
 
 
@@ -24,6 +24,10 @@ class WorkerView(BaseModel):
     id: str
     url: str
     role: Role
+    kind: EngineKind = Field(description="Which engine it is.")
+    version: str = Field(description="The engine's version, where it tells one.")
+    problem: str = Field(description="What is wrong with it, and what to change; empty: nothing is known to be.")
+    side_channel: str = Field(description="Where vLLM's NIXL side channel is asked for its compatibility hash.")
     engine_id: str
     models: list[str] | None = Field(description="null: unknown yet.")
     tp: int = Field(description="Ranks of its engine.")
@@ -58,6 +62,10 @@ def view_worker(worker: Worker) -> WorkerView:
         id=worker.worker_id,
         url=worker.url,
         role=worker.role,
+        kind=worker.kind,
+        version=worker.version,
+        problem=worker.problem,
+        side_channel="" if worker.side_channel is None else "{}:{}".format(*worker.side_channel),
         engine_id=worker.engine_id,
         models=None if worker.models is None else list(worker.models),
         tp=worker.tp,

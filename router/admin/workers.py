@@ -10,12 +10,13 @@ from pydantic import BaseModel, Field
 from core.protocol.errors import BadRequestError, ConflictError
 from router.admin.fan_out import FromAllRouters
 from router.admin.ids import one_worker
-from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, has_url, tell_others
+from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, is_known, tell_others
 from router.admin.worker_calls import tell_worker
 from router.admin.worker_view import WorkerView, view_worker
 
 if TYPE_CHECKING:
-    from router.pool import Worker
+    from core.protocol.worker_address import WorkerAddress
+    from router.pool import Worker, WorkerPool
     from router.services import Services
 
 #: Ids of static workers are their URLs, so they may contain slashes.
@@ -77,28 +78,25 @@ def worker_routes(services: Services) -> APIRouter:
     @api.post("/workers", status_code=201)
     async def add(new: NewWorker) -> ChangedWorker:
         """Add a worker by URL to all routers. They ask for its models; until it answers, it is tried for any model."""
-        if services.settings.speaks_internal_tls and not new.url.startswith("https://"):
+        if services.settings.speaks_internal_tls and not new.address.speaks_tls:
             raise BadRequestError(
-                "TLS is set up between routers and workers: the URL has to begin with https://.",
+                "TLS is set up between routers and workers: the URL has to begin with https:// or vllm+https://.",
                 code="invalid_value",
                 param="url",
             )
-        if has_url(pool, new.url):
+        if is_known(pool, new.address):
             raise ConflictError("There is a worker with that URL already.", code="worker_exists", param="url")
         view = view_worker(add_worker(pool, new))
         return ChangedWorker(**view.model_dump(), unreachable_routers=await tell_others(services, "add", new))
 
     @api.delete(_ONE)
     async def delete(worker_id: str) -> ChangedWorker:
-        """Forget a worker that was added by URL. All routers send it nothing new; its running requests finish."""
-        worker = one_worker(pool, worker_id)
-        if not pool.is_static(worker):
-            raise ConflictError(
-                "The worker announces itself in the registry, so it would come back: drain it, or stop its process.",
-                code="worker_announced",
-            )
-        pool.remove_static(worker)
-        unreachable = await tell_others(services, "forget", Forgotten(id=worker.worker_id))
+        """Forget a worker that was added by URL, or all that a host name stands for. All routers send it nothing new;
+        its running requests finish.
+        """
+        worker, given = _to_delete(pool, worker_id)
+        pool.forget_address(given.worker_id)
+        unreachable = await tell_others(services, "forget", Forgotten(id=given.worker_id))
         return ChangedWorker(**view_worker(worker).model_dump(), unreachable_routers=unreachable)
 
     async def others(worker: Worker, told: bool) -> list[str]:
@@ -107,3 +105,22 @@ def worker_routes(services: Services) -> APIRouter:
         return [] if told else await tell_others(services, "leave-out", wanted)
 
     return api
+
+
+def _to_delete(pool: WorkerPool, worker_id: str) -> tuple[Worker, WorkerAddress]:
+    """The worker that the id stands for, or one of those of a host name, and the address as given. Raises ApiError."""
+    for worker in pool:
+        if worker.given is not None and worker.given.worker_id == worker_id:
+            return worker, worker.given
+    worker = one_worker(pool, worker_id)
+    if worker.given is None:
+        raise ConflictError(
+            "The worker announces itself in the registry, so it would come back: drain it, or stop its process.",
+            code="worker_announced",
+        )
+    if worker.given.worker_id != worker.worker_id:
+        raise ConflictError(
+            f"The worker is one of {worker.given.worker_id}, so it would come back: delete that, or drain this one.",
+            code="worker_of_a_name",
+        )
+    return worker, worker.given

@@ -2,7 +2,8 @@
 
 ``pool``            all workers, and the listeners that are notified of changes
 ``worker``          one worker, and a place reserved on it
-``route``           which workers may serve a model
+``static_worker``   makes a worker from its address
+``route``           which workers may serve a model; ``pairing``: which of them can read from which
 ``discovery``       follows the registry; ``proven_workers`` admits workers that prove they know the internal token
 ``health``          probes of workers that could not be reached, or whose breaker is open
 ``breaker``         when a failing worker is excluded, and how it is included again

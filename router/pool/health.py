@@ -1,6 +1,7 @@
 """Probes workers that could not be reached or whose breaker is open; asks static workers which models they serve.
 
-A healthy worker is not probed: its failures show in requests, its load in the registry.
+A healthy worker is not probed: its failures show in requests, its load in the registry. vLLM servers are not probed
+here, since they are asked all the time (``router/vllm_workers``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from core.net.client.errors import CallError
 from router.pool.breaker import BreakerState
 from router.pool.model_card import ModelFacts
+from router.pool.worker import EngineKind
 
 if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
@@ -34,6 +36,7 @@ class _Model(msgspec.Struct):
 
     id: str
     root: Any = ""
+    parent: Any = ""
     created: Any = 0
     max_model_len: Any = 0
 
@@ -41,6 +44,7 @@ class _Model(msgspec.Struct):
         """The facts; fields of an unexpected type count as not reported."""
         return ModelFacts(
             root=self.root if isinstance(self.root, str) else "",
+            parent=self.parent if isinstance(self.parent, str) else "",
             created=_whole_number(self.created),
             max_model_len=_whole_number(self.max_model_len),
         )
@@ -55,6 +59,14 @@ class _Models(msgspec.Struct):
 
 
 _models_decoder = msgspec.json.Decoder(_Models)
+
+
+def read_models(body: bytes) -> dict[str, ModelFacts]:
+    """The models of a ``/v1/models`` answer, by name. Raises ValueError."""
+    try:
+        return {model.id: model.facts() for model in _models_decoder.decode(body).data}
+    except RecursionError:
+        raise ValueError("the list is nested too deep") from None
 
 
 class HealthProbes:
@@ -89,7 +101,7 @@ class HealthProbes:
         self._spawn(worker, self._pool.probe_wait_s(worker))
 
     def _spawn(self, worker: Worker, delay_s: float) -> None:
-        if worker not in self._tasks:
+        if worker not in self._tasks and worker.kind is EngineKind.BATON:
             task = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
             self._tasks[worker] = task
             task.add_done_callback(lambda _: self._tasks.pop(worker, None))
@@ -125,8 +137,8 @@ class HealthProbes:
 
     def _note_models(self, worker: Worker, body: bytes) -> None:
         try:
-            models = _models_decoder.decode(body)
-        except (ValueError, RecursionError):  # msgspec's DecodeError and UnicodeDecodeError are ValueErrors
+            models = read_models(body)
+        except ValueError:  # msgspec's DecodeError and UnicodeDecodeError are ValueErrors
             log.warning("worker %s did not say which models it serves; any is tried there", worker.worker_id)
             return
-        self._pool.learn_models(worker, {model.id: model.facts() for model in models.data})
+        self._pool.learn_models(worker, models)

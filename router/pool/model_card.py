@@ -15,6 +15,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Path or name from which the model was loaded.
     root: str = ""
+    #: The model that an adapter (LoRA) is for, by the name under which it is served.
+    parent: str = ""
     #: When the model was loaded, Unix seconds.
     created: int = 0
     #: Most tokens of prompt and answer together.
@@ -22,10 +24,11 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merged(facts: Iterable[ModelFacts]) -> ModelFacts:
-    """Merge the facts of all workers: any root, the earliest time of loading, the smallest maximum length."""
+    """Merge the facts of all workers: any root and parent, the earliest time, the smallest maximum length."""
     told = list(facts)
     return ModelFacts(
         root=next((one.root for one in told if one.root), ""),
+        parent=next((one.parent for one in told if one.parent), ""),
         created=min((one.created for one in told if one.created), default=0),
         max_model_len=min((one.max_model_len for one in told if one.max_model_len), default=0),
     )

@@ -15,19 +15,20 @@ import time
 from typing import TYPE_CHECKING
 
 from core.protocol.worker import Role
+from core.protocol.worker_address import worker_address
 from router.pool.breaker import Breaker, BreakerState
 from router.pool.model_card import ModelFacts, merged
 from router.pool.route import Routes
+from router.pool.static_worker import queue_factor, static_worker
 from router.pool.worker import BREAKER_FAILURES, Reservation, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from core.protocol.worker import WorkerStatus
+    from core.protocol.worker import WorkerLoad, WorkerStatus
+    from core.protocol.worker_address import WorkerAddress
     from router.pool.route import Route
 
-#: A prefill worker is sent up to this many times the requests it runs at once, so that it never waits for the router.
-PREFILL_QUEUE_FACTOR = 2
 #: Seconds that a load report counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0
 #: Bound on the ids of unknown workers that other routers excluded: the most workers there may be.
@@ -62,6 +63,8 @@ class WorkerPool:
         self.on_came: list[Callable[[], None]] = []
         #: Called with each worker that was added by URL.
         self.on_static: list[Callable[[Worker], None]] = []
+        #: Called with each worker that is no longer known.
+        self.on_left: list[Callable[[Worker], None]] = []
         #: Called when a worker's breaker opens.
         self.on_opened: list[Callable[[Worker], None]] = []
         #: Called with each worker that is excluded until it answers, and with the reason.
@@ -74,13 +77,19 @@ class WorkerPool:
         return len(self._workers)
 
     def add_static(self, prefill: Iterable[str], decode: Iterable[str]) -> list[Worker]:
-        """Add workers by URL; a URL in both lists gets the role BOTH. Returns the new workers."""
+        """Add workers by address; one in both lists gets the role BOTH. Returns the new workers."""
         roles: dict[str, Role] = dict.fromkeys(prefill, Role.PREFILL)
         for url in decode:
             roles[url] = Role.BOTH if url in roles else Role.DECODE
-        added = [Worker(worker_id=url, url=url, role=role, limit=self._default_limit) for url, role in roles.items()]
+        return self.add_addresses({worker_address(url): role for url, role in roles.items()})
+
+    def add_addresses(self, roles: Mapping[WorkerAddress, Role], given: WorkerAddress | None = None) -> list[Worker]:
+        """Add the workers at these addresses. ``given``: the address with a host name that stands for all of them."""
+        added = [
+            static_worker(address, role, self._default_limit, self._breaker_failures, given)
+            for address, role in roles.items()
+        ]
         for worker in added:
-            worker.breaker = Breaker(self._breaker_failures)
             self._know(worker)
             self._static.add(worker.worker_id)
         self._changed()
@@ -94,6 +103,13 @@ class WorkerPool:
         self._static.remove(worker.worker_id)
         self._remove(worker.worker_id)
         self.room_changed()
+
+    def forget_address(self, worker_id: str) -> list[Worker]:
+        """Forget what was added at the address with this id: one worker, or all that its host name stands for."""
+        found = [worker for worker in self if worker.given is not None and worker.given.worker_id == worker_id]
+        for worker in found:
+            self.remove_static(worker)
+        return found
 
     def is_static(self, worker: Worker) -> bool:
         """Whether the worker was added by URL, so that the registry does not list it."""
@@ -109,9 +125,40 @@ class WorkerPool:
             self._remove(worker_id)
         if came:
             self._tell_who_came()
+        self._watch_for_old_loads()
+        self.room_changed()
+
+    def reported(self, worker: Worker, load: WorkerLoad, full_at: int | None, num_sent: int) -> None:
+        """Take over the load of a worker that was asked for it. Needs a running loop.
+
+        ``full_at``: see ``Worker``. ``num_sent``: requests that this router had in flight there when it asked. Some of
+        them may have ended by now, and some of those in flight now may have come since; neither counts as another's.
+        """
+        was = worker.load, worker.full_at, worker.load_is_old
+        worker.report(load, self._clock())
+        worker.full_at = full_at
+        worker.in_flight_at_load = max(num_sent, worker.in_flight)
+        self._watch_for_old_loads()
+        if was != (load, full_at, False):
+            self.room_changed()
+
+    def learned(self, worker: Worker) -> None:
+        """Note that it is known better with whom a worker can be paired, and which tokens it computes."""
+        self._changed()
+
+    def engine_started(self, worker: Worker, engine_id: str) -> None:
+        """Note that another engine answers at a worker's address: what the one before had in its cache is gone.
+
+        ``engine_id`` is the new one's; empty: not known.
+        """
+        old = worker.engine_id or worker.worker_id
+        worker.engine_id = engine_id
+        for listener in self.on_gone:
+            listener(old)
+
+    def _watch_for_old_loads(self) -> None:
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(LOAD_TTL_S, self._look_for_old_loads)
-        self.room_changed()
 
     def forget_old_loads(self) -> bool:
         """Ignore load reports older than ``LOAD_TTL_S``: only this router's own requests count then.
@@ -264,7 +311,7 @@ class WorkerPool:
             worker = None
         is_new = worker is None
         if worker is None:
-            factor = PREFILL_QUEUE_FACTOR if record.role is Role.PREFILL else 1
+            factor = queue_factor(record.role)
             worker = Worker(
                 worker_id=record.worker_id,
                 url=record.url,
@@ -302,6 +349,8 @@ class WorkerPool:
         self._routes.forget()
         for listener in self.on_gone:
             listener(worker.engine_id or worker.worker_id)
+        for left in self.on_left:
+            left(worker)
 
     def _changed(self) -> None:
         self._routes.forget()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.protocol.errors import ApiError, UnavailableError, no_such_model
 from core.protocol.worker import Role
+from router.pool.pairing import difference
 from router.pool.worker import EngineKind
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class Route:
     prefill: tuple[Worker, ...]
     decode: tuple[Worker, ...]
     single: bool
-    _by_hash: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    model: str = ""
+    _by_source: dict[Worker, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
     _by_weights: dict[str, Route | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -48,11 +50,10 @@ class Route:
 
     def readers(self, source: Worker) -> tuple[Worker, ...]:
         """The decode workers that can read ``source``'s blocks."""
-        digest = source.compatibility_hash
-        readers = self._by_hash.get(digest)
+        readers = self._by_source.get(source)
         if readers is None:
-            readers = tuple(worker for worker in self.decode if worker.compatibility_hash == digest)
-            self._by_hash[digest] = readers
+            readers = tuple(worker for worker in self.decode if not difference(source, worker, self.model))
+            self._by_source[source] = readers
         return readers
 
     def continuing(self, weights: str) -> Route | None:
@@ -65,7 +66,7 @@ class Route:
                 tuple(worker for worker in some if worker.compatibility_hash and worker.weights_fingerprint == weights)
                 for some in (self.prefill, self.decode)
             )
-            self._by_weights[weights] = Route(prefill, decode, self.single) if decode else None
+            self._by_weights[weights] = Route(prefill, decode, self.single, self.model) if decode else None
         return self._by_weights[weights]
 
 
@@ -104,25 +105,37 @@ class Routes:
             raise UnavailableError("No worker is known yet.", retry_after_s=1)
         serving = [worker for worker in workers if worker.serves(model)]
         if not serving:
-            raise no_such_model(model)
+            raise _nobody_serves(model, workers)
         prefill = tuple(worker for worker in serving if worker.role is Role.PREFILL)
         decode = tuple(worker for worker in serving if worker.role is Role.DECODE)
         both = tuple(worker for worker in serving if worker.role is Role.BOTH)
         if not prefill and not (both and decode):
-            return Route((), decode or both, single=True)
-        return self._paired(prefill or both, decode + both)
+            return Route((), decode or both, single=True, model=model)
+        return _paired(prefill or both, decode + both, model)
 
-    @staticmethod
-    def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...]) -> Route:
-        """The route, without the prefill workers from which no decode worker can read."""
-        hashes = {worker.compatibility_hash for worker in decode}
-        sources = tuple(worker for worker in prefill if worker.compatibility_hash in hashes)
-        if not decode:
-            raise UnavailableError("No decode worker is known.", retry_after_s=1)
-        if not sources:
-            raise UnavailableError(
-                "No prefill worker is known that a decode worker can read from: "
-                "their models, dtypes or block sizes differ.",
-                retry_after_s=1,
-            )
-        return Route(sources, decode, single=False)
+
+def _nobody_serves(model: str, workers: Collection[Worker]) -> ApiError:
+    silent = sum(worker.models is None for worker in workers)
+    if silent:
+        return UnavailableError(
+            f"No worker is known that serves this model; {silent} have not said yet which models they serve.",
+            retry_after_s=1,
+        )
+    return no_such_model(model)
+
+
+def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...], model: str) -> Route:
+    """The route, without the prefill workers from which no decode worker can read."""
+    if not decode:
+        raise UnavailableError("No decode worker is known that serves this model.", retry_after_s=1)
+    sources = tuple(source for source in prefill if any(not difference(source, reader, model) for reader in decode))
+    if sources:
+        return Route(sources, decode, single=False, model=model)
+    both = tuple(worker for worker in decode if worker.role is Role.BOTH)
+    if both:  # nobody has to read from these
+        return Route((), both, single=True, model=model)
+    raise UnavailableError(
+        "No prefill worker is known that a decode worker can read from. "
+        f"They differ in {difference(prefill[0], decode[0], model)}.",
+        retry_after_s=1,
+    )

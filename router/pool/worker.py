@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from core.protocol.worker import Role, WorkerLoad
 from router.pool.breaker import Breaker
 from router.pool.model_card import ModelFacts
+
+if TYPE_CHECKING:
+    from core.protocol.worker_address import WorkerAddress
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES = 5
@@ -43,6 +47,13 @@ class Worker:
     version: str = ""
     #: What is wrong with it, or what this router cannot do for it: one sentence for people; empty: nothing.
     problem: str = ""
+    #: The address from which it was added; None: it is in the registry. A host name with several addresses is several
+    #: workers, whose ids have the addresses instead.
+    given: WorkerAddress | None = None
+    #: Host and port of vLLM's side channel, from which its compatibility hash comes.
+    side_channel: tuple[str, int] | None = None
+    #: Whether its engine can hand blocks over, and read them. False: a vLLM without the NixlConnector.
+    hands_off: bool = True
     #: Ranks of its engine.
     tp: int = 1
     #: Blocks of its KV cache; 0: unknown.
@@ -60,6 +71,9 @@ class Worker:
     #: When ``load`` was reported, and whether the report is too old to count.
     heard_s: float = 0.0
     load_is_old: bool = False
+    #: Requests at once above which its engine has some of them wait, by its last report; None: none waits there. An
+    #: engine whose blocks are taken runs fewer than its limit.
+    full_at: int | None = None
     #: When it last answered ``liveness``, by the same clock.
     answered_s: float = 0.0
     healthy: bool = True
@@ -85,7 +99,9 @@ class Worker:
     @property
     def room(self) -> int:
         """Number of requests that it may be sent now; negative if other routers sent it more than its limit."""
-        return self.limit - self.occupied
+        if self.full_at is None or self.load_is_old:
+            return self.limit - self.occupied
+        return min(self.limit, self.full_at) - self.occupied
 
     @property
     def spare_blocks(self) -> int | None:
@@ -119,8 +135,11 @@ class Worker:
         return self.left_out or self.load.draining
 
     def serves(self, model: str) -> bool:
-        """Whether it serves the model, or has not reported which models it serves."""
-        return self.models is None or model in self.models
+        """Whether it serves the model, or may do so: Baton's tries any worker that has not reported its models.
+
+        A vLLM server that has not is not known yet: whether it is one, and with which workers it can be paired.
+        """
+        return self.kind is EngineKind.BATON if self.models is None else model in self.models
 
     def report(self, load: WorkerLoad, now_s: float) -> None:
         """Take over a new load report."""

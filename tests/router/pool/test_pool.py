@@ -8,6 +8,7 @@ import pytest
 
 from core.protocol.errors import NotFoundError, UnavailableError
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.protocol.worker_address import worker_address
 from router.pool import LOAD_TTL_S, Worker, WorkerPool
 from router.pool.model_card import ModelFacts
 
@@ -101,3 +102,140 @@ def test_routes_pair_what_can_be_paired() -> None:
     with pytest.raises(NotFoundError):
         pool.route("other")
     assert pool.models() == ["m"]
+
+
+def vllm_pool(*addresses: str, roles: str = "pd") -> tuple[WorkerPool, list[Worker]]:
+    """A P and a D (or what ``roles`` says) that serve the model m from one root."""
+    pool = WorkerPool(4)
+    workers = pool.add_static(
+        [one for one, role in zip(addresses, roles, strict=True) if role in "pb"],
+        [one for one, role in zip(addresses, roles, strict=True) if role in "db"],
+    )
+    for worker in workers:
+        pool.learn_models(worker, {"m": ModelFacts(root="/model")})
+    return pool, workers
+
+
+class TestPairsOfVllm:
+    @pytest.fixture
+    def pair(self) -> tuple[WorkerPool, Worker, Worker]:
+        pool, (p, d) = vllm_pool("vllm+http://p", "vllm+http://d")
+        return pool, p, d
+
+    def readers(self, pool: WorkerPool) -> tuple[Worker, ...]:
+        pool.learned(next(iter(pool)))
+        route = pool.route("m")
+        return route.readers(route.prefill[0])
+
+    @pytest.mark.parametrize("hashes", [("", ""), ("x", ""), ("", "x"), ("x", "x")])
+    def test_are_made_where_no_difference_is_known(
+        self, pair: tuple[WorkerPool, Worker, Worker], hashes: tuple[str, str]
+    ) -> None:
+        pool, p, d = pair
+        p.compatibility_hash, d.compatibility_hash = hashes
+        assert self.readers(pool) == (d,)
+
+    @pytest.mark.parametrize(
+        ("name", "one", "other", "said"),
+        [
+            ("compatibility_hash", "x", "y", "hash"),
+            ("block_size", 16, 32, "block sizes: 16 and 32"),
+            ("version", "0.32.0", "0.31.1", "versions of vLLM: 0.32.0 and 0.31.1"),
+            ("facts", {"m": ModelFacts(root="/a")}, {"m": ModelFacts(root="/b")}, "loaded from"),
+            ("hands_off", True, False, "NixlConnector"),
+        ],
+    )
+    def test_are_not_made_of_servers_that_differ(
+        self, pair: tuple[WorkerPool, Worker, Worker], name: str, one: object, other: object, said: str
+    ) -> None:
+        pool, p, d = pair
+        setattr(p, name, one)
+        setattr(d, name, other)
+        with pytest.raises(UnavailableError, match=said):
+            self.readers(pool)
+
+    def test_are_not_made_with_ours(self) -> None:
+        pool, (p, d) = vllm_pool("vllm+http://p", "http://d")
+        with pytest.raises(UnavailableError, match="engines"):
+            pool.route("m")
+        p.compatibility_hash = d.compatibility_hash = "x"
+        with pytest.raises(UnavailableError, match="engines"):
+            self.readers(pool)
+
+    def test_an_adapter_goes_by_the_model_that_it_is_for(self, pair: tuple[WorkerPool, Worker, Worker]) -> None:
+        pool, p, d = pair
+        for worker, folder in ((p, "/lora/p"), (d, "/lora/d")):
+            adapter = ModelFacts(root=folder, parent="m")
+            pool.learn_models(worker, {"m": ModelFacts(root="/model"), "tuned": adapter})
+        assert pool.route("tuned").readers(p) == (d,)
+        pool.learn_models(d, {"m": ModelFacts(root="/other"), "tuned": adapter})
+        with pytest.raises(UnavailableError, match="loaded from"):
+            pool.route("tuned")
+
+    def test_without_a_pair_a_worker_that_does_both_serves_alone(self) -> None:
+        pool, workers = vllm_pool("vllm+http://p", "vllm+http://d", "vllm+http://b", roles="pdb")
+        for worker, version in zip(workers, ("1", "2", "3"), strict=True):
+            worker.version = version
+        pool.learned(workers[0])
+        route = pool.route("m")
+        assert (route.single, {worker.worker_id for worker in route.decode}) == (True, {"vllm+http://b"})
+
+
+def test_a_vllm_server_serves_nothing_before_it_has_said_what() -> None:
+    pool = WorkerPool(4)
+    pool.add_static(["vllm+http://p"], ["vllm+http://d"])
+    with pytest.raises(UnavailableError, match="2 have not said"):
+        pool.route("m")
+
+
+async def test_requests_that_a_server_has_not_counted_yet_are_neither_forgotten_nor_counted_twice() -> None:
+    pool = WorkerPool(4)
+    (one,) = pool.add_static([], ["vllm+http://d?max_num_seqs=10"])
+    first = [pool.enter(one) for _ in range(3)]
+    pool.reported(one, WorkerLoad(running=5), None, num_sent=3)
+    assert one.occupied == 5, "three of ours, two of somebody else's"
+    later = pool.enter(one)
+    assert one.occupied == 6
+    pool.reported(one, WorkerLoad(running=5), None, num_sent=3)
+    assert one.occupied == 5, "the later one may be among the five"
+    pool.reported(one, WorkerLoad(running=2), None, num_sent=4)
+    assert one.occupied == 4, "two of ours are not counted yet"
+    for reservation in (*first, later):
+        pool.leave(reservation)
+    pool.reported(one, WorkerLoad(running=4), None, num_sent=4)
+    assert one.occupied == 0, "when it was asked, the four were ours"
+
+
+async def test_where_requests_wait_inside_a_worker_there_is_no_room() -> None:
+    pool = WorkerPool(4)
+    (one,) = pool.add_static([], ["vllm+http://d?max_num_seqs=10"])
+    sent = [pool.enter(one) for _ in range(4)]
+    pool.reported(one, WorkerLoad(running=3, waiting=1), 3, num_sent=4)
+    assert one.room == -1
+    for reservation in sent[:2]:
+        pool.leave(reservation)
+    assert one.room == 1, "what has ended makes room before the next report"
+    one.load_is_old = True
+    assert one.room == 8
+
+
+def test_a_host_name_is_forgotten_with_all_its_addresses() -> None:
+    pool = WorkerPool(4)
+    name = worker_address("vllm+http://pods:1")
+    left: list[Worker] = []
+    pool.on_left.append(left.append)
+    workers = pool.add_addresses({name.at("10.0.0.1"): Role.DECODE, name.at("10.0.0.2"): Role.DECODE}, given=name)
+    assert [worker.worker_id for worker in workers] == ["vllm+http://10.0.0.1:1", "vllm+http://10.0.0.2:1"]
+    assert pool.forget_address(workers[0].worker_id) == []
+    assert pool.forget_address(name.worker_id) == workers == left
+    assert len(pool) == 0
+
+
+def test_another_engine_at_the_same_address() -> None:
+    pool = WorkerPool(4)
+    gone: list[str] = []
+    pool.on_gone.append(gone.append)
+    (one,) = pool.add_static([], ["vllm+http://d"])
+    for engine_id in ("first", "second", ""):
+        pool.engine_started(one, engine_id)
+    assert gone == ["vllm+http://d", "first", "second"]
