@@ -33,6 +33,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     splits: bool = True
     #: Whether its stream ends with ``data: [DONE]``. False: with the end of the HTTP answer.
     ends_with_done: bool = True
+    #: Whether only its worker judges its body: the worker's answers, also errors, are then passed on as they are.
+    passed_on: bool = False
 
     @property
     def prompt_param(self) -> str:

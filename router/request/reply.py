@@ -37,6 +37,7 @@ class ClientReply:
         "client_id",
         "ended",
         "first_content_s",
+        "names_events",
         "started",
     )
 
@@ -52,6 +53,8 @@ class ClientReply:
         theirs = ((CLIENT_ID, client_id.encode("ascii")),) if client_id else ()
         self._id_headers = ((b"x-request-id", request_id.encode("ascii")), *theirs)
         self._unsent = b""
+        #: Whether the events of its stream have names; an error is then called ``error``.
+        self.names_events = False
         self.started = False
         #: Whether the last write has begun; ``_complete``: whether it has also finished.
         self.ended = False
@@ -123,7 +126,8 @@ class ClientReply:
 
     async def _tell(self, error: ApiError) -> None:
         if self.started:
-            await self.write(error.to_sse(self._request_id))
+            name = b"event: error\n" if self.names_events else b""
+            await self.write(name + error.to_sse(self._request_id))
             await self.end()
             return
         await self.whole(error.status, JSON, error.to_json(self._request_id), retry_after(error))

@@ -15,6 +15,7 @@ from router.request.states import Event, State
 from router.steps.failures import TryAnother
 from router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
 from router.steps.waiting import wait_for_room
+from router.upstream.content import has_content
 from router.upstream.events import END, EventCutter
 from router.upstream.port import read_whole
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
@@ -162,13 +163,13 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.asked.stream:
         opens = request.asked.chat and not request.sent_tokens.begun
-        first = await _open_stream(services, answer, num_events=2 if opens else 1)
+        first = await _open_stream(services, answer, num_events=2 if opens else 1, judged=not request.asked.passed_on)
         request.sent_tokens.leg(first, named=bool(names), opens=opens)
         return first
     data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
     if answer.status == 200:
         return data
-    error = from_worker(answer.status, data, answer.retry_after)
+    error = from_worker(answer.status, data, answer.retry_after, as_sent=request.asked.passed_on)
     raise TryAnother(error) if may_try_another(error) else error
 
 
@@ -190,13 +191,14 @@ def _params(request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
     return b'{"resume":%b}' % request.sent_tokens.resume() if request.sent_tokens.begun else None
 
 
-async def _open_stream(services: Services, answer: Answer, num_events: int) -> bytes:
+async def _open_stream(services: Services, answer: Answer, num_events: int, *, judged: bool) -> bytes:
     """Read the first events, until there are ``num_events`` and none is an error.
 
-    An engine may send a role first, and only then an error.
+    An engine may send a role first, and only then an error. Of a stream that the router does not judge it knows neither
+    how many events open it, nor which are only comments, so it waits for content.
     """
-    timeout_s = services.settings.first_byte_timeout_s
-    cutter = EventCutter(services.settings.max_event_bytes)
+    timeout_s, limit_bytes = services.settings.first_byte_timeout_s, services.settings.max_event_bytes
+    cutter = EventCutter(limit_bytes)
     first = b""
     while True:
         data = await answer.chunk(timeout_s)
@@ -207,5 +209,6 @@ async def _open_stream(services: Services, answer: Answer, num_events: int) -> b
         if not data:
             raise ConnectionLost("the stream ended before it began")
         first += events
-        if first.count(END) >= num_events:
+        has_begun = first.count(END) >= num_events if judged else has_content(events) or len(first) > limit_bytes
+        if has_begun:
             return first + cutter.rest()

@@ -120,7 +120,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
     data = await read_whole(answer, services.settings.max_answer_bytes, timeout_s)
     if answer.status != 200:
         request.unread_prefill = None
-        error = from_worker(answer.status, data, answer.retry_after)
+        error = from_worker(answer.status, data, answer.retry_after, as_sent=request.asked.passed_on)
         raise TryAnother(error) if may_try_another(error) else error
     try:
         prefilled = PrefillAnswer(data, hand_off=hand_off, ours=ours)

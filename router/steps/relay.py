@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.net.answers import JSON
 from core.net.client.errors import CallError
 from core.process.failpoints import hit
 from core.protocol.errors import UpstreamError
@@ -16,6 +17,7 @@ from router.request.sent_tokens import num_shown
 from router.request.states import Event
 from router.steps.failures import StreamBroken
 from router.steps.retry import after_stream, hold_against
+from router.upstream.content import has_content
 from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge
 from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from router.request.exchange import Exchange
     from router.request.sent_tokens import SentTokens
     from router.services import Services
+
+#: The content type of an answer that is no JSON, such as embeddings as bytes; vLLM's header ``metadata`` describes it.
+_BYTES = b"application/octet-stream"
 
 
 async def relay(services: Services, request: Exchange, first: bytes) -> bool:
@@ -35,7 +40,8 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
     """
     if not request.asked.stream:
         _judge(services, request, None)
-        await request.reply.whole(200, b"application/json", first)
+        content_type, headers = _described(request)
+        await request.reply.whole(200, content_type, first, headers)
         request.on(Event.FINISHED)
         return True
     try:
@@ -54,6 +60,15 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
         return True
     request.on(Event.FINISHED)
     return True
+
+
+def _described(request: Exchange) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """The content type of an unstreamed answer, and what other headers belong to it."""
+    answer = request.answer
+    if answer is None or not request.asked.passed_on:
+        return JSON, ()
+    kind = answer.content_type.partition(b";")[0].strip().lower()
+    return JSON if kind == JSON else _BYTES, ((b"metadata", answer.metadata),) if answer.metadata else ()
 
 
 def _judge(services: Services, request: Exchange, error: ApiError | None) -> None:
@@ -103,14 +118,15 @@ async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError 
                 now_s = clock()
                 if last_s is not None:
                     itl.observe(now_s - last_s)
-                last_s = now_s
-                await reply.write(data)
+                shows = reply.started or has_content(data)
+                last_s = now_s if shows else None
+                await reply.write(data, content=shows)
                 hit("router.relay.event")
             data = await answer.chunk()
     except (CallError, EventTooLarge) as error:
         if failed is None and not last.endswith(DONE_EVENT):  # else only the end of the HTTP body is missing
             raise _broken(error) from None
-    if failed is not None or last.endswith(DONE_EVENT):
+    if failed is not None or last.endswith(DONE_EVENT) or not (request.asked.ends_with_done or cutter.rest()):
         return failed
     raise StreamBroken(UpstreamError("The decode worker's stream ended early."))
 

@@ -19,7 +19,10 @@ class Answer(Protocol):
     """An answer whose status and headers have come. ``close`` it in every case."""
 
     status: int
+    #: Headers; empty if it has none of that name.
     retry_after: bytes
+    content_type: bytes
+    metadata: bytes
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
         """Returns the bytes that have come since the last call; waits for at least one. Empty: the answer is complete.

@@ -36,6 +36,8 @@ class HttpAnswer:
         "_waiter",
         "_watch",
         "complete",
+        "content_type",
+        "metadata",
         "retry_after",
         "started",
         "status",
@@ -50,7 +52,10 @@ class HttpAnswer:
         self._watch: _GapWatch | None = None
         self._framed = True
         self.status = 0
+        #: Headers of the answer; empty if it has none of that name.
         self.retry_after = b""
+        self.content_type = b""
+        self.metadata = b""
         #: Whether the first byte of the answer has come.
         self.started = False
         self.complete = False

@@ -131,6 +131,10 @@ class Connection(asyncio.Protocol):
             self._until_eof = False
         elif answer is not None and name == b"retry-after":
             answer.retry_after = value
+        elif answer is not None and name == b"content-type":
+            answer.content_type = value
+        elif answer is not None and name == b"metadata":
+            answer.metadata = value
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()

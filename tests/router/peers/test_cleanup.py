@@ -25,7 +25,7 @@ AT_ONCE = (0.0, 0.0)
 
 
 class Answer:
-    retry_after = b""
+    retry_after = content_type = metadata = b""
 
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status

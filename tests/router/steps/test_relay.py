@@ -59,13 +59,15 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
     """What became of it (None: it broke off), what the client was sent, and the number of tokens."""
     sent: list[bytes] = []
 
-    async def write(data: bytes) -> None:
+    async def write(data: bytes, *, content: bool) -> None:
+        assert content
         sent.append(data)
 
     services: Any = SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings))
     request: Any = SimpleNamespace(
         answer=Chunks(chunks[1:], lost=lost),
-        reply=SimpleNamespace(write=write, first_content_s=None),
+        asked=SimpleNamespace(ends_with_done=True),
+        reply=SimpleNamespace(write=write, started=True, first_content_s=None),
         num_tokens=0,
         num_chunks=0,
         sent_tokens=SentTokens(),

@@ -1,0 +1,62 @@
+"""Whether events of a stream have content for a client, or only open its answer. Pure.
+
+An engine may open an answer before it computes anything: with a role, with the answer's id, with empty parts. A request
+that has been sent no more than that can still be given to another worker, and its first token is still to come.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from router.upstream.events import END
+
+_EVENT = b"event:"
+_DATA = b"data:"
+#: The events of ``/v1/responses`` and ``/v1/messages`` that come before the first content.
+_OPENING = frozenset(
+    {
+        b"response.created",
+        b"response.queued",
+        b"response.in_progress",
+        b"response.output_item.added",
+        b"response.content_part.added",
+        b"response.reasoning_part.added",
+        b"message_start",
+        b"content_block_start",
+        b"ping",
+    }
+)
+#: What a choice has with its first token, at the latest with its last event.
+_CONTENT = ("text", "logprobs", "finish_reason")
+
+
+def has_content(events: bytes) -> bool:
+    """Whether any of these whole events has text, part of a tool call and so on, or ends the answer."""
+    return any(_has_content(event) for event in events.split(END) if event)
+
+
+def _has_content(event: bytes) -> bool:
+    lines = event.split(b"\n")
+    name = next((line[len(_EVENT) :].strip() for line in lines if line.startswith(_EVENT)), None)
+    if name is not None:
+        return name not in _OPENING
+    data = next((line[len(_DATA) :] for line in lines if line.startswith(_DATA)), None)
+    return data is not None and _is_content(data)
+
+
+def _is_content(data: bytes) -> bool:
+    try:
+        chunk = orjson.loads(data)
+    except orjson.JSONDecodeError:  # [DONE], or what only the client understands
+        return True
+    choices = chunk.get("choices") if isinstance(chunk, dict) else None
+    return not (isinstance(choices, list) and choices) or any(map(_says_something, choices))
+
+
+def _says_something(choice: Any) -> bool:
+    if not isinstance(choice, dict) or any(choice.get(name) for name in _CONTENT):
+        return True
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
