@@ -90,7 +90,7 @@ class LeaseBook:
         """How many leases are held."""
         return sum(len(engine.leases) for engine in self._engines.values())
 
-    def __contains__(self, engine_id: str) -> bool:
+    def __contains__(self, engine_id: object) -> bool:
         """Whether a lease of that engine is held, or a release is to be sent to it."""
         return engine_id in self._engines
 
@@ -116,6 +116,11 @@ class LeaseBook:
         """
         if (lease := self._lease(engine_id, lease_id)) is not None:
             lease.is_given = True
+
+    def is_given(self, engine_id: str, lease_id: str) -> bool:
+        """Whether a D may know of the lease, which is held."""
+        lease = self._lease(engine_id, lease_id)
+        return lease is not None and lease.is_given
 
     def confirm(self, engine_id: str, lease_id: str) -> None:
         """Stop renewing: D has read the blocks, and P has heard that from D."""

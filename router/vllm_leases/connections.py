@@ -77,11 +77,13 @@ class Connections:
             self.forget(engine_id)
         return idle
 
-    def made(self, engine_id: str, now_ms: int) -> None:
-        """Note that the engine is connected."""
-        if (one := self._all.get(engine_id)) is not None:
-            one.state, one.since_ms, one.pause_ms = _State.CONNECTED, now_ms, FIRST_PAUSE_MS
-            self._connected.add(engine_id)
+    def made(self, engine_id: str, now_ms: int) -> bool:
+        """Note that the engine is connected; returns False if it has been forgotten meanwhile."""
+        if (one := self._all.get(engine_id)) is None:
+            return False
+        one.state, one.since_ms, one.pause_ms = _State.CONNECTED, now_ms, FIRST_PAUSE_MS
+        self._connected.add(engine_id)
+        return True
 
     def lost(self, engine_id: str, now_ms: int) -> None:
         """Note that it is not connected, or no longer. It is tried again after a pause."""

@@ -13,12 +13,14 @@ from packaging.requirements import Requirement
 from tests.structure.imports import ROOT, imported, module_name, sources
 from tests.structure.layers import LAYERS, picture
 
-HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13"}
+HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13", "zmq"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
 HEAVY_ALLOWED = (
     "workers/rank/",
     "workers/text/tokenizer.py",
     "workers/transfer/nixl/nixl_port.py",
+    "router/vllm_leases/agent/nixl_port.py",
+    "router/vllm_leases/agent/side_channel.py",
     "baton/demo/",
 )
 #: What must start without a heavy library.

@@ -1,0 +1,132 @@
+"""The process with the router's NIXL agent: ``python -m router.vllm_leases.agent.main FD PARENT_PID``.
+
+FD is the inherited end of a stream socket for the messages of ``messages.py``. The process ends when the router closes
+the socket, after it has sent what it was told to, and when the router dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from core.process.parent_death import end_with
+from router.vllm_leases.agent.agent_thread import Add, AgentThread
+from router.vllm_leases.agent.messages import (
+    TO_AGENT,
+    Connect,
+    Connected,
+    Forget,
+    Notify,
+    Queried,
+    Query,
+    Started,
+    encode,
+    read,
+)
+from router.vllm_leases.side_channel_facts import SideChannelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from router.vllm_leases.agent.messages import FromAgent, ToAgent
+    from router.vllm_leases.agent.side_channel import SideChannels
+
+#: Seconds for the last notifications once the router has closed the socket.
+FINISH_S = 1.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve the router that has started this process; returns the exit status."""
+    descriptor, parent_pid = map(int, arguments)
+    end_with(parent_pid)
+    with socket.socket(fileno=descriptor) as sock:
+        asyncio.run(serve(sock))
+    return 0
+
+
+async def serve(sock: socket.socket) -> None:
+    """Take commands until the router closes the socket."""
+    reader, writer = await asyncio.open_unix_connection(sock=sock)
+    loop = asyncio.get_running_loop()
+
+    def emit(event: FromAgent) -> None:
+        writer.write(encode(event))
+
+    def emit_from_thread(event: FromAgent) -> None:
+        loop.call_soon_threadsafe(emit, event)
+
+    thread = AgentThread(emit_from_thread)
+    thread.start()
+    side_channels, error = _side_channels()
+    emit(Started(error))
+    commands = Commands(emit, thread, side_channels)
+    while (command := await read(reader, TO_AGENT)) is not None:
+        commands.take(command)
+    await asyncio.to_thread(thread.finish, FINISH_S)
+
+
+class Commands:
+    """Executes the router's commands. What waits for a side channel is a task of its own, so it delays no other."""
+
+    def __init__(
+        self, emit: Callable[[FromAgent], None], thread: AgentThread, side_channels: SideChannels | None
+    ) -> None:
+        self._emit = emit
+        self._thread = thread
+        #: None: none can be asked, and the router, which was told so, sends nothing that needs one.
+        self._side_channels = side_channels
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(self, command: ToAgent) -> None:
+        """Begin a command; its answer is emitted later."""
+        match command:
+            case Notify() | Forget():
+                self._thread.submit(command)
+            case Connect() if self._side_channels is not None:
+                self._begin(self._connect(command, self._side_channels))
+            case Query() if self._side_channels is not None:
+                self._begin(self._query(command, self._side_channels))
+
+    async def _connect(self, command: Connect, side_channels: SideChannels) -> None:
+        try:
+            ranks = await side_channels.ask_all(command.where)
+        except SideChannelError as error:
+            self._emit(Connected(command.where.engine_id, str(error)))
+        else:
+            self._thread.submit(Add(command.where.engine_id, ranks))
+
+    async def _query(self, command: Query, side_channels: SideChannels) -> None:
+        try:
+            facts = await side_channels.ask_first(command.host, command.port)
+        except SideChannelError as error:
+            self._emit(Queried(command.number, None, error.reason, str(error)))
+        else:
+            self._emit(Queried(command.number, facts, None, ""))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _side_channels() -> tuple[SideChannels | None, str]:
+    """What asks side channels, or why nothing can."""
+    try:
+        from router.vllm_leases.agent.side_channel import SideChannels
+    except ImportError as error:
+        return None, f"pyzmq cannot be imported: {error}"
+    return SideChannels(), ""
+
+
+def exit_now(status: int) -> NoReturn:
+    """Exit without the clean-up of interpreter and libraries: the system frees memory, sockets and shared memory."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    exit_now(main(sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""The messages between the router and the process with its NIXL agent: msgpack over a stream socket, length-prefixed.
+
+Frames: 4 bytes little-endian length, then one msgpack value of ``ToAgent`` or ``FromAgent``. Both ends are of one
+installation, so there is no version on the wire.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from router.vllm_leases.remote_engine import RemoteEngine
+from router.vllm_leases.side_channel_facts import SideChannelFacts, SideChannelReason
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Connect(msgspec.Struct, frozen=True, array_like=True, tag="connect"):
+    """Have the agent know every rank of an engine. Answered by one ``Connected``."""
+
+    where: RemoteEngine
+
+
+class Notify(msgspec.Struct, frozen=True, array_like=True, tag="notify"):
+    """Send notifications to every rank of an engine that is connected. Answered by one ``Notified``."""
+
+    number: int
+    engine_id: str
+    payloads: list[bytes]
+
+
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
+    """Disconnect an engine."""
+
+    engine_id: str
+
+
+class Query(msgspec.Struct, frozen=True, array_like=True, tag="query"):
+    """Ask a side channel about its engine. Answered by one ``Queried``."""
+
+    number: int
+    host: str
+    port: int
+
+
+ToAgent = Connect | Notify | Forget | Query
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+    """The process runs. ``error``: why it can ask no side channel; empty when it can."""
+
+    error: str
+
+
+class AgentReady(msgspec.Struct, frozen=True, array_like=True, tag="agent_ready"):
+    """The NIXL agent runs. ``error``: why it does not, and will not; empty when it does."""
+
+    error: str
+
+
+class Connected(msgspec.Struct, frozen=True, array_like=True, tag="connected"):
+    """Answer to ``Connect``; ``error`` is empty when it worked."""
+
+    engine_id: str
+    error: str
+
+
+class Notified(msgspec.Struct, frozen=True, array_like=True, tag="notified"):
+    """Answer to ``Notify``: all is sent. ``error``: some rank was not sent it, and the engine is disconnected."""
+
+    number: int
+    error: str
+
+
+class Queried(msgspec.Struct, frozen=True, array_like=True, tag="queried"):
+    """Answer to ``Query``: the facts, or why there are none."""
+
+    number: int
+    facts: SideChannelFacts | None
+    reason: SideChannelReason | None
+    error: str
+
+
+FromAgent = Started | AgentReady | Connected | Notified | Queried
+
+_HEADER = struct.Struct("<I")
+_ENCODER = msgspec.msgpack.Encoder()
+TO_AGENT: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
+FROM_AGENT: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+M = TypeVar("M")
+
+
+def encode(message: ToAgent | FromAgent) -> bytes:
+    """The message as one frame."""
+    body = _ENCODER.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+async def read(stream: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[M]) -> M | None:
+    """Wait for the next message; None once the other end has closed, even inside a frame."""
+    try:
+        (length,) = _HEADER.unpack(await stream.readexactly(_HEADER.size))
+        return decoder.decode(await stream.readexactly(length))
+    except (EOFError, ConnectionError):
+        return None

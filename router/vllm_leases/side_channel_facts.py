@@ -1,0 +1,113 @@
+"""What a vLLM server's side channel answers, and what is wrong with it, without I/O.
+
+As in vLLM 0.32 (``NixlBaseConnectorScheduler._nixl_handshake_listener``): two frames, both msgpack. The first is a map
+with ``compatibility_hash`` and ``agent_metadata_bytes``, the second a float, the time of a clock. The metadata is a map
+of its own, whose fields differ between versions; only those that are used are looked at.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Characters of a hash or a name that is taken from an answer.
+MAX_CHARS = 256
+
+
+class SideChannelReason(StrEnum):
+    """Why a side channel did not say what was asked."""
+
+    NO_ANSWER = "no_answer"
+    NOT_VLLM = "not_vllm"
+    OTHER_VERSION = "other_version"
+    OTHER_ENGINE = "other_engine"
+    #: This router cannot ask: a package is missing, or its process does not run.
+    CANNOT_ASK = "cannot_ask"
+
+
+class SideChannelError(Exception):
+    """A side channel did not say what was asked. The message is a sentence for people."""
+
+    def __init__(self, reason: SideChannelReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SideChannelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What rank (0, 0) of a vLLM engine says about the engine.
+
+    A P and a D with different compatibility hashes refuse each other. The hash is about vLLM's version, the model's
+    name and shape, and the dtype; the layout and the block size are not in it.
+    """
+
+    compatibility_hash: str
+    engine_id: str
+    #: Tokens of one block; 0: it does not say. So for the next two.
+    block_size: int = 0
+    kv_cache_layout: str = ""
+    attention_backend: str = ""
+
+
+class RankAnswer(msgspec.Struct, frozen=True):
+    """What one rank answered. ``agent_metadata`` is for NIXL."""
+
+    facts: SideChannelFacts
+    agent_metadata: bytes
+
+
+class _Payload(msgspec.Struct):
+    compatibility_hash: str
+    agent_metadata_bytes: bytes
+
+
+class _Metadata(msgspec.Struct):
+    engine_id: str
+    agent_metadata: bytes
+    block_size: int = 0
+    kv_cache_layout: str = ""
+    attn_backend_name: str = ""
+
+
+def query(pp_rank: int, tp_rank: int) -> bytes:
+    """The question for the metadata of one rank, which has to exist: vLLM's listener dies of any other question."""
+    return msgspec.msgpack.encode((b"get_meta_msg", pp_rank, tp_rank))
+
+
+def parse(place: str, frames: Sequence[bytes]) -> RankAnswer:
+    """Read an answer of ``place``, which is ``host:port``. Raises SideChannelError."""
+    try:
+        content = msgspec.msgpack.decode(frames[0])
+    except msgspec.DecodeError:
+        content = None
+    if not isinstance(content, dict):
+        raise SideChannelError(
+            SideChannelReason.NOT_VLLM,
+            f"{place} answers, but not as vLLM's side channel does: remote_port is VLLM_NIXL_SIDE_CHANNEL_PORT of vLLM",
+        )
+    try:
+        payload = msgspec.convert(content, _Payload)
+        metadata = msgspec.msgpack.decode(payload.agent_metadata_bytes, type=_Metadata)
+    except msgspec.DecodeError as error:
+        raise _other_version(place, str(error)) from None
+    if len(frames) != 2:
+        raise _other_version(place, f"{len(frames)} frames")
+    facts = SideChannelFacts(
+        compatibility_hash=payload.compatibility_hash[:MAX_CHARS],
+        engine_id=metadata.engine_id[:MAX_CHARS],
+        block_size=metadata.block_size,
+        kv_cache_layout=metadata.kv_cache_layout[:MAX_CHARS],
+        attention_backend=metadata.attn_backend_name[:MAX_CHARS],
+    )
+    return RankAnswer(facts, metadata.agent_metadata)
+
+
+def _other_version(place: str, what: str) -> SideChannelError:
+    return SideChannelError(
+        SideChannelReason.OTHER_VERSION,
+        f"the side channel of {place} is of another version of vLLM than 0.32, which Baton knows: {what}",
+    )

@@ -1,0 +1,334 @@
+"""The leases on vLLM's prefill workers, for the rest of the router: all methods are called on one event loop.
+
+Nothing here waits for a vLLM server: a lease is held from the moment of the call, and renewed as soon as the NIXL agent
+is connected to its engine. An agent that cannot be had means only that leases end by themselves, and say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from core.leases.store import LeaseState
+from core.process.clock import monotonic_ms
+from router.vllm_leases.agent.messages import (
+    AgentReady,
+    Connect,
+    Connected,
+    Forget,
+    Notified,
+    Notify,
+    Queried,
+    Started,
+)
+from router.vllm_leases.agent_process import AgentProcess
+from router.vllm_leases.book import LeaseBook
+from router.vllm_leases.connections import Connections
+from router.vllm_leases.notices import release, renewals
+from router.vllm_leases.queries import Queries
+from router.vllm_leases.remote_engine import check_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from router.vllm_leases.agent.messages import FromAgent
+    from router.vllm_leases.book import Batch
+    from router.vllm_leases.remote_engine import RemoteEngine
+    from router.vllm_leases.side_channel_facts import SideChannelFacts
+
+logger = logging.getLogger(__name__)
+
+#: Most engines for which the log says that they cannot be connected.
+MAX_COMPLAINTS = 100
+_HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
+
+
+class VllmLeases:
+    """Renews, releases and gives up the leases of one router. Nothing runs before the first ``hold`` or ``query``."""
+
+    def __init__(self, duration_s: int, *, clock: Callable[[], int] = monotonic_ms) -> None:
+        """``duration_s``: at most the ``kv_lease_duration`` of every prefill worker, seconds."""
+        self._clock = clock
+        self._book = LeaseBook(duration_s)
+        self._connections = Connections()
+        self._process = AgentProcess(self._handle, self._process_ended)
+        self._queries = Queries(self._process.send)
+        #: What the agent was told to send and has not reported, by number.
+        self._batches: dict[int, Batch] = {}
+        self._num_batches = 0
+        self._has_agent = False
+        self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        #: Engines that the log has said cannot be connected.
+        self._complained: set[str] = set()
+        self._complained_of_agent = False
+        self._counts = dict.fromkeys(
+            (
+                "held",
+                "read",
+                "lost",
+                "abandoned",
+                "release_asked",
+                "release_sent",
+                "renewal_sent",
+                "send_failed",
+                "connect_failed",
+                "agent_restarted",
+            ),
+            0,
+        )
+
+    def __repr__(self) -> str:
+        connected = len(self._connections.connected)
+        return f"<VllmLeases held={len(self)} connected={connected} {self._process!r}>"
+
+    def __len__(self) -> int:
+        """The number of leases that are held."""
+        return len(self._book)
+
+    @property
+    def agent_pid(self) -> int | None:
+        """The id of the process with the NIXL agent; None while none runs."""
+        return self._process.pid
+
+    def hold(self, where: RemoteEngine, lease_id: str, on_over: Callable[[LeaseState], None]) -> VllmLease:
+        """Renew a lease from now on. The prefill worker must have answered just now.
+
+        ``on_over`` is called once when the deadline may have passed, with EXPIRED; not after ``confirmed`` or
+        ``release``. Raises AlreadyHeldError, and ValueError for an id that notifications cannot carry.
+        """
+        now_ms = self._clock()
+        self._book.hold(where.engine_id, lease_id, now_ms)
+        self._connections.want(where, now_ms)
+        self._on_over[where.engine_id, lease_id] = on_over
+        self._counts["held"] += 1
+        self._process.start(where.host)
+        self._turn_soon()
+        return VllmLease(self, where.engine_id, lease_id)
+
+    def tracks(self, engine_id: str, lease_id: str) -> bool:
+        """Whether the lease is held already, so that ``hold`` would refuse it."""
+        return self._book.holds(engine_id, lease_id)
+
+    async def query(self, host: str, port: int) -> SideChannelFacts:
+        """Ask the side channel at ``host:port`` which engine it belongs to, and what that is compatible with.
+
+        Raises SideChannelError with a sentence for people, and ValueError for what is no address.
+        """
+        check_address(host, port)
+        self._process.start(host)
+        return await self._queries.ask(host, port)
+
+    def counters(self) -> Mapping[str, int]:
+        """Counts so far: of leases ``held``, ``read``, ``lost`` (the deadline may have passed), ``abandoned`` (given to
+        a D that never confirmed), ``release_asked``; of what was sent to an engine with all its ranks:
+        ``release_sent`` and ``renewal_sent``, each lease by itself; of failures.
+        """
+        return dict(self._counts)
+
+    def expected_expiries(self, engine_id: str) -> int:
+        """How many leases that engine will have to expire at most, as far as this router knows."""
+        return self._book.expected_expiries[engine_id]
+
+    def forget(self, engine_id: str) -> None:
+        """Disconnect an engine that is gone, and drop what was counted about it. Its leases end by themselves."""
+        self._book.expected_expiries.pop(engine_id, None)
+        self._disconnect(engine_id)
+
+    async def close(self) -> None:
+        """Send the releases that are left, once, and end the process. Leases that are still held expire."""
+        if self._has_agent:
+            self._send_all(self._clock())
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_over.clear()
+        self._queries.close()
+        await self._process.close()
+
+    # What a held lease asks for.
+
+    def remaining_ms(self, engine_id: str, lease_id: str) -> int:
+        """Milliseconds for which the prefill worker surely keeps the blocks; 0 once the lease is over."""
+        return self._book.remaining_ms(engine_id, lease_id, self._clock())
+
+    def give(self, engine_id: str, lease_id: str) -> None:
+        """Note that a D may know of the lease from now on."""
+        self._book.give(engine_id, lease_id)
+
+    def confirm(self, engine_id: str, lease_id: str) -> None:
+        """Stop renewing: D has read the blocks."""
+        if self._on_over.pop((engine_id, lease_id), None) is not None:
+            self._counts["read"] += 1
+        self._book.confirm(engine_id, lease_id)
+
+    def release(self, engine_id: str, lease_id: str) -> None:
+        """Stop renewing, and have the blocks freed if no D may be reading them."""
+        if self._on_over.pop((engine_id, lease_id), None) is None:
+            return
+        is_given = self._book.is_given(engine_id, lease_id)
+        self._counts["abandoned" if is_given else "release_asked"] += 1
+        self._book.release(engine_id, lease_id, self._clock())
+        self._turn_soon()
+
+    # What has to be done now, and when next.
+
+    def _turn_soon(self) -> None:
+        if not self._closed:
+            self._set_timer(0.0)
+
+    def _set_timer(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+
+    def _turn(self) -> None:
+        now_ms = self._clock()
+        self._end_overdue(now_ms)
+        if self._has_agent:
+            for where in self._connections.take_due(self._book, now_ms):
+                self._process.send(Connect(where))
+            self._send_all(now_ms)
+            for engine_id in self._connections.take_idle(self._book, now_ms):
+                self._disconnect(engine_id)
+        next_ms = [self._book.next_ms(self._connections.connected)]
+        if self._has_agent:
+            next_ms.append(self._connections.next_ms())
+        times = [at_ms for at_ms in next_ms if at_ms is not None]
+        if times and not self._closed:
+            self._set_timer(max(0, min(times) - now_ms) / 1000)
+
+    def _end_overdue(self, now_ms: int) -> None:
+        for engine_id, lease_id in self._book.take_over(now_ms):
+            self._counts["lost"] += 1
+            logger.info("the lease %s of vLLM engine %s may have expired", lease_id, engine_id)
+            on_over = self._on_over.pop((engine_id, lease_id), None)
+            if on_over is not None:
+                on_over(LeaseState.EXPIRED)
+
+    def _send_all(self, now_ms: int) -> None:
+        for engine_id in list(self._connections.connected):
+            if (batch := self._book.take(engine_id, now_ms)) is not None:
+                self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        self._num_batches += 1
+        self._batches[self._num_batches] = batch
+        payloads = [release(lease_id) for lease_id in batch.release] + renewals(batch.renew)
+        self._process.send(Notify(self._num_batches, batch.engine_id, payloads))
+
+    def _disconnect(self, engine_id: str) -> None:
+        self._connections.forget(engine_id)
+        self._complained.discard(engine_id)
+        self._process.send(Forget(engine_id))
+
+    # What the process says.
+
+    def _handle(self, event: FromAgent) -> None:
+        match event:
+            case Started():
+                self._note_started(event.error)
+            case AgentReady():
+                self._note_agent(event.error)
+            case Connected():
+                self._note_connected(event.engine_id, event.error)
+            case Notified():
+                self._note_sent(event.number, event.error)
+            case Queried():
+                self._queries.answered(event)
+
+    def _note_started(self, error: str) -> None:
+        self._queries.started(f"{error}; {_HOW_TO}" if error else "")
+        if error:
+            self._complain_of_agent(error)
+
+    def _note_agent(self, error: str) -> None:
+        if error:
+            self._complain_of_agent(error)
+        else:
+            self._has_agent = self._queries.is_able
+            self._turn_soon()
+
+    def _complain_of_agent(self, error: str) -> None:
+        """Log one line in the life of this router."""
+        if not self._complained_of_agent:
+            self._complained_of_agent = True
+            logger.warning(
+                "leases of vLLM workers are neither renewed nor released early, so requests that wait for a decode "
+                "worker longer than a lease lasts are prefilled again: %s; %s",
+                error,
+                _HOW_TO,
+            )
+
+    def _note_connected(self, engine_id: str, error: str) -> None:
+        now_ms = self._clock()
+        if error:
+            self._lose(engine_id, f"cannot be connected: {error}", now_ms)
+            self._counts["connect_failed"] += 1
+        elif self._connections.made(engine_id, now_ms):
+            self._complained.discard(engine_id)
+        else:  # it was forgotten meanwhile
+            self._process.send(Forget(engine_id))
+        self._turn_soon()
+
+    def _note_sent(self, number: int, error: str) -> None:
+        batch = self._batches.pop(number)
+        now_ms = self._clock()
+        if error:
+            self._book.not_sent(batch, now_ms)
+            self._lose(batch.engine_id, f"is disconnected: {error}", now_ms)
+            self._counts["send_failed"] += 1
+        else:
+            self._book.sent(batch, now_ms)
+            self._counts["release_sent"] += len(batch.release)
+            self._counts["renewal_sent"] += len(batch.renew)
+        self._turn_soon()
+
+    def _lose(self, engine_id: str, why: str, now_ms: int) -> None:
+        self._connections.lost(engine_id, now_ms)
+        if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
+            self._complained.add(engine_id)
+            logger.warning("leases of vLLM engine %s are not renewed, because it %s", engine_id, why)
+
+    def _process_ended(self) -> None:
+        now_ms = self._clock()
+        self._has_agent = False
+        self._queries.ended()
+        self._counts["agent_restarted"] += 1
+        for batch in self._batches.values():
+            self._book.not_sent(batch, now_ms)
+        self._batches.clear()
+        self._connections.all_lost(now_ms)
+        self._turn_soon()
+
+
+class VllmLease:
+    """``HeldLease`` (``router/renewal/port.py``) of a vLLM engine."""
+
+    __slots__ = ("_leases", "engine_id", "lease_id")
+
+    def __init__(self, leases: VllmLeases, engine_id: str, lease_id: str) -> None:
+        self._leases = leases
+        self.engine_id = engine_id
+        self.lease_id = lease_id
+
+    def __repr__(self) -> str:
+        return f"<VllmLease {self.lease_id} of {self.engine_id}, {self.remaining_ms()} ms left>"
+
+    def remaining_ms(self) -> int | None:
+        """Milliseconds for which the prefill worker surely keeps the blocks; 0 once the lease is over."""
+        return self._leases.remaining_ms(self.engine_id, self.lease_id)
+
+    def given(self) -> None:
+        """Note that a D is about to be sent the parameters. Renewing goes on, because D may wait before it reads."""
+        self._leases.give(self.engine_id, self.lease_id)
+
+    def confirmed(self) -> None:
+        """Stop renewing: D has answered, so it has read the blocks."""
+        self._leases.confirm(self.engine_id, self.lease_id)
+
+    def release(self) -> None:
+        """Stop renewing. Blocks that no D was given are freed at once; D tells the prefill worker about the others."""
+        self._leases.release(self.engine_id, self.lease_id)
