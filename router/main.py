@@ -40,6 +40,7 @@ from router.renewal.lease_client import LeaseClient
 from router.server import RouterServer
 from router.tls import OnlyTls, RouterTls, load_tls
 from router.upstream.hello import WorkerHello
+from router.vllm_workers.watchers import VllmWorkers
 
 if TYPE_CHECKING:
     import socket
@@ -114,6 +115,16 @@ async def serve(
     hello = None if token is None else WorkerHello(services.upstream, hello_key(token.get_secret_value()))
     workers = ProvenWorkers(services.pool, hello, services.metrics.worker_proofs)
     probes = HealthProbes(services.upstream, services.pool, hello)
+    vllm_workers = VllmWorkers(
+        services.pool,
+        services.upstream,
+        None,
+        poll_interval_s=settings.vllm_poll_interval_ms / 1e3,
+        dns_interval_s=settings.dns_interval_s,
+        expected_expiries=lambda _engine_id: 0,
+        unexpected_expiries=services.metrics.vllm_unexpected_expiries,
+        outcomes=services.metrics.vllm_polls,
+    )
     services.pool.add_static(settings.prefill, settings.decode)
     follower = workers if tls.internal is None else OnlyTls(workers)
     watch = asyncio.get_running_loop().create_task(discover(stores.registry, follower))
@@ -143,6 +154,7 @@ async def serve(
         if learning is not None:
             await end_task(learning)
         await probes.close()
+        await vllm_workers.close()
         await services.prefill_aborts.close()
         await services.cleanup.close()
         await services.upstream.close()

@@ -76,6 +76,18 @@ class RouterSettings(ProcessSettings):
         (),
         description="Addresses of decode workers that are not in the registry. One in both lists does both legs.",
     )
+    dns_interval_s: float = Field(
+        5.0,
+        ge=0.1,
+        description="How often the host names of vLLM addresses are looked up again, seconds: a name with several "
+        "addresses is a worker for each.",
+    )
+    vllm_poll_interval_ms: int = Field(
+        500,
+        ge=50,
+        le=2000,
+        description="Milliseconds between two questions to a vLLM server about its load; it reports nothing by itself.",
+    )
     trust_static_workers: bool = Field(
         False, description="The workers of prefill and decode are Baton's own: send them the internal token."
     )

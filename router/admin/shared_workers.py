@@ -91,10 +91,7 @@ def add_worker(pool: WorkerPool, new: NewWorker) -> Worker:
 
 def is_known(pool: WorkerPool, address: WorkerAddress) -> bool:
     """Whether there is a worker at that address, or one that was added under its host name."""
-    return any(
-        worker.url == address.url or (worker.given is not None and worker.given.worker_id == address.worker_id)
-        for worker in pool
-    )
+    return any(worker.url == address.url for worker in pool) or bool(pool.given_as(address.worker_id))
 
 
 async def tell_others(services: Services, path: str, told: BaseModel) -> list[str]:

@@ -109,16 +109,13 @@ def worker_routes(services: Services) -> APIRouter:
 
 def _to_delete(pool: WorkerPool, worker_id: str) -> tuple[Worker, WorkerAddress]:
     """The worker that the id stands for, or one of those of a host name, and the address as given. Raises ApiError."""
-    for worker in pool:
-        if worker.given is not None and worker.given.worker_id == worker_id:
-            return worker, worker.given
-    worker = one_worker(pool, worker_id)
+    worker = next(iter(pool.given_as(worker_id)), None) or one_worker(pool, worker_id)
     if worker.given is None:
         raise ConflictError(
             "The worker announces itself in the registry, so it would come back: drain it, or stop its process.",
             code="worker_announced",
         )
-    if worker.given.worker_id != worker.worker_id:
+    if worker_id != worker.given.worker_id != worker.worker_id:
         raise ConflictError(
             f"The worker is one of {worker.given.worker_id}, so it would come back: delete that, or drain this one.",
             code="worker_of_a_name",

@@ -89,6 +89,10 @@ class Metrics:
         #: Whether workers of the registry proved that they know the internal token; "none": no answer.
         self.worker_proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})
         self.num_chunks = 0
+        #: Rounds of questions to vLLM servers: answered, or failed.
+        self.vllm_polls: Counter[str] = Counter({"answered": 0, "failed": 0})
+        #: Leases on blocks of vLLM servers that expired without this router expecting it, by worker.
+        self.vllm_unexpected_expiries: Counter[str] = Counter()
 
     def ended(self, facts: RequestFacts) -> None:
         """Count a request that is over."""
@@ -217,6 +221,18 @@ class RouterCollector(Collector):
             "Workers asked to prove that they know the internal token, by what they answered.",
             "outcome",
             metrics.worker_proofs,
+        )
+        yield _counter(
+            "baton_router_vllm_polls",
+            "Rounds of questions to vLLM servers about their load, by whether they were answered.",
+            "outcome",
+            metrics.vllm_polls,
+        )
+        yield _counter(
+            "baton_router_vllm_unexpected_expiries",
+            "Leases that expired in a vLLM server although this router had not given them up.",
+            "worker",
+            metrics.vllm_unexpected_expiries,
         )
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
         yield _histogram("baton_router_ttft_seconds", "Arrival to first content; streams only.", metrics.ttft)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from router.pool.worker import EngineKind
 
@@ -10,36 +10,51 @@ if TYPE_CHECKING:
     from router.pool.worker import Worker
 
 
-def difference(source: Worker, reader: Worker, model: str) -> str:
-    """Why ``reader`` cannot read ``source``'s blocks for a model, for people: what differs. Empty: it can.
+class Difference(NamedTuple):
+    """In ``what`` two workers differ, so that one cannot read the other's blocks, and what to do about it."""
+
+    what: str
+    change: str
+
+
+#: What is in vLLM's hash: ``compute_nixl_compatibility_hash`` of vLLM 0.32.
+_OTHER_HASH = Difference(
+    "NIXL compatibility hash, which is made of model, dtype, KV cache dtype and attention backend",
+    "start both with the same --model, --dtype, --kv-cache-dtype and --attention-backend",
+)
+
+
+def difference(source: Worker, reader: Worker, model: str) -> Difference | None:
+    """In what the two differ, so that ``reader`` cannot read ``source``'s blocks for a model. None: it can.
 
     Baton's workers have a hash of everything that matters. A vLLM server's hash says all but the block size; where one
     of two servers did not tell its hash, what is known otherwise has to be equal.
     """
     if source.kind is not reader.kind:
-        return "the engines: one is vLLM's, the other is Baton's"
-    if source.kind is EngineKind.BATON:
-        return "models, dtypes or block sizes" if source.compatibility_hash != reader.compatibility_hash else ""
-    return _vllm_difference(source, reader, model)
+        return Difference("engine: one is vLLM's, the other is not", "pair workers of one kind")
+    if source.kind is EngineKind.VLLM:
+        return _vllm_difference(source, reader, model)
+    if source.compatibility_hash == reader.compatibility_hash:
+        return None
+    return Difference("models, dtypes or block sizes", "start both alike")
 
 
-def _vllm_difference(source: Worker, reader: Worker, model: str) -> str:
-    for worker in (source, reader):
-        if not worker.hands_off:
-            return f"the connectors: a {worker.role} worker runs without NixlConnector"
+def _vllm_difference(source: Worker, reader: Worker, model: str) -> Difference | None:
+    if not (source.hands_off and reader.hands_off):
+        return Difference("connector: one runs without NixlConnector", "start both with NixlConnector")
     if _differ(source.version, reader.version):
-        return f"the versions of vLLM: {source.version} and {reader.version}"
-    if _differ(source.block_size, reader.block_size):
-        return f"the block sizes: {source.block_size} and {reader.block_size}"
-    if source.compatibility_hash and reader.compatibility_hash:
-        if source.compatibility_hash == reader.compatibility_hash:
-            return ""
-        return (
-            "the compatibility hashes of NIXL: of model, dtype, attention backend, KV cache dtype or connector version"
+        return Difference(
+            f"version of vLLM: {source.version} and {reader.version}", "run the same version of vLLM on both"
         )
+    if _differ(source.block_size, reader.block_size):
+        return Difference(
+            f"block size: {source.block_size} and {reader.block_size}", "start both with the same --block-size"
+        )
+    if source.compatibility_hash and reader.compatibility_hash:
+        return None if source.compatibility_hash == reader.compatibility_hash else _OTHER_HASH
     if _differ(base_root(source, model), base_root(reader, model)):
-        return "what the model was loaded from"
-    return ""
+        return Difference("what the model was loaded from", "start both with the same --model")
+    return None
 
 
 def base_root(worker: Worker, model: str) -> str:

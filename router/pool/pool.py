@@ -104,9 +104,13 @@ class WorkerPool:
         self._remove(worker.worker_id)
         self.room_changed()
 
+    def given_as(self, worker_id: str) -> list[Worker]:
+        """The workers that were added at the address with this id: several, if its host name has several addresses."""
+        return [worker for worker in self if worker.given is not None and worker.given.worker_id == worker_id]
+
     def forget_address(self, worker_id: str) -> list[Worker]:
         """Forget what was added at the address with this id: one worker, or all that its host name stands for."""
-        found = [worker for worker in self if worker.given is not None and worker.given.worker_id == worker_id]
+        found = self.given_as(worker_id)
         for worker in found:
             self.remove_static(worker)
         return found

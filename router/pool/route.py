@@ -134,8 +134,9 @@ def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...], model: str)
     both = tuple(worker for worker in decode if worker.role is Role.BOTH)
     if both:  # nobody has to read from these
         return Route((), both, single=True, model=model)
+    found = difference(prefill[0], decode[0], model)
     raise UnavailableError(
-        "No prefill worker is known that a decode worker can read from. "
-        f"They differ in {difference(prefill[0], decode[0], model)}.",
+        "No prefill worker is known that a decode worker can read from"
+        + (f": they differ in {found.what}." if found is not None else "."),
         retry_after_s=1,
     )

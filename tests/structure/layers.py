@@ -39,7 +39,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("edge", "tls", "tracing"),
         ("request", "settings"),
         ("queue",),
-        ("placement",),
+        ("placement", "vllm_workers"),
         ("pool",),
         ("vllm_leases",),
         ("renewal", "upstream"),

@@ -139,8 +139,8 @@ class TestPairsOfVllm:
         ("name", "one", "other", "said"),
         [
             ("compatibility_hash", "x", "y", "hash"),
-            ("block_size", 16, 32, "block sizes: 16 and 32"),
-            ("version", "0.32.0", "0.31.1", "versions of vLLM: 0.32.0 and 0.31.1"),
+            ("block_size", 16, 32, "block size: 16 and 32"),
+            ("version", "0.32.0", "0.31.1", "version of vLLM: 0.32.0 and 0.31.1"),
             ("facts", {"m": ModelFacts(root="/a")}, {"m": ModelFacts(root="/b")}, "loaded from"),
             ("hands_off", True, False, "NixlConnector"),
         ],
@@ -156,10 +156,10 @@ class TestPairsOfVllm:
 
     def test_are_not_made_with_ours(self) -> None:
         pool, (p, d) = vllm_pool("vllm+http://p", "http://d")
-        with pytest.raises(UnavailableError, match="engines"):
+        with pytest.raises(UnavailableError, match="engine: one"):
             pool.route("m")
         p.compatibility_hash = d.compatibility_hash = "x"
-        with pytest.raises(UnavailableError, match="engines"):
+        with pytest.raises(UnavailableError, match="engine: one"):
             self.readers(pool)
 
     def test_an_adapter_goes_by_the_model_that_it_is_for(self, pair: tuple[WorkerPool, Worker, Worker]) -> None:

@@ -1,0 +1,9 @@
+"""What is known of vLLM servers: they announce nothing, so each is asked again and again.
+
+``watchers``    one task per server, which ends when the server is no longer known
+``watcher``     what is asked of one server, in which order, and what follows from the answers
+``server``      the questions over HTTP; ``load``: what the page ``/metrics`` says
+``names``       workers for all addresses of a host name
+``problems``    what is wrong with a server, in sentences for people; ``pairs``: what is wrong between two
+``expiries``    vLLM's own count of leases that expired, against what this router expected
+"""

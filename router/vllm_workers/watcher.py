@@ -1,0 +1,194 @@
+"""Watches one vLLM server: asks what it is, what it serves and how busy it is, and tells the pool what has changed.
+
+A server is used only once it has answered all questions. After that it is asked for its load, its models and its health
+again and again; for its version and its side channel only when it was away, or another process has its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from core.net.client.errors import CallError, CallTimeout
+from core.protocol.worker import Role
+from router.pool.breaker import BreakerState
+from router.pool.static_worker import queue_factor
+from router.vllm_leases.side_channel_facts import SideChannelError
+from router.vllm_workers.problems import About
+from router.vllm_workers.server import EngineDeadError, NotVllmError
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Mapping
+
+    from router.pool import Worker, WorkerPool
+    from router.pool.model_card import ModelFacts
+    from router.vllm_leases.side_channel_facts import SideChannelFacts
+    from router.vllm_workers.expiries import Expiries
+    from router.vllm_workers.load import ServerLoad
+    from router.vllm_workers.problems import Problems
+    from router.vllm_workers.server import Server
+    from router.vllm_workers.side_channel import SideChannel
+
+#: Answers in a row that may come too late before the server counts as away: its event loop may be busy for seconds.
+MAX_TIMEOUTS = 3
+#: Seconds until a side channel that did not answer is asked again; doubled up to the maximum.
+FIRST_PAUSE_S = 1.0
+MAX_PAUSE_S = 30.0
+NO_CONNECTOR = (
+    "It runs without NixlConnector: start vLLM with --kv-transfer-config "
+    """'{"kv_connector":"NixlConnector","kv_role":"kv_producer"}' for prefill, or kv_consumer for decode."""
+)
+_SIDE_CHANNEL = "Its side channel does not say with whom it can be paired: {}."
+
+
+class Watcher:
+    """What is known of one server. ``run`` never ends by itself."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        pool: WorkerPool,
+        server: Server,
+        side_channel: SideChannel | None,
+        problems: Problems,
+        expiries: Expiries,
+        outcomes: Counter[str],
+    ) -> None:
+        """``outcomes`` counts the rounds of questions: answered, failed."""
+        self._worker = worker
+        self._pool = pool
+        self._server = server
+        self._side_channel = side_channel
+        self._problems = problems
+        self._expiries = expiries
+        self._outcomes = outcomes
+        #: Whether the server has answered everything since it was last away.
+        self._is_met = False
+        self._started_s: float | None = None
+        self._num_timeouts = 0
+        self._ask_again_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._lacks_hash = False
+
+    def __repr__(self) -> str:
+        return f"<Watcher {self._worker.worker_id} {'met' if self._is_met else 'not met'}>"
+
+    async def run(self, interval_s: float) -> None:
+        """Ask every ``interval_s`` seconds until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(interval_s)
+
+    async def look(self) -> None:
+        """Ask everything once, and tell the pool."""
+        try:
+            await self._look()
+        except CallTimeout as error:
+            self._num_timeouts += 1
+            if self._num_timeouts >= MAX_TIMEOUTS or not self._is_met:
+                self._away(f"Nothing answers at {self._worker.url} in time ({error}); it is asked again and again.")
+        except (CallError, EngineDeadError) as error:
+            self._away(f"No vLLM serves at {self._worker.url} ({error}); it is asked again and again.")
+        except NotVllmError as error:
+            self._is_other(f"{self._worker.url} answers, but not as vLLM does: {error}.")
+        else:
+            self._num_timeouts = 0
+            self._outcomes["answered"] += 1
+            return
+        self._outcomes["failed"] += 1
+
+    async def _look(self) -> None:
+        worker = self._worker
+        await self._server.check_health()
+        version = worker.version if self._is_met else await self._server.version()
+        models = await self._server.models()
+        num_sent = worker.in_flight
+        load = await self._server.load()
+        is_other = load.started_s != self._started_s
+        if is_other and self._is_met:  # it was away between two questions
+            version = await self._server.version()
+        known = (worker.version, worker.compatibility_hash, worker.block_size, worker.hands_off)
+        worker.version = version
+        if not self._is_met or is_other or self._is_time_to_ask():
+            await self._ask_side_channel(load, is_other)
+        self._take_over(load)
+        self._is_met, self._started_s = True, load.started_s
+        worker.weights_fingerprint = _fingerprint(worker, models)
+        if models != worker.facts or worker.models is None:
+            self._pool.learn_models(worker, models)
+        elif known != (worker.version, worker.compatibility_hash, worker.block_size, worker.hands_off):
+            self._pool.learned(worker)
+        self._pool.reported(worker, load.as_worker_load(), load.full_at, num_sent)
+        self._expiries.note(worker, load)
+        self._problems.note(worker, About.SERVER, "")
+        self._include()
+
+    def _include(self) -> None:
+        """Have the worker used again, if it was away or its breaker is to be tried."""
+        worker = self._worker
+        is_due = worker.breaker.state is BreakerState.OPEN and not self._pool.probe_wait_s(worker)
+        if not worker.healthy or is_due:
+            self._pool.recovered(worker)
+
+    def _take_over(self, load: ServerLoad) -> None:
+        """Note what the page says besides the load."""
+        worker = self._worker
+        worker.block_size, worker.num_blocks, worker.hands_off = load.block_size, load.num_blocks, load.has_nixl
+        if worker.given is not None and worker.given.max_num_seqs:
+            worker.limit = worker.given.max_num_seqs * max(1, load.num_engines) * queue_factor(worker.role)
+        self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
+
+    def _is_time_to_ask(self) -> bool:
+        return self._lacks_hash and asyncio.get_running_loop().time() >= self._ask_again_s
+
+    async def _ask_side_channel(self, load: ServerLoad, is_other: bool) -> None:
+        """Ask for the engine's id and its compatibility hash.
+
+        If the side channel does not answer, what the same process has answered before still holds.
+        """
+        worker, text = self._worker, ""
+        facts = None
+        if load.has_nixl:
+            try:
+                facts = await self._query()
+            except SideChannelError as error:
+                text = _SIDE_CHANNEL.format(error)
+        if facts is not None or is_other or not load.started_s:
+            engine_id = "" if facts is None else facts.engine_id
+            if is_other or engine_id != worker.engine_id:
+                self._pool.engine_started(worker, engine_id)
+            worker.compatibility_hash = "" if facts is None else facts.compatibility_hash
+        self._lacks_hash = bool(text)
+        now_s = asyncio.get_running_loop().time()
+        self._ask_again_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
+        if not text:
+            self._pause_s = FIRST_PAUSE_S
+        self._problems.note(worker, About.SIDE_CHANNEL, text)
+
+    async def _query(self) -> SideChannelFacts | None:
+        if self._side_channel is None or self._worker.side_channel is None:
+            return None
+        host, port = self._worker.side_channel
+        return await self._side_channel.query(host, port)
+
+    def _away(self, problem: str) -> None:
+        """Exclude a server that does not answer, until it does; then it may be another one."""
+        self._is_met = False
+        self._problems.note(self._worker, About.SERVER, problem)
+        self._pool.unreachable(self._worker)
+
+    def _is_other(self, problem: str) -> None:
+        """Exclude what is not vLLM. Nothing is known of it."""
+        self._away(problem)
+        if self._worker.models is not None:
+            self._worker.models = None
+            self._pool.learned(self._worker)
+
+
+def _fingerprint(worker: Worker, models: Mapping[str, ModelFacts]) -> str:
+    """Workers with the same one may continue each other's streams. The hash is made of model, dtype and version."""
+    if worker.compatibility_hash:
+        return worker.compatibility_hash
+    roots = sorted({facts.root for facts in models.values() if not facts.parent})
+    return " ".join(("vllm", worker.version, *roots))

@@ -1,0 +1,74 @@
+"""What is read from the page of a vLLM server."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.vllm_workers.load import read_load
+from tests.kits.router.stub_vllm import Numbers
+
+
+def test_one_engine() -> None:
+    numbers = Numbers(running=[3], waiting=[2], deferred=[1], usage=[0.25], num_blocks=1000, block_size=128)
+    load = read_load(numbers.page())
+    assert (load.running, load.waiting, load.reading, load.full_at) == (3, 2, 1, 4)
+    assert (load.num_blocks, load.num_used_blocks, load.block_size, load.num_engines) == (1000, 250, 128, 1)
+    assert load.has_nixl
+    assert load.started_s == numbers.started_s
+    worker_load = load.as_worker_load()
+    assert (worker_load.free_blocks, worker_load.pinned_blocks) == (750, 250)
+
+
+def test_engines_of_one_server_are_added_up() -> None:
+    numbers = Numbers(running=[3, 1], waiting=[0, 0], deferred=[1, 2], usage=[0.5, 0.0], num_blocks=100)
+    load = read_load(numbers.page())
+    assert (load.running, load.waiting, load.reading, load.num_engines) == (4, 0, 3, 2)
+    assert (load.num_blocks, load.num_used_blocks) == (200, 50)
+    assert load.full_at is None
+
+
+def test_a_server_without_the_connector() -> None:
+    load = read_load(Numbers(has_nixl=False).page())
+    assert (load.has_nixl, load.num_expired, load.num_late_notifications) == (False, 0, 0)
+
+
+def test_counts_of_the_connector() -> None:
+    load = read_load(Numbers(expired=4, late=2).page())
+    assert (load.num_expired, load.num_late_notifications) == (4, 2)
+
+
+def test_a_server_that_names_no_reasons() -> None:
+    page = "\n".join(line for line in Numbers(waiting=[2]).page().splitlines() if "by_reason" not in line)
+    assert read_load(page).waiting == 2
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "",
+        "<html>",
+        "vllm:num_requests_running",
+        'vllm:num_requests_running{engine="0"} many\n',
+        'vllm:num_requests_running{engine="0"} NaN\n',
+        'vllm:num_requests_running{engine="0"} +Inf\n',
+        "vllm:num_requests_running{engine 1\n",
+        "up 1\n",
+    ],
+)
+def test_what_is_not_the_page(page: str) -> None:
+    with pytest.raises(ValueError, match=r"not understood|no vllm|/metrics"):
+        read_load(page)
+
+
+@given(st.text(), st.integers(0, 400))
+def test_any_other_text_is_refused_or_read(noise: str, cut: int) -> None:
+    page = Numbers().page()
+    lines = page.splitlines()
+    lines[cut % len(lines)] = lines[cut % len(lines)][: cut % 60] + noise
+    try:
+        load = read_load("\n".join(lines))
+    except ValueError:
+        return
+    assert load.running >= 0
