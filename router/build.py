@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from core.net.client.http_client import HttpClient
 from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
+from router.engines.baton.engine import BatonEngine
+from router.engines.engines import Engines
+from router.engines.plain import PlainEngine
 from router.peers.cleanup import Cleanup
 from router.peers.port import NoPeers
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
@@ -56,6 +59,12 @@ def build_services(
         pick_prefill=PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
         pick_decode=pick_decode,
         leases=leases,
+        engines=Engines(
+            {
+                EngineKind.BATON: BatonEngine(leases, lease_limit),
+                EngineKind.PLAIN: PlainEngine(leases, lease_limit),
+            }
+        ),
         skip_prefill=SkipPrefillRule(
             settings.min_prefill_tokens,
             settings.min_uncached_tokens,
@@ -72,7 +81,7 @@ def build_services(
         body_budget=BodyBudget(settings.max_bodies_bytes),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         lease_limit=lease_limit,
-        releaser=Releaser(pool, leases, lease_limit, prefill_aborts),
+        releaser=Releaser(pool, lease_limit, prefill_aborts),
         liveness=Liveness(upstream),
         internal_calls=calls,
         prefill_aborts=prefill_aborts,

@@ -31,7 +31,7 @@ from router.edge.body_limits import SMALL
 from router.edge.cors import answer_preflight, is_preflight
 from router.edge.doors import Doors, is_api
 from router.queue.priorities import HEADER
-from router.request.bodies import LegBodies
+from router.request.bodies import ClientBody
 from router.request.client_id import client_id
 from router.request.client_request import ClientRequest
 from router.request.reply import ClientReply
@@ -162,7 +162,7 @@ class Front:
             except ApiError as error:
                 await self._refuse(reply, error)
                 return
-            exchange = new_request(self._services, request_id, asked, LegBodies(body), reply, len(raw))
+            exchange = new_request(self._services, request_id, asked, ClientBody(body), reply, len(raw))
             if self._tracing is not None:
                 facts = facts_of(exchange, exchange.progress.started_s)
                 exchange.trace = self._tracing.begin(facts, headers, came_s, self._scheme)

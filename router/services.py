@@ -12,6 +12,7 @@ from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
     from core.net.served.body import BodyBudget
+    from router.engines.engines import Engines
     from router.peers.cleanup import Cleanup
     from router.peers.port import PeerRouters
     from router.placement import PickDecode, PickPrefill, SkipPrefillRule
@@ -43,6 +44,8 @@ class Services:
     pick_prefill: PickPrefill
     pick_decode: PickDecode
     leases: LeaseRenewer
+    #: What differs between the engines behind the workers.
+    engines: Engines
     internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
     lease_limit: LeaseLimit

@@ -121,7 +121,7 @@ def _request(services: Services, facts: RequestFacts) -> LiveRequest:
         phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in facts.spent_s.items()},
         prefill_worker=facts.prefill_worker,
         decode_worker=facts.decode_worker,
-        lease_remaining_ms=services.leases.remaining_ms(facts.engine_id, facts.lease_id) if facts.lease_id else None,
+        lease_remaining_ms=_remaining_ms(services, facts),
         num_tokens=facts.num_tokens,
         router=services.router_id,
         endpoint=facts.endpoint,
@@ -134,3 +134,8 @@ def _request(services: Services, facts: RequestFacts) -> LiveRequest:
         client_id=facts.client_id,
         last_error=facts.last_error.message[:MAX_ERROR_CHARS] if facts.last_error else None,
     )
+
+
+def _remaining_ms(services: Services, facts: RequestFacts) -> int | None:
+    request = services.active.get(facts.id)
+    return None if request is None or request.lease is None else request.lease.remaining_ms()

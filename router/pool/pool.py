@@ -20,7 +20,7 @@ from router.pool.breaker import Breaker, BreakerState
 from router.pool.model_card import ModelFacts, merged
 from router.pool.route import Routes
 from router.pool.static_worker import queue_factor, static_worker
-from router.pool.worker import BREAKER_FAILURES, Reservation, Worker
+from router.pool.worker import BREAKER_FAILURES, EngineKind, Reservation, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -322,6 +322,7 @@ class WorkerPool:
                 role=record.role,
                 limit=record.max_num_seqs * factor if record.max_num_seqs > 0 else self._default_limit,
                 engine_id=record.engine_id,
+                kind=EngineKind.BATON if record.compatibility_hash else EngineKind.PLAIN,
                 models=(record.model,),
                 facts={
                     record.model: ModelFacts(

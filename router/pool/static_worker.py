@@ -33,7 +33,7 @@ def static_worker(
         url=address.url,
         role=role,
         limit=address.max_num_seqs * queue_factor(role) or default_limit,
-        kind=EngineKind.VLLM if address.is_vllm else EngineKind.BATON,
+        kind=EngineKind.VLLM if address.is_vllm else EngineKind.PLAIN,
         given=given or address,
         side_channel=address.side_channel if address.is_vllm else None,
         breaker=Breaker(breaker_failures),

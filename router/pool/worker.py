@@ -22,6 +22,8 @@ class EngineKind(StrEnum):
 
     BATON = "baton"
     VLLM = "vllm"
+    #: Added by URL: it speaks OpenAI's API, and no more is known of it.
+    PLAIN = "plain"
 
 
 @dataclass(slots=True, eq=False)

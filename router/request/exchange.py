@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from core.protocol.errors import ApiError
     from router.pool import Reservation, Worker
     from router.queue.worker_queue import Waiter
+    from router.renewal.port import HeldLease
     from router.request.attempts import Attempts
-    from router.request.bodies import LegBodies
+    from router.request.bodies import ClientBody
     from router.request.client_request import ClientRequest
     from router.request.facts import RequestFacts
     from router.request.releaser import Releaser
@@ -59,11 +60,11 @@ class Exchange:
         "answer",
         "asked",
         "attempts",
-        "bodies",
+        "body",
         "decode_worker",
         "engine_id",
+        "lease",
         "lease_end",
-        "lease_id",
         "num_bytes",
         "num_chunks",
         "num_tokens",
@@ -89,7 +90,7 @@ class Exchange:
         request_id: str,
         number: int,
         asked: ClientRequest,
-        bodies: LegBodies,
+        body: ClientBody,
         reply: ClientReply,
         num_bytes: int,
         sent_tokens: SentTokens,
@@ -100,11 +101,11 @@ class Exchange:
         self.request_id = request_id
         self.number = number
         self.asked = asked
-        self.bodies = bodies
+        self.body = body
         self.reply = reply
         #: Size of the client's body, which stays in memory until the end.
         self.num_bytes = num_bytes
-        self.prompt = Prompt(asked.model, bodies.prompt_bytes(), bodies.prompt, bodies.num_ids())
+        self.prompt = Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
         self.progress = RequestProgress(asyncio.get_running_loop().time())
         #: The last workers that prefilled and decoded.
         self.prefill_worker: Worker | None = None
@@ -115,8 +116,9 @@ class Exchange:
         self.answer: Answer | None = None
         #: A P whose answer has not been read, but which may have granted a lease by now.
         self.unread_prefill: Worker | None = None
+        #: The engine that holds its blocks, and the lease on them.
         self.engine_id = ""
-        self.lease_id = ""
+        self.lease: HeldLease | None = None
         #: How the lease ended while the request still needed it; None: it is held, as far as this router knows.
         self.lease_end: LeaseState | None = None
         #: The tokens that the client has been sent, so that another worker can continue; streams only.
@@ -162,6 +164,11 @@ class Exchange:
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Headers to send to a worker with the request."""
         return (("x-request-id", self.request_id), *(() if self.trace is None else self.trace.headers()))
+
+    @property
+    def lease_id(self) -> str:
+        """Id of the lease on P's blocks; empty if it holds none."""
+        return "" if self.lease is None else self.lease.lease_id
 
     @property
     def weights(self) -> str | None:
@@ -210,9 +217,9 @@ class Exchange:
 
     def drop_lease(self) -> None:
         """Release the lease on P's blocks."""
-        lease_id, self.lease_id = self.lease_id, ""
-        if lease_id:
-            self._releaser.release(self.engine_id, lease_id)
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            self._releaser.release(lease)
         self.engine_id = ""
 
     def __repr__(self) -> str:

@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from router.pool import WorkerPool
     from router.queue.lease_limit import LeaseLimit
-    from router.renewal.port import LeaseRenewer
+    from router.renewal.port import HeldLease
     from router.upstream.prefill_aborts import PrefillAborts
 
 
 class Releaser:
     """One object for all requests of a router. None of its methods waits."""
 
-    def __init__(
-        self, pool: WorkerPool, leases: LeaseRenewer, leased: LeaseLimit, prefill_aborts: PrefillAborts
-    ) -> None:
-        self._leases = leases
+    def __init__(self, pool: WorkerPool, leased: LeaseLimit, prefill_aborts: PrefillAborts) -> None:
         self._leased = leased
         self.leave = pool.leave
         self.abort_unread = prefill_aborts.start
 
-    def release(self, engine_id: str, lease_id: str) -> None:
-        """End a lease, so that P may free the blocks now."""
-        self._leases.release(engine_id, lease_id)
-        self._leased.end(lease_id)
+    def release(self, lease: HeldLease) -> None:
+        """End a lease, so that P may free the blocks as soon as this is safe."""
+        lease.release()
+        self._leased.end(lease.lease_id)

@@ -10,7 +10,6 @@ from core.process.failpoints import hit
 from router.placement import Prefilled, in_question, placeable
 from router.request.exchange import LeaseLost
 from router.request.failure_table import Next
-from router.request.sent_tokens import ASK_NAMES
 from router.request.states import Event, State
 from router.steps.failures import TryAnother
 from router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
@@ -21,11 +20,11 @@ from router.upstream.port import read_whole
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
 
 if TYPE_CHECKING:
+    from router.engines.prefill_answer import PrefillAnswer
     from router.placement import Ahead
     from router.pool import Reservation, Worker
     from router.request.exchange import Exchange
     from router.services import Services
-    from router.steps.prefill_answer import PrefillAnswer
     from router.upstream.port import Answer
 
 
@@ -51,6 +50,11 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             after_no_reader(services, request)
             _start_again(services, request)
             return None
+        if _is_lost(services, request, worker):
+            request.vacate()
+            after_lease_lost(services, request)
+            _start_again(services, request)
+            return None
         request.on(Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
         try:
@@ -69,6 +73,11 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
         return first
 
 
+def _is_lost(services: Services, request: Exchange, worker: Worker) -> bool:
+    """Whether P may have given up the blocks while the request waited for its place on the worker."""
+    return request.lease is not None and not services.engines.of(worker).still_held(request.lease)
+
+
 def _start_again(services: Services, request: Exchange) -> None:
     request.drop_lease()
     request.on(Event.PREFILL_AGAIN)
@@ -79,10 +88,10 @@ def _confirmed(services: Services, request: Exchange) -> None:
     """Stop renewing the lease: D has answered, so it has read P's blocks."""
     if request.progress.state is State.READING:
         request.on(Event.FIRST_BYTE)
-    if request.lease_id:
-        services.leases.untrack(request.engine_id, request.lease_id)
-        services.lease_limit.end(request.lease_id)
-        request.lease_id = ""
+    if request.lease is not None:
+        request.lease.confirmed()
+        services.lease_limit.end(request.lease.lease_id)
+        request.lease = None
     request.engine_id = ""
     continued(services, request)
 
@@ -145,50 +154,36 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
     """The first events of D's stream, or the whole unstreamed body. Raises CallError, TryAnother, ApiError."""
     settings = services.settings
 
+    engine = services.engines.of(worker)
+    leg = engine.decode_leg(request, prefilled)
+
     async def patience() -> None:
-        if _may_have_read(services, request):
+        if engine.may_have_read(request):
             await services.liveness.until_silent(worker, settings.token_timeout_s)
 
-    # Only Baton's engines name their tokens; a stream of any other engine cannot be continued on another worker.
-    names = (ASK_NAMES,) if request.asked.stream and worker.compatibility_hash else ()
+    if request.lease is not None:
+        request.lease.given()
     answer = request.answer = await services.upstream.request(
         "POST",
         worker.url,
         request.asked.path,
-        (*request.headers(), *names, *services.headers_for(worker)),
-        request.bodies.decode(_params(request, prefilled)),
+        (*request.headers(), *leg.headers, *services.headers_for(worker)),
+        leg.body,
         settings.first_byte_timeout_s,
         None if request.asked.stream else patience,  # an unstreamed answer comes only when it is complete
     )
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.asked.stream:
         opens = request.asked.chat and not request.sent_tokens.begun
-        first = await _open_stream(services, answer, num_events=2 if opens else 1, judged=not request.asked.passed_on)
-        request.sent_tokens.leg(first, named=bool(names), opens=opens)
+        num_events = engine.num_opening_events(request)
+        first = await _open_stream(services, answer, num_events, judged=not request.asked.passed_on)
+        request.sent_tokens.leg(first, named=leg.names_tokens, opens=opens)
         return first
     data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
     if answer.status == 200:
         return data
     error = from_worker(answer.status, data, answer.retry_after, as_sent=request.asked.passed_on)
     raise TryAnother(error) if may_try_another(error) else error
-
-
-def _may_have_read(services: Services, request: Exchange) -> bool:
-    """Whether D may be computing: there was nothing to read, or the lease has ended, or the lease's state is unknown.
-
-    An expired lease does not mean that the read failed: late reads are good until the blocks are overwritten, and then
-    D prefills by itself.
-    """
-    if not request.lease_id or request.lease_end is not None:
-        return True
-    return services.leases.remaining_ms(request.engine_id, request.lease_id) is None
-
-
-def _params(request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
-    """``kv_transfer_params`` for D: those from P, or the tokens after which D continues a stream without P."""
-    if prefilled is not None:
-        return prefilled.kv_transfer_params
-    return b'{"resume":%b}' % request.sent_tokens.resume() if request.sent_tokens.begun else None
 
 
 async def _open_stream(services: Services, answer: Answer, num_events: int, *, judged: bool) -> bytes:

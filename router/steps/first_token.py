@@ -8,9 +8,9 @@ from router.request.states import Event
 from router.steps.retry import continued
 
 if TYPE_CHECKING:
+    from router.engines.prefill_answer import PrefillAnswer
     from router.request.exchange import Exchange
     from router.services import Services
-    from router.steps.prefill_answer import PrefillAnswer
 
 
 async def send_first_token(services: Services, request: Exchange, prefilled: PrefillAnswer) -> bool:

@@ -12,13 +12,13 @@ from router.placement import SkipPrefill, in_question, placeable
 from router.request.states import Event
 from router.steps.failures import TryAnother
 from router.steps.lease_limit_wait import LeaseLimitWait
-from router.steps.prefill_answer import PrefillAnswer
 from router.steps.retry import after_prefill
 from router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served
 from router.upstream.port import read_whole
 from router.upstream.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
+    from router.engines.prefill_answer import PrefillAnswer
     from router.placement import Ahead
     from router.pool import Reservation, Worker
     from router.request.exchange import Exchange
@@ -101,13 +101,10 @@ async def _find(services: Services, request: Exchange) -> Worker:
 
 async def _ask(services: Services, request: Exchange, worker: Worker) -> PrefillAnswer:
     timeout_s = services.settings.prefill_timeout_s
-    # An answer of one token needs no D, so Baton's workers are not asked to keep the blocks; other engines are.
-    ours = bool(worker.compatibility_hash)
-    hand_off = not (ours and request.asked.max_new_tokens == 1)
-    body = request.bodies.prefill(
-        hand_off=hand_off, ours=ours, resume=request.sent_tokens.resume() if request.sent_tokens.begun else None
-    )
-    if ours and hand_off and worker.internal_url:
+    engine = services.engines.of(worker)
+    hand_off = engine.hands_off(request.asked)
+    body = engine.prefill_body(request, hand_off=hand_off)
+    if hand_off and worker.internal_url:
         request.unread_prefill = worker
     answer = request.answer = await services.upstream.request(
         "POST",
@@ -123,19 +120,11 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
         error = from_worker(answer.status, data, answer.retry_after, as_sent=request.asked.passed_on)
         raise TryAnother(error) if may_try_another(error) else error
     try:
-        prefilled = PrefillAnswer(data, hand_off=hand_off, ours=ours)
-        if prefilled.summary.lease_id:
-            _check_lease(services, prefilled.summary.remote_engine_id, prefilled.summary.lease_id)
+        prefilled = engine.prefill_answer(data, hand_off=hand_off)
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
     request.unread_prefill = None
     return prefilled
-
-
-def _check_lease(services: Services, engine_id: str, lease_id: str) -> None:
-    """Raise ValueError for another request's lease: both would renew it, and the first to finish would release it."""
-    if services.leases.tracks(engine_id, lease_id) or services.lease_limit.holds(lease_id):
-        raise ValueError("another request has that lease")
 
 
 def _take_over(services: Services, request: Exchange, worker: Worker, answer: PrefillAnswer) -> None:
@@ -146,10 +135,11 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     request.attempts.prefilled()
     request.sent_tokens.come_from(worker.weights_fingerprint)
     request.engine_id = answer.summary.remote_engine_id
-    request.lease_id = answer.summary.lease_id
+    engine = services.engines.of(worker)
     if answer.is_whole(request.asked):  # no D is needed; if P granted a lease anyway, it is released at the exit
+        request.lease = engine.hold(answer, None)
         return
     request.on(Event.PREFILLED)
-    if request.lease_id:
-        services.lease_limit.hold(request.lease_id, worker, answer.summary.remote_num_tokens)
-        services.leases.track(request.engine_id, request.lease_id, request.lease_over)
+    lease = request.lease = engine.hold(answer, request.lease_over)
+    if lease is not None:
+        services.lease_limit.hold(lease.lease_id, worker, answer.summary.remote_num_tokens)

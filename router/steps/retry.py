@@ -36,7 +36,7 @@ def after_prefill(services: Services, request: Exchange, worker: Worker, error: 
     """Decide what is next after P failed. Raises the client's error if the request is given up."""
     _leave(services, request, worker, error)
     services.metrics.retries["prefill"] += 1
-    return _decide(services, request, _situation(request, Leg.PREFILL, worker, error), Next.PREFILL)
+    return _decide(services, request, _situation(services, request, Leg.PREFILL, worker, error), Next.PREFILL)
 
 
 def after_decode(
@@ -49,7 +49,7 @@ def after_decode(
     _leave(services, request, worker, error)
     services.metrics.retries["decode"] += 1
     leg, again = (Leg.DECODE, Next.SAME_BLOCKS) if has_blocks else (Leg.ALONE, Next.OTHER_WORKER)
-    return _decide(services, request, _situation(request, leg, worker, error), again, Next.PREFILL)
+    return _decide(services, request, _situation(services, request, leg, worker, error), again, Next.PREFILL)
 
 
 def after_lease_lost(services: Services, request: Exchange) -> None:
@@ -85,7 +85,9 @@ def continued(services: Services, request: Exchange) -> None:
         services.metrics.resumed["resumed"] += 1
 
 
-def _situation(request: Exchange, leg: Leg, worker: Worker, error: CallError | TryAnother) -> Situation:
+def _situation(
+    services: Services, request: Exchange, leg: Leg, worker: Worker, error: CallError | TryAnother
+) -> Situation:
     return Situation(
         leg,
         failure_of(cause_of(error)),
@@ -94,18 +96,8 @@ def _situation(request: Exchange, leg: Leg, worker: Worker, error: CallError | T
         source=request.prefill_worker if leg is Leg.DECODE else None,
         engine=key_of(worker),
         num_tokens=request.num_tokens,
-        has_lease=_has_lease(request, error),
+        has_lease=services.engines.of(worker).keeps_blocks(request, cause_of(error)),
     )
-
-
-def _has_lease(request: Exchange, error: CallError | TryAnother) -> bool:
-    """Whether another D can read P's blocks: this router has their lease, or the failed D never asked for them.
-
-    An engine that is not Baton's frees its blocks as soon as a D has failed with them.
-    """
-    if request.lease_end is not None:
-        return False
-    return bool(request.lease_id) or (bool(request.engine_id) and isinstance(error, ConnectError))
 
 
 def _decide(services: Services, request: Exchange, situation: Situation, *possible: Next) -> Decision:

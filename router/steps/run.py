@@ -18,20 +18,20 @@ from router.steps.waiting import candidates
 
 if TYPE_CHECKING:
     from router.pool import Route
-    from router.request.bodies import LegBodies
+    from router.request.bodies import ClientBody
     from router.request.client_request import ClientRequest
     from router.request.reply import ClientReply
     from router.services import Services
 
 
 def new_request(
-    services: Services, request_id: str, asked: ClientRequest, bodies: LegBodies, reply: ClientReply, num_bytes: int
+    services: Services, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
 ) -> Exchange:
     """The record of an admitted request. ``num_bytes``: size of the client's body, which is kept until the end."""
     sent_tokens = SentTokens(services.settings.max_event_bytes)
     attempts = Attempts(services.limits, services.retry_budget)
     number = services.active.next_number()
-    return Exchange(request_id, number, asked, bodies, reply, num_bytes, sent_tokens, attempts, services.releaser)
+    return Exchange(request_id, number, asked, body, reply, num_bytes, sent_tokens, attempts, services.releaser)
 
 
 async def run(services: Services, request: Exchange) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocol.errors import ApiError
+from router.engines.baton.answer import BatonAnswer
 from router.request.client_request import ClientRequest
-from router.steps.prefill_answer import PrefillAnswer
 from router.upstream.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
 from tests.kits.fuzz.profile import JSON, fuzz, mutated, tried
 
@@ -43,7 +43,7 @@ def understand(body: bytes) -> None:
     """Either it is refused, or everything that the router makes of it is JSON in UTF-8."""
     tried["a prefill worker's answer"] += 1
     try:
-        answer = PrefillAnswer(body, hand_off=True, ours=True)
+        answer = BatonAnswer(body, hand_off=True)
     except ValueError:
         return
     assert answer.summary.remote_num_tokens >= 0

@@ -36,7 +36,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("services",),
         ("metrics",),
         ("pages", "peers"),
-        ("edge", "tls", "tracing"),
+        ("edge", "engines", "tls", "tracing"),
         ("request", "settings"),
         ("queue",),
         ("placement", "vllm_workers"),

@@ -301,7 +301,7 @@ ROUTER = (
         "the router goes on renewing a lease whose blocks D has read",
         (
             Change(
-                "router/steps/decode.py", "        services.leases.untrack(request.engine_id, request.lease_id)\n", ""
+                "router/engines/baton/lease.py", "        self._renewer.untrack(self.engine_id, self.lease_id)\n", ""
             ),
         ),
         (_FLOW + "test_the_lease_is_kept_until_d_answers",),
@@ -323,7 +323,7 @@ ROUTER = (
         "a client's own kv_transfer_params reach the workers, which read whatever memory it names",
         (
             Change("router/front.py", '    body.pop("kv_transfer_params", None)\n', ""),
-            Change("router/request/bodies.py", 'if name != "kv_transfer_params" and body', "if body"),
+            Change("router/engines/baton/bodies.py", 'if name != "kv_transfer_params" and body', "if body"),
         ),
         ("tests/router/request/test_client_params.py",),
     ),

@@ -17,7 +17,7 @@ from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.round_robin import RoundRobin
 from router.placement.two_choices import TwoChoices
 from router.pool import Worker
-from router.request.bodies import LegBodies
+from router.request.bodies import ClientBody
 from router.settings import RouterSettings
 from tests.kits.router.placement import prefilled, prompt, with_blocks, worker
 
@@ -109,7 +109,7 @@ def test_of_two_choices_the_less_loaded_is_taken() -> None:
 
 def test_prompts_that_begin_the_same_have_chunks_that_do() -> None:
     turns = [{"role": "user", "content": "x" * 1500}, {"role": "assistant", "content": "y" * 700}]
-    first, second = LegBodies({"messages": turns}).prompt(), LegBodies({"messages": [*turns, *turns]}).prompt()
+    first, second = ClientBody({"messages": turns}).prompt(), ClientBody({"messages": [*turns, *turns]}).prompt()
     earlier, later = prompt(first).chunks, prompt(second).chunks
     assert len(earlier) == len(first) // 512
     assert later[: len(earlier)] == earlier
@@ -126,7 +126,7 @@ def test_a_change_changes_every_chunk_after_it() -> None:
 
 @pytest.mark.parametrize("body", [{"prompt": "some text"}, {"prompt": [1, 2, 3]}, {"messages": [{"role": "user"}]}])
 def test_every_kind_of_prompt_has_bytes(body: dict[str, Any]) -> None:
-    assert LegBodies(body).prompt()
+    assert ClientBody(body).prompt()
 
 
 def test_chunks_are_made_once_and_only_for_who_asks() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from router.engines.baton.answer import BatonAnswer, PlainAnswer
 from router.request.client_request import ClientRequest
-from router.steps.prefill_answer import PrefillAnswer
 
 
-def answer(*, ours: bool = True, **kwargs: Any) -> PrefillAnswer:
+def answer(*, ours: bool = True, **kwargs: Any) -> PlainAnswer:
     body = {"id": "cmpl-x", "model": "m", "choices": [{"text": "a", "finish_reason": "length"}], **kwargs}
-    return PrefillAnswer(json.dumps(body).encode(), hand_off=True, ours=ours)
+    return (BatonAnswer if ours else PlainAnswer)(json.dumps(body).encode(), hand_off=True)
 
 
 def ask(**kwargs: Any) -> ClientRequest:
@@ -23,9 +23,7 @@ def ask(**kwargs: Any) -> ClientRequest:
 
 def test_the_bytes_for_d_are_those_that_came() -> None:
     raw = b'{"remote_block_ids": [[1,  2]], "lease_id":"l", "remote_engine_id":"e", "x":{"d":[18446744073709551615]}}'
-    made = PrefillAnswer(
-        b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%s}' % raw, hand_off=True, ours=True
-    )
+    made = BatonAnswer(b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%s}' % raw, hand_off=True)
     assert made.kv_transfer_params == raw
     assert made.summary.lease_id == "l"
     assert not made.has_first_token
@@ -67,4 +65,4 @@ def test_logprobs_are_passed_on() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"id":"x","model":"m","choices":[]}', b'{"id":5}'])
 def test_what_is_no_answer(body: bytes) -> None:
     with pytest.raises(ValueError):
-        PrefillAnswer(body, hand_off=True, ours=True)
+        BatonAnswer(body, hand_off=True)

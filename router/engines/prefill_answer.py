@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import orjson
 
-from core.leases.ids import check_id
 from core.protocol.errors import UpstreamError
 from core.protocol.handoff import HandOffSummary
 from router.upstream.events import DONE_EVENT
@@ -47,15 +46,11 @@ _summary_decoder = msgspec.json.Decoder(HandOffSummary)
 class PrefillAnswer:
     """A decoded answer of P. Raises ValueError (also as msgspec.DecodeError) for a body that is not such an answer."""
 
-    __slots__ = ("_answer", "_body", "_choice", "_hand_off", "_ours", "kv_transfer_params", "summary")
+    __slots__ = ("_answer", "_body", "_choice", "_hand_off", "kv_transfer_params", "summary")
 
-    def __init__(self, body: bytes, *, hand_off: bool, ours: bool) -> None:
-        """``hand_off``: P was asked to keep its blocks.
-
-        ``ours``: P is a Baton worker; it answers "length" without blocks when the context is full.
-        """
+    def __init__(self, body: bytes, *, hand_off: bool) -> None:
+        """``hand_off``: P was asked to keep its blocks."""
         self._body = body
-        self._ours = ours
         self._hand_off = hand_off
         self._answer = _decode(_answer_decoder, body)
         if not self._answer.choices:
@@ -65,9 +60,6 @@ class PrefillAnswer:
         #: For D, byte for byte as P sent them. None when P holds no blocks.
         self.kv_transfer_params: bytes | None = None if raw in _NULL else raw
         self.summary = HandOffSummary() if self.kv_transfer_params is None else _decode(_summary_decoder, raw)
-        if self.summary.lease_id:
-            check_id(self.summary.lease_id)
-            check_id(self.summary.remote_engine_id)
         if self.summary.remote_num_tokens < 0:
             raise ValueError("less than no tokens")
 
@@ -82,15 +74,8 @@ class PrefillAnswer:
         return self.summary.first_token >= 0
 
     def is_whole(self, asked: ClientRequest) -> bool:
-        """Whether no D is needed: the first token ended the sequence, or a second one is not allowed or does not fit.
-
-        From an engine that is not Baton's, "length" only says that one token was asked for.
-        """
-        if not self._hand_off or self._choice.finish_reason == "stop":
-            return True
-        if self.kv_transfer_params is None:
-            return self._ours and self._choice.finish_reason == "length"
-        return self.has_first_token and asked.max_new_tokens == 1
+        """Whether no D is needed, because the first token is also the last one."""
+        return not self._hand_off or self._choice.finish_reason == "stop"
 
     @property
     def _text(self) -> str:

@@ -1,0 +1,59 @@
+"""What Baton's P and D are sent. Pure."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from core.protocol.handoff import ASK_PREFILL
+from core.protocol.openai.requests import NO_EFFECT
+from router.engines.leg_body import closed, opened
+
+if TYPE_CHECKING:
+    from router.request.bodies import ClientBody
+
+#: Fields that differ between P's body and D's.
+_PER_LEG = frozenset(
+    {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "kv_transfer_params"}
+)
+_DROPPED = _PER_LEG | NO_EFFECT
+#: The fields that limit the number of new tokens.
+LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = None) -> bytes:
+    """The body for P. ``hand_off``: P keeps the blocks for a D. ``resume``: the tokens so far.
+
+    P gets ``min_tokens`` and the limits unchanged, and samples one token anyway: ``min_tokens`` decides which tokens
+    are banned and where stop strings count, and a limit that does not fit is refused before the first token.
+    """
+    fields = body.fields
+    limits = {name: fields[name] for name in LIMITS if fields.get(name) is not None}
+    tail: dict[str, Any] = {"stream": False, **(limits or {"max_tokens": 1})}
+    if hand_off:
+        go_on = {} if resume is None else {"resume": orjson.Fragment(resume)}
+        tail["kv_transfer_params"] = {**ASK_PREFILL, **go_on}
+    if fields.get("min_tokens"):
+        tail["min_tokens"] = fields["min_tokens"]
+    return closed(body.encoded(common), tail)
+
+
+def decode_body(body: ClientBody, kv_transfer_params: bytes | None) -> bytes:
+    """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself."""
+    fields = body.fields
+    tail = {name: fields[name] for name in _PER_LEG if name != "kv_transfer_params" and fields.get(name) is not None}
+    raw = {} if kv_transfer_params is None else {"kv_transfer_params": kv_transfer_params}
+    return closed(body.encoded(common), tail, **raw)
+
+
+def common(fields: dict[str, Any]) -> bytes:
+    """What all legs have in common.
+
+    A seed is added if the client gave none and sampling is random, so that every worker draws the same noise.
+    """
+    common = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
+    if "seed" not in common and common.get("temperature") != 0:
+        common["seed"] = random.getrandbits(53)
+    return opened(common)

@@ -1,0 +1,90 @@
+"""Baton's own workers, as the steps of a request use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.engines.baton.answer import BatonAnswer
+from router.engines.baton.bodies import decode_body, prefill_body
+from router.engines.baton.lease import BatonLease
+from router.engines.port import DecodeLeg
+from router.request.sent_tokens import ASK_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from core.leases.store import LeaseState
+    from core.net.client.errors import CallError
+    from core.protocol.errors import ApiError
+    from router.engines.prefill_answer import PrefillAnswer
+    from router.queue.lease_limit import LeaseLimit
+    from router.renewal.port import HeldLease, LeaseRenewer
+    from router.request.client_request import ClientRequest
+    from router.request.exchange import Exchange
+
+
+class BatonEngine:
+    """See ``engines.port`` for what each method is for."""
+
+    def __init__(self, leases: LeaseRenewer, lease_limit: LeaseLimit) -> None:
+        self._leases = leases
+        self._lease_limit = lease_limit
+
+    def hands_off(self, asked: ClientRequest) -> bool:
+        """An answer of one token needs no D, so P need not keep the blocks."""
+        return asked.max_new_tokens != 1
+
+    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
+        """A migrated stream is prefilled after the tokens that the client has."""
+        sent = request.sent_tokens
+        return prefill_body(request.body, hand_off=hand_off, resume=sent.resume() if sent.begun else None)
+
+    def prefill_answer(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+        """Another request's lease is refused: both would renew it, and the first to finish would release it."""
+        answer = self.decoded(data, hand_off=hand_off)
+        engine_id, lease_id = answer.summary.remote_engine_id, answer.summary.lease_id
+        if lease_id and (self._leases.tracks(engine_id, lease_id) or self._lease_limit.holds(lease_id)):
+            raise ValueError("another request has that lease")
+        return answer
+
+    def decoded(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+        """P's answer without regard to other requests. Raises ValueError."""
+        return BatonAnswer(data, hand_off=hand_off)
+
+    def hold(self, answer: PrefillAnswer, on_over: Callable[[LeaseState], None] | None) -> HeldLease | None:
+        """The lease is renewed in Redis."""
+        if not answer.summary.lease_id:
+            return None
+        lease = BatonLease(self._leases, answer.summary.remote_engine_id, answer.summary.lease_id)
+        if on_over is not None:
+            self._leases.track(lease.engine_id, lease.lease_id, on_over)
+        return lease
+
+    def still_held(self, _lease: HeldLease) -> bool:
+        """D checks by itself, by the fence, whether the blocks are what P promised."""
+        return True
+
+    def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
+        """A D without P's blocks continues a migrated stream after the tokens that the client has."""
+        params = None if prefilled is None else prefilled.kv_transfer_params
+        if prefilled is None and request.sent_tokens.begun:
+            params = b'{"resume":%b}' % request.sent_tokens.resume()
+        names = request.asked.stream
+        return DecodeLeg((ASK_NAMES,) if names else (), decode_body(request.body, params), names)
+
+    def num_opening_events(self, request: Exchange) -> int:
+        """A chat begins with its role, unless the client has been sent it before."""
+        return 2 if request.asked.chat and not request.sent_tokens.begun else 1
+
+    def may_have_read(self, request: Exchange) -> bool:
+        """There was nothing to read, or the lease has ended, or the lease's state is unknown.
+
+        An expired lease does not mean that the read failed: late reads are good until the blocks are overwritten, and
+        then D prefills by itself.
+        """
+        lease = request.lease
+        return lease is None or request.lease_end is not None or lease.remaining_ms() is None
+
+    def keeps_blocks(self, request: Exchange, _error: CallError | ApiError) -> bool:
+        """Whatever became of D, P keeps the blocks as long as the lease is renewed."""
+        return request.lease is not None and request.lease_end is None

@@ -1,0 +1,37 @@
+"""A lease in Redis, which ``renewal`` keeps alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.renewal.port import LeaseRenewer
+
+
+class BatonLease:
+    """Implements ``HeldLease``. The fence guards D's reads, so this lease may be released at any time."""
+
+    __slots__ = ("_renewer", "engine_id", "lease_id")
+
+    def __init__(self, renewer: LeaseRenewer, engine_id: str, lease_id: str) -> None:
+        self._renewer = renewer
+        self.engine_id = engine_id
+        self.lease_id = lease_id
+
+    def remaining_ms(self) -> int | None:
+        """Milliseconds until the deadline that the last renewal confirmed; None: not known."""
+        return self._renewer.remaining_ms(self.engine_id, self.lease_id)
+
+    def given(self) -> None:
+        """Nothing changes: a read after the end of the lease is caught by the fence."""
+
+    def confirmed(self) -> None:
+        """Stop renewing: D has read."""
+        self._renewer.untrack(self.engine_id, self.lease_id)
+
+    def release(self) -> None:
+        """Stop renewing, and have P free the blocks now."""
+        self._renewer.release(self.engine_id, self.lease_id)
+
+    def __repr__(self) -> str:
+        return f"<BatonLease {self.lease_id} of {self.engine_id}>"

@@ -1,0 +1,57 @@
+"""Any engine that speaks OpenAI's API and vLLM's ``kv_transfer_params``, and of which no more is known.
+
+It may be one of Baton's workers, which then grants leases. It is not asked to name the tokens of a stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.net.client.errors import ConnectError
+from core.protocol.handoff import ASK_PREFILL
+from router.engines.baton.answer import PlainAnswer
+from router.engines.baton.bodies import LIMITS, common, decode_body
+from router.engines.baton.engine import BatonEngine
+from router.engines.leg_body import closed
+from router.engines.port import DecodeLeg
+
+if TYPE_CHECKING:
+    from core.net.client.errors import CallError
+    from core.protocol.errors import ApiError
+    from router.engines.prefill_answer import PrefillAnswer
+    from router.request.client_request import ClientRequest
+    from router.request.exchange import Exchange
+
+
+class PlainEngine(BatonEngine):
+    """See ``engines.port`` for what each method is for."""
+
+    def hands_off(self, _asked: ClientRequest) -> bool:
+        """Always: only D's answer is known to be right."""
+        return True
+
+    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
+        """P is asked for one token; it may refuse a ``min_tokens`` above that."""
+        fields = request.body.fields
+        one = {"max_tokens": 1, **{name: 1 for name in LIMITS if fields.get(name) is not None}}
+        tail: dict[str, Any] = {"stream": False, **one}
+        if hand_off:
+            tail["kv_transfer_params"] = ASK_PREFILL
+        if fields.get("min_tokens"):
+            tail["min_tokens"] = 1
+        return closed(request.body.encoded(common), tail)
+
+    def decoded(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+        """Only "stop" says that the first token is the last one; "length" says that one token was asked for."""
+        return PlainAnswer(data, hand_off=hand_off)
+
+    def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
+        """P's parameters are passed on unchanged."""
+        params = None if prefilled is None else prefilled.kv_transfer_params
+        return DecodeLeg((), decode_body(request.body, params), False)
+
+    def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
+        """Without a lease, only a D that never had the parameters leaves P's blocks alone: others may free them."""
+        if request.lease_end is not None:
+            return False
+        return request.lease is not None or (bool(request.engine_id) and isinstance(error, ConnectError))

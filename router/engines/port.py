@@ -1,0 +1,58 @@
+"""The interface of an engine: everything that a step of a request does differently for Baton's workers and vLLM's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from core.leases.store import LeaseState
+    from core.net.client.errors import CallError
+    from core.protocol.errors import ApiError
+    from router.engines.prefill_answer import PrefillAnswer
+    from router.renewal.port import HeldLease
+    from router.request.client_request import ClientRequest
+    from router.request.exchange import Exchange
+
+
+class DecodeLeg(NamedTuple):
+    """What D is sent. ``names_tokens``: D is asked for the ids of its tokens, so that another worker can continue."""
+
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    names_tokens: bool
+
+
+class Engine(Protocol):
+    """One kind of engine. Stateless but for the leases, so one object serves all workers of the kind."""
+
+    def hands_off(self, asked: ClientRequest) -> bool:
+        """Whether P is asked to keep the blocks for a D."""
+
+    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
+        """The body for P: one token, not streamed."""
+
+    def prefill_answer(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+        """Decode P's answer. Raises ValueError if it is none, or names a lease that another request holds."""
+
+    def hold(self, answer: PrefillAnswer, on_over: Callable[[LeaseState], None] | None) -> HeldLease | None:
+        """The lease of P's answer, renewed from now on; None if P granted none.
+
+        ``on_over`` None: nobody will read the blocks, so the lease is not renewed, only released.
+        """
+
+    def still_held(self, lease: HeldLease) -> bool:
+        """Whether a D may be given the parameters now."""
+
+    def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
+        """What D is sent. ``prefilled`` None: the worker prefills by itself."""
+
+    def num_opening_events(self, request: Exchange) -> int:
+        """How many events at the start of D's stream show that D has begun to decode."""
+
+    def may_have_read(self, request: Exchange) -> bool:
+        """Whether a D that has not answered may be computing already, and so is not given up while it lives."""
+
+    def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
+        """Whether another D can read P's blocks after a D has failed with ``error``."""
