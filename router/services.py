@@ -81,6 +81,6 @@ class Services:
         A worker that is not in the registry gets none: the engine at an address from the command line may not be
         Baton's, and must not learn the internal token. A vLLM server never is.
         """
-        if worker.kind is not EngineKind.BATON:
+        if worker.kind is EngineKind.VLLM:
             return ()
         return self.worker_headers if worker.engine_id or self.settings.trust_static_workers else ()

@@ -101,7 +101,7 @@ class HealthProbes:
         self._spawn(worker, self._pool.probe_wait_s(worker))
 
     def _spawn(self, worker: Worker, delay_s: float) -> None:
-        if worker not in self._tasks and worker.kind is EngineKind.BATON:
+        if worker not in self._tasks and worker.kind is not EngineKind.VLLM:
             task = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
             self._tasks[worker] = task
             task.add_done_callback(lambda _: self._tasks.pop(worker, None))

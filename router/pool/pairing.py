@@ -30,7 +30,7 @@ def difference(source: Worker, reader: Worker, model: str) -> Difference | None:
     Baton's workers have a hash of everything that matters. A vLLM server's hash says all but the block size; where one
     of two servers did not tell its hash, what is known otherwise has to be equal.
     """
-    if source.kind is not reader.kind:
+    if (source.kind is EngineKind.VLLM) is not (reader.kind is EngineKind.VLLM):
         return Difference("engine: one is vLLM's, the other is not", "pair workers of one kind")
     if source.kind is EngineKind.VLLM:
         return _vllm_difference(source, reader, model)

@@ -141,7 +141,7 @@ class Worker:
 
         A vLLM server that has not is not known yet: whether it is one, and with which workers it can be paired.
         """
-        return self.kind is EngineKind.BATON if self.models is None else model in self.models
+        return self.kind is not EngineKind.VLLM if self.models is None else model in self.models
 
     def report(self, load: WorkerLoad, now_s: float) -> None:
         """Take over a new load report."""
