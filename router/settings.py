@@ -88,6 +88,12 @@ class RouterSettings(ProcessSettings):
         le=2000,
         description="Milliseconds between two questions to a vLLM server about its load; it reports nothing by itself.",
     )
+    vllm_lease_duration_s: int = Field(
+        30,
+        ge=1,
+        description="How long vLLM's prefill workers keep blocks that nobody renews, seconds: the kv_lease_duration of "
+        "their kv_connector_extra_config, at most. It is not known otherwise.",
+    )
     trust_static_workers: bool = Field(
         False, description="The workers of prefill and decode are Baton's own: send them the internal token."
     )

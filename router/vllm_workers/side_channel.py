@@ -1,15 +1,73 @@
-"""How the side channel of a vLLM server is asked. The implementation is in ``router/vllm_leases``."""
+"""The side channel of one vLLM server, which says which engine it is and with which others it can be paired."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from core.process.task_end import end_task
+from router.vllm_leases.side_channel_facts import SideChannelError
 
 if TYPE_CHECKING:
     from router.vllm_leases.side_channel_facts import SideChannelFacts
 
+#: Seconds until a side channel that did not answer is asked again; doubled up to the maximum.
+FIRST_PAUSE_S = 1.0
+MAX_PAUSE_S = 30.0
 
-class SideChannel(Protocol):
-    """Asks side channels, with well-formed questions only: of any other, vLLM's listener dies."""
+
+class SideChannels(Protocol):
+    """Asks side channels, with well-formed questions only: of any other, vLLM's listener dies (``VllmLeases``)."""
 
     async def query(self, host: str, port: int) -> SideChannelFacts:
         """What rank (0, 0) of the engine says. Raises SideChannelError."""
+
+
+class Answered(NamedTuple):
+    """What the side channel said, or a sentence for people about why it did not."""
+
+    facts: SideChannelFacts | None
+    problem: str = ""
+
+
+class SideChannel:
+    """Asks one side channel, and again as long as it does not answer. ``close`` it at the end."""
+
+    def __init__(self, channels: SideChannels, place: tuple[str, int]) -> None:
+        self._channels = channels
+        self._place = place
+        self._again: asyncio.Task[Answered] | None = None
+        self._again_at_s: float | None = None
+        self._pause_s = FIRST_PAUSE_S
+
+    async def ask(self) -> Answered:
+        """Ask now, and wait for the answer: seconds, where nobody answers."""
+        await self.close()
+        self._pause_s = FIRST_PAUSE_S
+        return await self._ask()
+
+    def answer_since(self) -> Answered | None:
+        """The answer to a question that was asked again, once it has come. Never waits."""
+        now_s = asyncio.get_running_loop().time()
+        if self._again is not None and self._again.done():
+            again, self._again = self._again, None
+            return again.result()
+        if self._again is None and self._again_at_s is not None and now_s >= self._again_at_s:
+            self._again = asyncio.create_task(self._ask())
+        return None
+
+    async def close(self) -> None:
+        """Stop asking."""
+        if self._again is not None:
+            await end_task(self._again)
+            self._again = None
+
+    async def _ask(self) -> Answered:
+        try:
+            facts = await self._channels.query(*self._place)
+        except SideChannelError as error:
+            self._again_at_s = asyncio.get_running_loop().time() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
+            return Answered(None, f"Its side channel does not say with whom it can be paired: {error}.")
+        self._again_at_s = None
+        return Answered(facts)

@@ -13,9 +13,9 @@ from core.net.client.errors import CallError, CallTimeout
 from core.protocol.worker import Role
 from router.pool.breaker import BreakerState
 from router.pool.static_worker import queue_factor
-from router.vllm_leases.side_channel_facts import SideChannelError
 from router.vllm_workers.problems import About
 from router.vllm_workers.server import EngineDeadError, NotVllmError
+from router.vllm_workers.side_channel import Answered
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from router.pool import Worker, WorkerPool
     from router.pool.model_card import ModelFacts
-    from router.vllm_leases.side_channel_facts import SideChannelFacts
     from router.vllm_workers.expiries import Expiries
     from router.vllm_workers.load import ServerLoad
     from router.vllm_workers.problems import Problems
@@ -32,14 +31,10 @@ if TYPE_CHECKING:
 
 #: Answers in a row that may come too late before the server counts as away: its event loop may be busy for seconds.
 MAX_TIMEOUTS = 3
-#: Seconds until a side channel that did not answer is asked again; doubled up to the maximum.
-FIRST_PAUSE_S = 1.0
-MAX_PAUSE_S = 30.0
 NO_CONNECTOR = (
     "It runs without NixlConnector: start vLLM with --kv-transfer-config "
     """'{"kv_connector":"NixlConnector","kv_role":"kv_producer"}' for prefill, or kv_consumer for decode."""
 )
-_SIDE_CHANNEL = "Its side channel does not say with whom it can be paired: {}."
 
 
 class Watcher:
@@ -50,7 +45,7 @@ class Watcher:
         worker: Worker,
         pool: WorkerPool,
         server: Server,
-        side_channel: SideChannel | None,
+        side_channel: SideChannel,
         problems: Problems,
         expiries: Expiries,
         outcomes: Counter[str],
@@ -67,18 +62,18 @@ class Watcher:
         self._is_met = False
         self._started_s: float | None = None
         self._num_timeouts = 0
-        self._ask_again_s = 0.0
-        self._pause_s = FIRST_PAUSE_S
-        self._lacks_hash = False
 
     def __repr__(self) -> str:
         return f"<Watcher {self._worker.worker_id} {'met' if self._is_met else 'not met'}>"
 
     async def run(self, interval_s: float) -> None:
         """Ask every ``interval_s`` seconds until cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(interval_s)
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(interval_s)
+        finally:
+            await self._side_channel.close()
 
     async def look(self) -> None:
         """Ask everything once, and tell the pool."""
@@ -110,8 +105,10 @@ class Watcher:
             version = await self._server.version()
         known = (worker.version, worker.compatibility_hash, worker.block_size, worker.hands_off)
         worker.version = version
-        if not self._is_met or is_other or self._is_time_to_ask():
-            await self._ask_side_channel(load, is_other)
+        if not self._is_met or is_other:
+            await self._meet(load, is_other)
+        elif (answer := self._side_channel.answer_since()) is not None:
+            self._note_answer(answer)
         self._take_over(load)
         self._is_met, self._started_s = True, load.started_s
         worker.weights_fingerprint = _fingerprint(worker, models)
@@ -139,38 +136,24 @@ class Watcher:
             worker.limit = worker.given.max_num_seqs * max(1, load.num_engines) * queue_factor(worker.role)
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
 
-    def _is_time_to_ask(self) -> bool:
-        return self._lacks_hash and asyncio.get_running_loop().time() >= self._ask_again_s
-
-    async def _ask_side_channel(self, load: ServerLoad, is_other: bool) -> None:
-        """Ask for the engine's id and its compatibility hash.
-
-        If the side channel does not answer, what the same process has answered before still holds.
-        """
-        worker, text = self._worker, ""
-        facts = None
-        if load.has_nixl:
-            try:
-                facts = await self._query()
-            except SideChannelError as error:
-                text = _SIDE_CHANNEL.format(error)
-        if facts is not None or is_other or not load.started_s:
-            engine_id = "" if facts is None else facts.engine_id
+    async def _meet(self, load: ServerLoad, is_other: bool) -> None:
+        """Ask which engine it is. If nobody answers, what the same process has answered before still holds."""
+        worker = self._worker
+        answer = await self._side_channel.ask() if load.has_nixl else Answered(None)
+        if is_other or not load.started_s:
+            engine_id = "" if answer.facts is None else answer.facts.engine_id
             if is_other or engine_id != worker.engine_id:
                 self._pool.engine_started(worker, engine_id)
-            worker.compatibility_hash = "" if facts is None else facts.compatibility_hash
-        self._lacks_hash = bool(text)
-        now_s = asyncio.get_running_loop().time()
-        self._ask_again_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
-        if not text:
-            self._pause_s = FIRST_PAUSE_S
-        self._problems.note(worker, About.SIDE_CHANNEL, text)
+            worker.compatibility_hash = ""
+        self._note_answer(answer)
 
-    async def _query(self) -> SideChannelFacts | None:
-        if self._side_channel is None or self._worker.side_channel is None:
-            return None
-        host, port = self._worker.side_channel
-        return await self._side_channel.query(host, port)
+    def _note_answer(self, answer: Answered) -> None:
+        worker, facts = self._worker, answer.facts
+        if facts is not None:
+            if facts.engine_id != worker.engine_id:
+                self._pool.engine_started(worker, facts.engine_id)
+            worker.compatibility_hash = facts.compatibility_hash
+        self._problems.note(worker, About.SIDE_CHANNEL, answer.problem)
 
     def _away(self, problem: str) -> None:
         """Exclude a server that does not answer, until it does; then it may be another one."""

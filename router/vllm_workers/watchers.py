@@ -12,6 +12,7 @@ from router.vllm_workers.names import HostName, is_looked_up, resolve
 from router.vllm_workers.pairs import pair_problems
 from router.vllm_workers.problems import About, Problems
 from router.vllm_workers.server import Server
+from router.vllm_workers.side_channel import SideChannel
 from router.vllm_workers.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
     from router.upstream.port import Upstream
     from router.vllm_workers.names import Resolve
-    from router.vllm_workers.side_channel import SideChannel
+    from router.vllm_workers.side_channel import SideChannels
 
 log = logging.getLogger("baton.router")
 
@@ -36,7 +37,7 @@ class VllmWorkers:
         self,
         pool: WorkerPool,
         upstream: Upstream,
-        side_channel: SideChannel | None,
+        side_channels: SideChannels,
         *,
         poll_interval_s: float,
         dns_interval_s: float,
@@ -45,10 +46,10 @@ class VllmWorkers:
         outcomes: Counter[str],
         lookup: Resolve = resolve,
     ) -> None:
-        """``side_channel`` None: nobody can ask side channels; hashes stay unknown. Counters: see ``Metrics``."""
+        """``expected_expiries``: see ``Expiries``. The counters are those of ``Metrics``."""
         self._pool = pool
         self._upstream = upstream
-        self._side_channel = side_channel
+        self._side_channels = side_channels
         self._poll_interval_s = poll_interval_s
         self._dns_interval_s = dns_interval_s
         self._outcomes = outcomes
@@ -89,13 +90,13 @@ class VllmWorkers:
             await asyncio.sleep(self._dns_interval_s)
 
     def _watch(self, worker: Worker) -> None:
-        if worker in self._watchers:
+        if worker in self._watchers or worker.side_channel is None:
             return
         watcher = Watcher(
             worker,
             self._pool,
             Server(self._upstream, worker),
-            self._side_channel,
+            SideChannel(self._side_channels, worker.side_channel),
             self._problems,
             self._expiries,
             self._outcomes,

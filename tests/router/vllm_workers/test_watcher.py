@@ -252,7 +252,7 @@ async def test_a_side_channel_that_says_nothing(watched: Watched) -> None:
 
 
 async def test_a_side_channel_is_asked_again(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.vllm_workers.watcher.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("router.vllm_workers.side_channel.FIRST_PAUSE_S", 0.0)
     server = await watched.server()
     server.models["tuned"] = ("/lora", "tiny")
     watched.channels.errors[server.port] = "it is silent"
