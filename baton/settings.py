@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
+from baton.processes.vllm.extra_args import ExtraArgs
 from core.process.settings import Settings
 from core.protocol.addresses import worker_url
 from workers.limits import MAX_RANKS
@@ -20,6 +21,19 @@ class UpSettings(Settings):
     model: str | None = Field(
         None,
         description="Folder or Hugging Face hub id of the model. Unset: the worker section's, else the demo model.",
+    )
+    engine: Literal["baton", "vllm"] = Field(
+        "baton", description="Engine of all workers: Baton's own, or stock vLLM servers, which have to be installed."
+    )
+    vllm: str | None = Field(
+        None,
+        min_length=1,
+        description="Where vLLM is: a vllm script, a Python that has it, or the folder of its environment. "
+        "Unset: vllm on PATH.",
+    )
+    vllm_args: str = Field(
+        "",
+        description="Arguments for every vLLM server, as in a shell; what stands after -- is added to them.",
     )
     prefill: int = Field(1, ge=1, le=64, description="Number of prefill workers.")
     decode: int = Field(1, ge=1, le=64, description="Number of decode workers.")
@@ -47,7 +61,8 @@ class UpSettings(Settings):
         None,
         min_length=1,
         repr=False,
-        description="An existing Redis (redis://, rediss:// or unix:// URL). Unset: a private one is started.",
+        description="An existing Redis (redis://, rediss:// or unix:// URL). Unset: a private one is started, "
+        "unless it is for vLLM servers behind one router process, which need none.",
     )
     redis_password: SecretStr | None = Field(
         None, description="Password of that Redis, where redis_url does not have it."
@@ -73,6 +88,18 @@ class UpSettings(Settings):
     drain_timeout_s: float = Field(
         600.0, ge=0, description="How long a worker that baton scale stops may go on with what it has, in seconds."
     )
+
+    @field_validator("vllm_args")
+    @classmethod
+    def _vllm_args_are_usable(cls, text: str) -> str:
+        ExtraArgs(text)
+        return text
+
+    @model_validator(mode="after")
+    def _vllm_is_for_vllm(self) -> Self:
+        if self.engine != "vllm" and (self.vllm is not None or self.vllm_args):
+            raise ValueError("vllm and vllm_args need engine=vllm")
+        return self
 
 
 class AdminSettings(Settings):

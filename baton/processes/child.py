@@ -211,7 +211,7 @@ class Child:
             await asyncio.wait({status})
         # The end of the log is a reason only if the process has ended by itself.
         because = _because(last_line(self.log_path)) if code >= 0 and self.log_path is not None else ""
-        self._end(f"{_exit_text(code)}{because}")
+        self._end(f"{exit_text(code)}{because}")
 
     def _note_broken_status(self, status: asyncio.Task[None]) -> None:
         """Reading the status lines has failed: end the service of the child, with the error as reason."""
@@ -269,7 +269,8 @@ def _because(line: str) -> str:
     return f": {line}" if line else ""
 
 
-def _exit_text(code: int) -> str:
+def exit_text(code: int) -> str:
+    """How a process has ended, from its return code."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -11,8 +11,9 @@ from baton.up.machine_shares import Machine
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """The CPUs that this process may use, and the GPUs that it can see."""
-    return Machine(len(os.sched_getaffinity(0)), _gpus(environ))
+    """The CPUs that this process may use, the GPUs that it can see, and the memory that all processes share."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(len(os.sched_getaffinity(0)), _gpus(environ), memory_bytes)
 
 
 def _gpus(environ: Mapping[str, str]) -> tuple[str, ...]:

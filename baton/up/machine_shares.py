@@ -25,6 +25,7 @@ class Machine:
     num_cpus: int
     #: Ids for ``CUDA_VISIBLE_DEVICES``; empty without a GPU.
     gpus: tuple[str, ...] = ()
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)

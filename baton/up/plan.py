@@ -84,11 +84,7 @@ def make_plan(
     machine: Machine,
 ) -> ProcessPlan:
     """The plan. Raises ConfigurationError when the router or a worker would refuse its settings."""
-    drain_s = settings.stop_timeout_s / 2  # the other half is for what comes after: withdraw, close, exit
-    flags: dict[str, Any] = {"host": settings.host, "port": settings.port, "drain_timeout_s": drain_s}
-    if settings.routers is not None:
-        flags["processes"] = settings.routers
-    router = _child("router", "router", flags, command, environ, document)
+    router = router_child(router_flags(settings), command, environ, document)
     common: dict[str, Any] = {"model": model.place, "port": 0, "internal_port": 0}
     common["drain_timeout_s"] = settings.drain_timeout_s
     if model.name is not None:
@@ -101,6 +97,22 @@ def make_plan(
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
     return ProcessPlan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+
+
+def router_flags(settings: UpSettings) -> dict[str, Any]:
+    """The router's flags, whatever engine its workers are."""
+    drain_s = settings.stop_timeout_s / 2  # the other half is for what comes after: withdraw, close, exit
+    flags: dict[str, Any] = {"host": settings.host, "port": settings.port, "drain_timeout_s": drain_s}
+    if settings.routers is not None:
+        flags["processes"] = settings.routers
+    return flags
+
+
+def router_child(
+    flags: Mapping[str, Any], command: Sequence[str], environ: Mapping[str, str], document: Document
+) -> ChildSpec:
+    """The spec of the router. Raises ConfigurationError when it would refuse its settings."""
+    return _child("router", "router", flags, command, environ, document)
 
 
 def with_missing_file(plan: ProcessPlan, path: Path) -> ProcessPlan:

@@ -18,7 +18,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cli",),
         ("torture",),
         ("cluster", "operator", "up"),
-        ("config", "demo", "processes", "safe_path", "settings"),
+        ("settings",),
+        ("config", "demo", "processes", "safe_path"),
     ),
     "baton.torture": (
         ("command",),

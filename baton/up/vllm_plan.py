@@ -1,0 +1,127 @@
+"""Decides how ``baton up`` starts vLLM servers, and a router in front of them. Pure, but for the ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from baton.config.configuration import Document
+from baton.processes.child import ChildSpec
+from baton.processes.vllm.extra_args import ExtraArgs
+from baton.processes.vllm.held_ports import HeldPorts
+from baton.processes.vllm.program import VllmProgram
+from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+from baton.settings import UpSettings
+from baton.up.machine_shares import GPU_MEMORY_FRACTION, Machine, Share, share_out
+from baton.up.plan import ProcessPlan, ServedModel, router_child, router_flags
+from baton.up.preflight import PreflightError
+from core.protocol.worker import Role
+from workers.settings import WorkerSettings
+
+#: Of a machine's memory, the part that all servers without GPU take together for their caches, and the most that one
+#: of them takes, GiB.
+CPU_CACHE_SHARE = 0.25
+MAX_CPU_CACHE_GIB = 8
+
+
+@dataclass(frozen=True)
+class VllmServers:
+    """The servers: which program, where each listens, what each is given besides."""
+
+    program: VllmProgram
+    extra: ExtraArgs
+    #: The prefill servers first.
+    places: tuple[ServerPlace, ...]
+    lease_duration_s: int
+
+
+def take_places(settings: UpSettings, ports: HeldPorts) -> tuple[ServerPlace, ...]:
+    """A place for each server. Raises PreflightError where there are too few ports."""
+    num_engines = ExtraArgs(settings.vllm_args).num_engines
+    try:
+        return tuple(
+            ServerPlace(ports.take(), ports.take(num_engines)) for _ in range(settings.prefill + settings.decode)
+        )
+    except OSError as error:
+        raise PreflightError(f"{error}, which data-parallel ranks need for their side channels") from None
+
+
+def make_vllm_plan(
+    settings: UpSettings,
+    model: ServedModel,
+    servers: VllmServers,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    document: Document,
+    machine: Machine,
+    redis_url: str,
+) -> ProcessPlan:
+    """The plan. Without ``redis_url`` the router does without Redis. Raises ConfigurationError when the router would
+    refuse its settings, PreflightError where there are too few GPUs.
+    """
+    limit = servers.extra.max_num_seqs
+    addresses = [place.router_address(limit) for place in servers.places]
+    flags = router_flags(settings)
+    flags |= {"prefill": ",".join(addresses[: settings.prefill]), "decode": ",".join(addresses[settings.prefill :])}
+    if not redis_url:
+        flags["redis_url"] = ""
+    router = router_child(flags, command, environ, document)
+    children = tuple(_children(settings, model, servers, environ, machine))
+    return ProcessPlan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+
+
+def _children(
+    settings: UpSettings, model: ServedModel, servers: VllmServers, environ: Mapping[str, str], machine: Machine
+) -> Iterator[ChildSpec]:
+    kinds = _kinds(settings, model, servers.program)
+    machine = replace(machine, gpus=()) if servers.program.on_cpu else machine
+    _check_gpus(kinds, machine)
+    shares = share_out(kinds, machine, environ, settings.threads_per_worker)
+    served = VllmModel(model.place, servers.lease_duration_s, model.name or "", servers.extra)
+    cache_gib = _cpu_cache_gib(machine, len(kinds))
+    numbers: dict[str, int] = {}
+    for kind, place, share in zip(kinds, servers.places, shares, strict=True):
+        numbers[kind.role] = numbers.get(kind.role, 0) + 1
+        name = f"{kind.role}-{numbers[kind.role]}"
+        part = _server_share(kind.tp, share, cache_gib)
+        yield server_spec(name, kind.role, servers.program, served, place, part, environ)
+
+
+def _kinds(settings: UpSettings, model: ServedModel, program: VllmProgram) -> list[WorkerSettings]:
+    """The servers as workers of ours, which the machine is shared out between."""
+    kinds = []
+    for role, number, tp in (
+        (Role.PREFILL, settings.prefill, settings.prefill_tp),
+        (Role.DECODE, settings.decode, settings.decode_tp),
+    ):
+        given: dict[str, Any] = {"role": role, "model": model.place, "served_model_name": model.name, "tp": tp or 1}
+        kinds += [WorkerSettings(**given, device="cpu" if program.on_cpu else "auto")] * number
+    return kinds
+
+
+def _check_gpus(kinds: Sequence[WorkerSettings], machine: Machine) -> None:
+    most = max(kind.tp for kind in kinds)
+    if machine.gpus and most > len(machine.gpus):
+        raise PreflightError(
+            f"a vLLM server of {most} ranks needs {most} GPUs, and there are {len(machine.gpus)}: "
+            "lower --prefill-tp or --decode-tp"
+        )
+
+
+def _server_share(tp: int, share: Share, cache_gib: int) -> ServerShare:
+    threads = share.flags.get("torch_threads")
+    memory = share.flags.get("gpu_memory_fraction")
+    return ServerShare(
+        tp=tp,
+        threads=None if threads is None else max(1, threads // tp),
+        gpu_memory=None if memory is None or memory >= GPU_MEMORY_FRACTION else memory,
+        cpu_cache_gib=cache_gib,
+        environ=share.environ,
+    )
+
+
+def _cpu_cache_gib(machine: Machine, num_servers: int) -> int:
+    """GiB for the cache of one server: at least one, which is the least that vLLM can be told."""
+    together = machine.memory_bytes * CPU_CACHE_SHARE / 2**30
+    return max(1, min(MAX_CPU_CACHE_GIB, int(together / num_servers)))

@@ -1,0 +1,105 @@
+"""What a vLLM server is started with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.processes.vllm.extra_args import OURS, ExtraArgs
+from baton.processes.vllm.launcher import Launch
+from baton.processes.vllm.program import VllmProgram
+from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+
+GPU = VllmProgram(("vllm", "serve"), "0.32.0", on_cpu=False)
+CPU = VllmProgram(("python", "-m", "server"), "0.32.0", on_cpu=True, model_flag=("--model",))
+PLACE = ServerPlace(port=4000, side_channel_port=5600)
+
+
+def started(
+    program: VllmProgram = GPU,
+    role: str = "prefill",
+    share: ServerShare | None = None,
+    extra: str = "",
+    environ: dict[str, str] | None = None,
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The server's arguments and environment."""
+    model = VllmModel("/m", 30, "m", ExtraArgs(extra))
+    spec = server_spec(f"{role}-1", role, program, model, PLACE, share or ServerShare(), environ or {})
+    launch = msgspec.json.decode(spec.argv[-1], type=Launch)
+    assert launch.url == "http://127.0.0.1:4000"
+    return launch.argv, dict(spec.environ)
+
+
+def kv_config(argv: tuple[str, ...]) -> dict[str, Any]:
+    config = json.loads(argv[argv.index("--kv-transfer-config") + 1])
+    assert isinstance(config, dict)
+    return config
+
+
+def test_a_server_on_a_gpu() -> None:
+    argv, environ = started(
+        share=ServerShare(tp=2, threads=4, gpu_memory=0.45, environ={"CUDA_VISIBLE_DEVICES": "2,3"})
+    )
+    assert argv[:7] == ("vllm", "serve", "/m", "--host", "127.0.0.1", "--port", "4000")
+    assert argv[9:] == ("--served-model-name", "m", "--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.45")
+    assert kv_config(argv) == {
+        "kv_connector": "NixlConnector",
+        "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"kv_lease_duration": 30},
+    }
+    assert environ == {
+        "UCX_NET_DEVICES": "lo",
+        "CUDA_VISIBLE_DEVICES": "2,3",
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": "5600",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def test_a_server_on_a_cpu() -> None:
+    argv, environ = started(CPU, "decode", ServerShare(threads=3, cpu_cache_gib=2))
+    assert argv[:5] == ("python", "-m", "server", "--model", "/m")
+    assert argv[-3:] == ("--dtype", "float32", "--enforce-eager")
+    assert (kv_config(argv)["kv_role"], kv_config(argv)["kv_buffer_device"]) == ("kv_consumer", "cpu")
+    assert environ["VLLM_CPU_KVCACHE_SPACE"] == "2"
+    assert environ["OMP_NUM_THREADS"] == "3"
+    assert environ["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+
+
+def test_what_is_set_already_stays_and_secrets_do_not_pass() -> None:
+    given = {"VLLM_CPU_KVCACHE_SPACE": "9", "OMP_NUM_THREADS": "7", "UCX_NET_DEVICES": "eth0"}
+    _, environ = started(CPU, environ={**given, "BATON_INTERNAL_TOKEN": "sesame", "VLLM_API_KEY": "sesame"})
+    assert given.items() <= environ.items()
+    assert "sesame" not in str(environ)
+
+
+def test_what_people_pass_on_comes_last() -> None:
+    argv, _ = started(CPU, extra="--dtype bfloat16 --chat-template 'a b.jinja'")
+    assert argv[-4:] == ("--dtype", "bfloat16", "--chat-template", "a b.jinja")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_baton_gives_itself_is_refused_by_name(name: str) -> None:
+    for text in (f"{name} 3", f"--seed 1 {name}=3", f"{name.replace('-', '_').replace('__', '--', 1)} 3"):
+        if text.startswith("_"):  # a short flag has no underscore
+            continue
+        with pytest.raises(ValueError, match=rf"^{name} is not passed on: "):
+            ExtraArgs(text)
+
+
+@pytest.mark.parametrize("text", ["--seed 'one", "serve --seed 1"])
+def test_what_are_no_arguments(text: str) -> None:
+    with pytest.raises(ValueError, match="arguments"):
+        ExtraArgs(text)
+
+
+def test_what_the_router_has_to_know_of_the_arguments() -> None:
+    assert (ExtraArgs("").num_engines, ExtraArgs("").max_num_seqs) == (1, None)
+    extra = ExtraArgs("--data_parallel_size=2 --max-num-seqs 8 --max-num-seqs 16")
+    assert (extra.num_engines, extra.max_num_seqs) == (2, 16)
+    assert ExtraArgs("-dp 4").num_engines == 4
+    assert PLACE.router_address() == "vllm+http://127.0.0.1:4000?side_channel=5600"
+    assert PLACE.router_address(16) == "vllm+http://127.0.0.1:4000?side_channel=5600&max_num_seqs=16"
