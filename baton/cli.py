@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -84,6 +85,8 @@ def _complain(problems: Sequence[str]) -> int:
 def _process_command(name: str, with_options: bool) -> click.Command:
     section, module, line = PROCESSES[name]
     parameters = _setting_parameters(section) if with_options else []
+    if name == "up":
+        parameters.append(_passed_on())
     more = "A flag wins over its environment variable, that over the file given with --config."
     return _command(name, line, more, parameters, _runner(section, module))
 
@@ -116,6 +119,21 @@ def _config_option() -> click.Option:
     )
 
 
+def _passed_on() -> click.Argument:
+    return click.Argument(["passed_on"], metavar="[-- VLLM ARGS]", nargs=-1, type=click.UNPROCESSED)
+
+
+def _with_passed_on(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags, with what stands after ``--`` added to ``--vllm-args``. Raises click.UsageError."""
+    rest = dict(flags)
+    passed_on = rest.pop("passed_on", ())
+    if passed_on and not passed_on[0].startswith("-"):
+        raise click.UsageError(f"Got unexpected extra argument ({passed_on[0]})")
+    if passed_on:
+        rest["vllm_args"] = f"{rest['vllm_args'] or ''} {shlex.join(passed_on)}"
+    return rest
+
+
 def _runner(section: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **flags: Any) -> int:
         from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError
@@ -123,7 +141,7 @@ def _runner(section: str, module: str) -> Callable[..., int]:
         from workers.settings import WorkerSettings
 
         try:
-            settings = _load(section, config, flags)
+            settings = _load(section, config, _with_passed_on(flags))
             if isinstance(settings, WorkerSettings):
                 os.environ.update(_check_worker(settings))
         except PreflightError as error:

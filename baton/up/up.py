@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError, Document, gather, load
-from baton.config.sections import settings_model
+from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
 from baton.config.sources import read_document, read_secret_files
 from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
 from baton.processes.control_socket import ControlSocketError, control_socket, private_folder, socket_path
@@ -26,7 +25,9 @@ from baton.processes.output import say
 from baton.processes.redis_child import NAME as REDIS
 from baton.processes.redis_child import keep_redis
 from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
+from baton.processes.vllm.held_ports import HeldPorts
 from baton.settings import UpSettings
+from baton.up.engines import Engine, PlanInputs, choose_engine
 from baton.up.hub import look_up
 from baton.up.machine import this_machine
 from baton.up.missing import MissingFile
@@ -37,11 +38,10 @@ from baton.up.plan import (
     ServedModel,
     child_environ,
     choose_model,
-    make_plan,
     with_known_port,
     with_missing_file,
 )
-from baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_tls, check_worker_packages
+from baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_tls
 from baton.up.scaling import Scaler
 from baton.up.welcome import Service, first_model, welcome
 from core.process.settings import redis_login
@@ -56,8 +56,9 @@ def run(settings: UpSettings, command: tuple[str, ...] = COMMAND) -> int:
     try:
         environ = read_secret_files(os.environ)
         document = read_document(environ.get(CONFIG_VARIABLE) or None)
-        start = _prepare(settings, environ, document, command)
-        return asyncio.run(_serve(start))
+        with HeldPorts() as ports:
+            start = _prepare(settings, environ, document, command, ports)
+            return asyncio.run(_serve(start))
     except ConfigurationError as error:
         for problem in error.problems:
             print(f"baton: {problem}", file=sys.stderr)
@@ -78,43 +79,57 @@ class _Start:
     model: ServedModel
     internal_token: str
     router: RouterSettings
+    engine: Engine
 
     @property
-    def revision(self) -> str | None:
-        """The revision of the model, where one was given."""
-        return gather(settings_model("worker"), self.environ, self.document).get("revision")
+    def needs_redis(self) -> bool:
+        """Whether a private Redis has to be started."""
+        return self.settings.redis_url is None and self.engine.needs_redis(self.router)
 
     def plan(self, redis_url: str) -> ProcessPlan:
+        """The plan. ``redis_url`` is empty without Redis."""
         given = {"redis_url": redis_url, "internal_token": self.internal_token}
         if self.settings.redis_password is not None:
             given["redis_password"] = self.settings.redis_password.get_secret_value()
         environ = child_environ(self.environ, **given)
-        return make_plan(self.settings, self.model, self.command, environ, self.document, this_machine(self.environ))
+        machine = this_machine(self.environ)
+        return self.engine.plan(
+            PlanInputs(self.settings, self.model, self.command, environ, self.document, machine, redis_url)
+        )
 
 
-def _prepare(settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...]) -> _Start:
+def _prepare(
+    settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...], ports: HeldPorts
+) -> _Start:
     """Check everything that can be checked before the first start. Raises PreflightError or ConfigurationError."""
     from baton.demo import MODEL_DIR, MODEL_NAME
 
     model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME))
     token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
-    router = load(RouterSettings, {"host": settings.host, "port": settings.port}, environ, document)
-    start = _Start(settings, environ, document, command, model, token, router)
-    start.plan(settings.redis_url or "unix:///to-be-started")
+    router = load(RouterSettings, _router_flags(settings), environ, document)
+    engine = choose_engine(settings, environ, ports)
+    is_folder = check_model(model.place)
+    start = _Start(settings, environ, document, command, engine.named(model, is_folder), token, router, engine)
+    start.plan(settings.redis_url or ("unix:///to-be-started" if start.needs_redis else ""))
     check_tls(router)
-    check_worker_packages()
-    if not check_model(model.place):
-        environ.update(look_up(model.place, start.revision, environ))
+    if not is_folder:
+        environ.update(look_up(model.place, engine.revision(environ, document), environ))
     check_port(settings.host, settings.port)
     if settings.redis_url:
         check_redis(redis_login(settings.redis_url, settings.redis_password))
     return start
 
 
+def _router_flags(settings: UpSettings) -> dict[str, object]:
+    """The router's flags that are known before anything is planned."""
+    processes = {} if settings.routers is None else {"processes": settings.routers}
+    return {"host": settings.host, "port": settings.port, **processes}
+
+
 async def _serve(start: _Start) -> int:
     stops = StopRequests()
     log_dir = _log_dir(start.settings)
-    async with stops.from_signals(), _redis(start.settings, log_dir) as (redis_url, redis):
+    async with stops.from_signals(), _redis(start, log_dir) as (redis_url, redis):
         missing = MissingFile(log_dir / f"missing-{os.getpid()}.json")  # another ``baton up`` may have the same folder
         plan = with_missing_file(start.plan(redis_url), missing.path)
         display = make_display([spec.name for spec in (*plan.prefill, *plan.decode, plan.router)])
@@ -179,10 +194,13 @@ async def _run(
         return
     display.close()
     keeping = Keeping(lambda *_: None, _tell_news, start.settings.start_timeout_s, log_dir, on_missing=missing.note)
-    async with _commands(start, supervisor, url, keeping):
+    async with _commands(start, supervisor, url, keeping) if start.engine.scales else AsyncExitStack():
         troubles = tuple(child.trouble for child in supervisor.children if child.trouble)
         numbers = (_num_serving(supervisor, PREFILL_STAGE), _num_serving(supervisor, DECODE_STAGE))
-        say(welcome(Service(url, model, *numbers, log_dir, start.router, troubles)), sys.stdout)
+        service = Service(
+            url, model, *numbers, log_dir, start.router, troubles, start.engine.names, start.engine.scales
+        )
+        say(welcome(service), sys.stdout)
         await supervisor.wait()
         say("stopping", sys.stdout)
 
@@ -210,14 +228,14 @@ async def _commands(
 
 
 @asynccontextmanager
-async def _redis(settings: UpSettings, log_dir: Path) -> AsyncIterator[tuple[str, EmbeddedRedis | None]]:
-    """The URL of the Redis to use: the given one, or that of a private one, which is yielded too.
+async def _redis(start: _Start, log_dir: Path) -> AsyncIterator[tuple[str, EmbeddedRedis | None]]:
+    """The URL of the Redis to use: the given one, or that of a private one, which is yielded too; empty for none.
 
     Starting it blocks the loop for a few milliseconds: its parent has to be the main thread, which lives as long as
     this process.
     """
-    if settings.redis_url is not None:
-        yield settings.redis_url, None
+    if not start.needs_redis:
+        yield start.settings.redis_url or "", None
         return
     if carried_redis_server() is None:
         say(f"redis      {find_redis_server()}, found on PATH", sys.stdout)

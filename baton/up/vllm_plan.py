@@ -19,6 +19,8 @@ from baton.up.preflight import PreflightError
 from core.protocol.worker import Role
 from workers.settings import WorkerSettings
 
+#: vLLM's own default, ``kv_lease_duration`` in its nixl/base_scheduler.py.
+LEASE_DURATION_S = 30
 #: Of a machine's memory, the part that all servers without GPU take together for their caches, and the most that one
 #: of them takes, GiB.
 CPU_CACHE_SHARE = 0.25
@@ -33,7 +35,7 @@ class VllmServers:
     extra: ExtraArgs
     #: The prefill servers first.
     places: tuple[ServerPlace, ...]
-    lease_duration_s: int
+    lease_duration_s: int = LEASE_DURATION_S
 
 
 def take_places(settings: UpSettings, ports: HeldPorts) -> tuple[ServerPlace, ...]:

@@ -36,6 +36,10 @@ class Service:
     router: RouterSettings
     #: One line for each worker that is not up: its name and why.
     missing: tuple[str, ...] = ()
+    #: What a prefill worker and a decode worker are called.
+    names: tuple[str, str] = ("prefill worker", "decode worker")
+    #: Whether ``baton scale`` works.
+    scales: bool = True
 
 
 async def first_model(url: str, settings: RouterSettings) -> str:
@@ -71,7 +75,7 @@ def welcome(service: Service) -> str:
         [
             "",
             f"Baton serves {service.model or 'no model yet'} on {url}/v1",
-            f"with {_count(service.num_prefill, 'prefill worker')} and {_count(service.num_decode, 'decode worker')}",
+            f"with {_count(service.num_prefill, service.names[0])} and {_count(service.num_decode, service.names[1])}",
             *(f"not up yet, and tried again from time to time: {line}" for line in service.missing),
             "",
             f"  curl{cacert} -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\",
@@ -80,11 +84,17 @@ def welcome(service: Service) -> str:
             f"  web    {url}/   (dashboard, API reference)",
             f"  admin  {admin}",
             f"  logs   {service.log_dir}",
-            f"  scale  {command_name()} scale --port {urlsplit(url).port} prefill={_wanted(service) + 1}",
+            *_scale_line(service),
             "  stop   Ctrl-C",
             "",
         ]
     )
+
+
+def _scale_line(service: Service) -> list[str]:
+    if not service.scales:
+        return []
+    return [f"  scale  {command_name()} scale --port {urlsplit(service.url).port} prefill={_wanted(service) + 1}"]
 
 
 def command_name() -> str:
