@@ -10,7 +10,7 @@ QUIETLY := "$(PYTHON)" deploy/quietly.py
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c deploy/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-faults test-fuzz test-mutations test-compose test-install serve bench clean
+.PHONY: help install lint format test test-vllm test-faults test-fuzz test-mutations test-compose test-install serve bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,11 +43,19 @@ format: install  ## let ruff rewrite what lint complains about
 # Most tests wait most of the time, so two processes use two cores; those of one file stay together and share what they
 # started. ARGS="-n 0" is one process, for a debugger.
 test: install  ## everything that needs no GPU, but for what test-faults has
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not slow and not faults" \
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not slow and not faults and not vllm" \
 		-n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-faults: install  ## the long tests, and those that kill processes of a whole Baton and check every answer
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu" $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu and not vllm" $(ARGS)
+
+# An environment with vLLM that is there already: make test-vllm VLLM_VENV=/path/to/it
+VLLM_VENV ?= .venv-vllm
+.venv-vllm/.installed: deploy/vllm_environment.py
+	@$(QUIETLY) "installing vLLM into .venv-vllm (minutes, 4 GB)" "$(PYTHON)" deploy/vllm_environment.py .venv-vllm
+
+test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)  ## Baton in front of stock vLLM servers, on CPUs; installs vLLM
+	BATON_TEST_VLLM="$(abspath $(VLLM_VENV))" $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)
