@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fastapi import Depends, FastAPI, Response
 from prometheus_client import generate_latest
@@ -11,7 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
 from core.process.version import version
-from core.protocol.errors import InternalError, no_such_model
+from core.protocol.errors import InternalError, NotFoundError, no_such_model
+from core.protocol.openai.passed_on import PassedOn
 from core.protocol.openai.requests import ChatRequest, CompletionRequest
 from router.admin import admin_router
 from router.dashboard.recorder import HistoryRecorder
@@ -24,9 +25,11 @@ from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.pool.missing import MissingWorkers
 from router.pool.readiness import ReadyStatus
+from router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from router.admin.lease_view import LeaseListing
+    from router.request.endpoints import Endpoint
     from router.services import Services
 
 
@@ -38,6 +41,7 @@ class ModelCard(BaseModel):
     created: int = Field(description="When a worker loaded it, Unix seconds.")
     owned_by: str = "baton"
     root: str = Field(description="What it was loaded from.")
+    parent: str | None = Field(None, description="Of an adapter (LoRA): the model that it is for.")
     max_model_len: int | None = Field(description="Tokens of prompt and answer together; null: no worker has said.")
 
 
@@ -82,6 +86,8 @@ class ErrorAnswer(BaseModel):
 _ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorAnswer, "description": "An error."}}
 #: In the schema, an answer that is a stream of events.
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+#: An answer that may also be bytes: embeddings, if ``encoding_format`` asks for that.
+_BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
@@ -106,6 +112,7 @@ def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecor
     use_our_errors(app)
     _add_public(app, services, keys)
     _document_hot_routes(app)
+    _add_stored_responses(app, keys)
     app.include_router(home_routes())
     app.include_router(
         reference_routes(app, keys, has_keys=bool(settings.api_keys), has_admin_token=settings.admin_token is not None)
@@ -127,6 +134,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             id=model,
             created=facts.created or started,
             root=facts.root or model,
+            parent=facts.parent or None,
             max_model_len=facts.max_model_len or None,
         )
 
@@ -190,3 +198,45 @@ def _document_hot_routes(app: FastAPI) -> None:
     async def completions(body: CompletionRequest) -> dict[str, Any]:
         """OpenAI's completions, streamed or not."""
         raise InternalError("not served here")
+
+    for endpoint in ENDPOINTS.values():
+        _document_endpoint(app, endpoint)
+
+
+def _document_endpoint(app: FastAPI, endpoint: Endpoint) -> None:
+    """An endpoint that only vLLM's servers have. The schema has what the router reads; vLLM reads the rest."""
+
+    async def passed_on(body: PassedOn) -> dict[str, Any]:
+        raise InternalError("not served here")
+
+    passed_on.__annotations__["body"] = endpoint.body
+    app.post(
+        endpoint.path,
+        tags=["vllm"],
+        name=endpoint.path.strip("/").replace("/", "_"),
+        description=f"{endpoint.about} For models that only vLLM servers serve.",
+        responses=_STREAM if endpoint.streams else _BYTES,
+    )(passed_on)
+
+
+def _add_stored_responses(app: FastAPI, keys: BearerKeys) -> None:
+    """Say why responses cannot be looked up. Each vLLM server has its own store, and forgets it when it ends."""
+
+    def refuse() -> NoReturn:
+        raise NotFoundError(
+            "This router keeps no responses, and does not know which server has one: send the whole conversation in "
+            "'input' of POST /v1/responses.",
+            code="not_supported",
+        )
+
+    guard = [Depends(keys.guard)]
+
+    @app.get("/v1/responses/{response_id}", tags=["vllm"], dependencies=guard)
+    async def stored_response(response_id: str) -> None:
+        """Always 404: responses are not kept."""
+        refuse()
+
+    @app.post("/v1/responses/{response_id}/cancel", tags=["vllm"], dependencies=guard)
+    async def cancel_stored_response(response_id: str) -> None:
+        """Always 404: responses are not kept. To cancel a response, close the connection that it comes on."""
+        refuse()

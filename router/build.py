@@ -63,6 +63,7 @@ def build_services(
             {
                 EngineKind.BATON: BatonEngine(leases, lease_limit),
                 EngineKind.PLAIN: PlainEngine(leases, lease_limit),
+                EngineKind.VLLM: PlainEngine(leases, lease_limit),
             }
         ),
         skip_prefill=SkipPrefillRule(

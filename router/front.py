@@ -1,4 +1,4 @@
-"""The hot path: ``POST /v1/chat/completions`` and ``/v1/completions`` as raw ASGI in front of the FastAPI app.
+"""The hot path: all that workers answer (``POST /v1/chat/completions`` and so on), as raw ASGI before the FastAPI app.
 
 A framework's routing, dependency and response machinery costs more than everything else that the router does for a
 request; the rest of the API (``app.py``) keeps the framework.
@@ -10,9 +10,7 @@ import asyncio
 import logging
 import math
 import os
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from core.net.served.body import Body, BodyReader, ClientGoneError
 from core.net.served.connection import DROP, HAS_DEADLINE
@@ -25,7 +23,6 @@ from core.protocol.errors import (
 )
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.json_body import parse_body
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
 from core.protocol.router import new_request_id
 from router.edge.body_limits import SMALL
 from router.edge.cors import answer_preflight, is_preflight
@@ -33,9 +30,10 @@ from router.edge.doors import Doors, is_api
 from router.queue.priorities import HEADER
 from router.request.bodies import ClientBody
 from router.request.client_id import client_id
-from router.request.client_request import ClientRequest
+from router.request.endpoints import ENDPOINTS, MESSAGES
 from router.request.reply import ClientReply
 from router.request.snapshot import facts_of
+from router.request.validated import PATHS, validated, with_priority
 from router.steps.admission import check_queue, check_requests, make_room
 from router.steps.exit import ClientGone, settle
 from router.steps.run import new_request, run
@@ -50,11 +48,6 @@ if TYPE_CHECKING:
     from router.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
-
-KINDS: dict[str, type[ChatRequest] | type[CompletionRequest]] = {
-    "/v1/chat/completions": ChatRequest,
-    "/v1/completions": CompletionRequest,
-}
 
 _PRIORITY = HEADER.encode()
 
@@ -98,9 +91,8 @@ class Front:
         except PermissionDeniedError as error:
             await self._refuse(self._reply(scope, headers, send), error)
             return
-        kind = KINDS.get(path) if method == "POST" else None
-        if kind is not None:
-            await self._serve(kind, scope, headers, receive, send)
+        if method == "POST" and path in PATHS:
+            await self._serve(path, scope, headers, receive, send)
         elif self._doors.cors and is_api(path) and is_preflight(method, headers):
             await answer_preflight(send, self._doors.cors.preflight(headers))
         else:
@@ -131,7 +123,7 @@ class Front:
 
     async def _serve(
         self,
-        kind: type[ChatRequest] | type[CompletionRequest],
+        path: str,
         scope: Scope,
         headers: dict[bytes, bytes],
         receive: Receive,
@@ -142,7 +134,8 @@ class Front:
         reply = ClientReply(send, request_id, scope["state"][DROP], client_id(headers))
         with Body(self._bodies) as held:
             try:
-                self._keys.check(headers.get(b"authorization"))
+                self._keys.check(_key(path, headers))
+                _check_content_type(path, headers)
                 timeout_s = self._timeout_s(headers)
                 priority = self._priority(headers)
                 self._admit(priority)
@@ -151,10 +144,7 @@ class Front:
                 # Checked again, since reading took time. From here to the list of active requests nothing is awaited.
                 self._admit(priority)
                 body = parse_body(raw, self._limits)
-                asked = _validated(kind, body)
-                if priority is not None and priority != asked.priority:
-                    body["priority"] = priority  # engines also order by it
-                    asked = msgspec.structs.replace(asked, priority=priority)
+                asked = with_priority(validated(self._services.pool, path, raw, body), priority, body)
                 self._services.pool.route(asked.model)
                 make_room(self._services, asked.model, asked.priority, len(raw))
             except ClientGoneError:
@@ -162,6 +152,7 @@ class Front:
             except ApiError as error:
                 await self._refuse(reply, error)
                 return
+            reply.names_events = not asked.ends_with_done
             exchange = new_request(self._services, request_id, asked, ClientBody(body), reply, len(raw))
             if self._tracing is not None:
                 facts = facts_of(exchange, exchange.progress.started_s)
@@ -230,13 +221,20 @@ class Front:
         return min(seconds, limit_s)
 
 
-def _validated(kind: type[ChatRequest] | type[CompletionRequest], body: dict[str, Any]) -> ClientRequest:
-    """Validate a body, and change it into the form that workers are sent. Raises BadRequestError."""
-    # A client's parameters are dropped, not refused: some clients send back what another router answered.
-    body.pop("kv_transfer_params", None)
-    request = validate(ChatRequest, body) if kind is ChatRequest else validate(CompletionRequest, body)
-    simplify(request, body)
-    return ClientRequest.of(request)
+def _key(path: str, headers: dict[bytes, bytes]) -> bytes | None:
+    """The header with the client's key. Anthropic's clients have one of their own."""
+    given = headers.get(b"authorization")
+    anthropic = headers.get(b"x-api-key")
+    if given is None and anthropic is not None and path.startswith(MESSAGES.path):
+        return b"Bearer " + anthropic
+    return given
+
+
+def _check_content_type(path: str, headers: dict[bytes, bytes]) -> None:
+    if path in ENDPOINTS and headers.get(b"content-type", b"").strip().lower().startswith(b"multipart/"):
+        raise BadRequestError(
+            "Only JSON bodies are passed on to workers here, no multipart/form-data.", code="unsupported_content_type"
+        )
 
 
 async def _watch(request: Exchange, receive: Receive) -> None:

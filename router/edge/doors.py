@@ -11,6 +11,7 @@ from core.net.access.hosts import hosts_of
 from core.net.access.sites import is_from_other_site
 from core.protocol.errors import PermissionDeniedError
 from router.edge.cors import Cors, is_preflight
+from router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from router.settings import RouterSettings
 
 #: Paths that need an API key, or the admin token. The page ``/dashboard`` is open, but shows nothing without the token.
-_WITH_KEYS = ("/v1/", "/openapi.json", "/docs")
+_WITH_KEYS = ("/v1/", *ENDPOINTS, "/openapi.json", "/docs")
 _WITH_ADMIN_TOKEN = ("/admin", "/dashboard")
 
 _OTHER_SITE = (
@@ -57,4 +58,4 @@ class Doors:
 
 def is_api(path: str) -> bool:
     """Whether the path belongs to the API for programs, which CORS can open to pages."""
-    return path.startswith("/v1/")
+    return path.startswith("/v1/") or path in ENDPOINTS

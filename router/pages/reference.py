@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from router.edge.doors import is_api
 from router.pages.policy import headers
 
 if TYPE_CHECKING:
@@ -50,16 +51,20 @@ def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admi
 
 def _with_keys(document: dict[str, Any], *, has_keys: bool, has_admin_token: bool) -> dict[str, Any]:
     """Note in the document which calls need which key, for the keys that this router has."""
-    needed = {"/v1/": ("api_key", has_keys), "/admin/": ("admin_token", has_admin_token)}
-    for beginning, (name, is_needed) in needed.items():
+    needed = (("api_key", has_keys, is_api), ("admin_token", has_admin_token, _is_admin))
+    for name, is_needed, guards in needed:
         if not is_needed:
             continue
         document["components"].setdefault("securitySchemes", {})[name] = {"type": "http", "scheme": "bearer"}
         for path, operations in document["paths"].items():
-            if path.startswith(beginning):
+            if guards(path):
                 for operation in operations.values():
                     operation["security"] = [{name: []}]
     return document
+
+
+def _is_admin(path: str) -> bool:
+    return path.startswith("/admin/")
 
 
 def _add_file(api: APIRouter, path: str, name: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest
+from router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from core.protocol.openai.requests import CompletionRequest
@@ -39,7 +40,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     @property
     def prompt_param(self) -> str:
         """The body's field with the prompt, for error messages."""
-        return "messages" if self.chat else "prompt"
+        endpoint = ENDPOINTS.get(self.path)
+        return endpoint.prompt_param if endpoint is not None else "messages" if self.chat else "prompt"
 
     @property
     def chunk_object(self) -> str:

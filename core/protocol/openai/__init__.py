@@ -2,4 +2,5 @@
 
 ``json_body``  from the bytes of a body to an object, counted before it is built
 ``requests``   the requests, validated; ``messages`` are those of a chat, ``objects`` bounds and refuses fields
+``passed_on``  the same of requests that only a vLLM server judges: the few fields that a router acts on
 """

@@ -246,7 +246,7 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
     try:
         request = kind.model_validate({k: v for k, v in body.items() if k not in _REFUSED and v is not None})
     except ValidationError as error:
-        raise _blame(error, body) from None
+        raise blame(error, body) from None
     request._complain()
     return request
 
@@ -320,7 +320,7 @@ _CODES = {
 }
 
 
-def _blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
+def blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
     """The most specific complaint of pydantic in OpenAI's words.
 
     For a union, pydantic complains about every branch. The client meant the branch whose check got furthest: into the

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from core.leases.store import LeaseState, LeaseStore
+    from router.request.ended import EndedRequest
     from router.services import Services
 
 
@@ -119,7 +120,7 @@ class Cluster:
 
     def announce(self) -> None:
         """What the registry would say now."""
-        self.services.pool.apply([self._status(worker) for worker in self.workers])
+        self.services.pool.apply([self._status(worker) for worker in self.workers if worker.name in self.limits])
 
     def _status(self, worker: StubWorker) -> WorkerStatus:
         # The pool doubles what a prefill worker reports, so that it never waits; tests count places.
@@ -182,6 +183,10 @@ class Cluster:
         await writer.drain()
         self._readers = [*getattr(self, "_readers", []), reader]
         return writer
+
+    def ended(self) -> list[EndedRequest]:
+        """The requests that are over, the newest first."""
+        return [request for _, request in self.services.ended.newest(asyncio.get_running_loop().time())]
 
     async def until_state(self, state: str, count: int = 1) -> None:
         await eventually(lambda: {str(k): v for k, v in self.services.active.count().items()}[state] == count, state)

@@ -136,6 +136,7 @@ class StubWorker:
         app.router.add_get("/health", self._health)
         app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
         app.router.add_get("/v1/models", self._models)
+        self.add_routes(app)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=tls)
@@ -143,6 +144,9 @@ class StubWorker:
         host, port = self._runner.addresses[0][:2]
         self.url = f"{'http' if tls is None else 'https'}://{host}:{port}"
         return self
+
+    def add_routes(self, app: web.Application) -> None:
+        """For kinds of workers that serve more."""
 
     async def stop(self) -> None:
         if self._runner is not None:

@@ -35,6 +35,7 @@ async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(clu
         "created": LOADED,
         "owned_by": "baton",
         "root": "/models/m",
+        "parent": None,
         "max_model_len": 4096,
     }
     assert (await cluster.client.get("/v1/models")).json() == {"object": "list", "data": [card]}

@@ -1,0 +1,47 @@
+"""What a router serves besides chats and completions, for models of which all workers are vLLM servers.
+
+Each such request goes whole to one worker, and its answer comes back as the worker sends it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from core.protocol.openai.passed_on import PassedOn, PassedOnMessages, PassedOnResponse
+
+
+class Endpoint(NamedTuple):
+    """One path. ``streams``: it can answer with events; these have names, and no ``[DONE]`` follows them."""
+
+    path: str
+    about: str
+    #: The body's field with the prompt, for error messages.
+    prompt_param: str = "input"
+    body: type[PassedOn] = PassedOn
+    streams: bool = False
+
+
+RESPONSES = Endpoint("/v1/responses", "OpenAI's responses, streamed or not.", "input", PassedOnResponse, streams=True)
+MESSAGES = Endpoint(
+    "/v1/messages", "Anthropic's messages, streamed or not.", "messages", PassedOnMessages, streams=True
+)
+
+_ALL = (
+    RESPONSES,
+    MESSAGES,
+    Endpoint("/v1/messages/count_tokens", "Counts the tokens of Anthropic's messages.", "messages", PassedOnMessages),
+    Endpoint("/v1/embeddings", "OpenAI's embeddings."),
+    Endpoint("/pooling", "vLLM's pooling: hidden states, embeddings or scores."),
+    Endpoint("/classify", "vLLM's classification."),
+    Endpoint("/score", "vLLM's similarity of pairs of texts."),
+    Endpoint("/v1/score", "As /score."),
+    Endpoint("/rerank", "Cohere's and Jina's reranking.", "documents"),
+    Endpoint("/v1/rerank", "As /rerank.", "documents"),
+    Endpoint("/v2/rerank", "As /rerank.", "documents"),
+    Endpoint("/tokenize", "The token ids of a prompt or a chat.", "prompt"),
+    Endpoint("/detokenize", "The text of token ids.", "tokens"),
+    Endpoint("/v1/audio/transcriptions", "OpenAI's transcriptions; JSON only.", "file"),
+    Endpoint("/v1/audio/translations", "OpenAI's translations; JSON only.", "file"),
+)
+
+ENDPOINTS = {endpoint.path: endpoint for endpoint in _ALL}

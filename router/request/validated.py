@@ -1,0 +1,125 @@
+"""From a parsed body to what the router acts on: strictly for Baton's workers, and leniently for vLLM's.
+
+Where both kinds serve a model the strict rules hold, because either kind may get the request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from core.protocol.errors import BadRequestError, NotFoundError
+from core.protocol.excerpts import excerpt
+from core.protocol.openai.passed_on import PassedOnChat, PassedOnCompletion, check_depth, strip, validate_passed_on
+from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
+from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
+from router.request.endpoints import ENDPOINTS, RESPONSES
+from router.request.splits import why_whole
+
+if TYPE_CHECKING:
+    from core.protocol.openai.passed_on import PassedOn
+    from router.pool import WorkerPool
+    from router.request.endpoints import Endpoint
+
+#: The paths that take a request for workers.
+PATHS = frozenset({CHAT_PATH, COMPLETIONS_PATH, *ENDPOINTS})
+#: Fields of ``/v1/responses`` that refer to a store: each vLLM server has its own.
+_STORED = ("previous_response_id", "background")
+
+
+def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
+    """Validate ``body``, parsed from ``raw``, and change it into the form that workers are sent. Raises ApiError."""
+    endpoint = ENDPOINTS.get(path)
+    if endpoint is not None:
+        return _at(endpoint, pool, raw, body)
+    model = body.get("model")
+    route = pool.candidates(model) if isinstance(model, str) else None
+    if route is not None and route.is_vllm:
+        return _for_vllm(path, raw, body)
+    # A client's parameters are dropped, not refused: some clients send back what another router answered.
+    body.pop("kv_transfer_params", None)
+    request = validate(ChatRequest, body) if path == CHAT_PATH else validate(CompletionRequest, body)
+    simplify(request, body)
+    return ClientRequest.of(request)
+
+
+def with_priority(asked: ClientRequest, priority: int | None, body: dict[str, Any]) -> ClientRequest:
+    """The request with the priority from its header; None: it has no header.
+
+    Baton's engines also order by it. vLLM is told nothing, because it refuses a priority unless it is started with
+    ``--scheduling-policy priority``; a client that knows that puts the priority into the body.
+    """
+    if priority is None or priority == asked.priority:
+        return asked
+    if not asked.passed_on:
+        body["priority"] = priority
+    return msgspec.structs.replace(asked, priority=priority)
+
+
+def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
+    """A chat or a completion."""
+    kind: type[PassedOn] = PassedOnChat if path == CHAT_PATH else PassedOnCompletion
+    check_depth(raw, body)
+    asked = _asked(validate_passed_on(kind, body), path)
+    strip(body)
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        body["prompt"] = prompt[0]  # means the same, and is one prompt for everybody who looks
+    return msgspec.structs.replace(asked, splits=why_whole(body) is None)
+
+
+def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) -> ClientRequest:
+    """A request that goes whole to one vLLM server."""
+    check_depth(raw, body)
+    asked = _asked(validate_passed_on(endpoint.body, body), endpoint.path)
+    if not asked.model:
+        asked = msgspec.structs.replace(asked, model=_the_model(pool))
+    if not pool.route(asked.model).is_vllm:
+        raise NotFoundError(
+            f"'{endpoint.path}' is for models that only vLLM servers serve, and '{excerpt(asked.model)}' is none.",
+            param="model",
+            code="not_supported",
+        )
+    if endpoint is RESPONSES:
+        _check_not_stored(body)
+    strip(body)
+    streams = endpoint.streams and asked.stream
+    return msgspec.structs.replace(asked, stream=streams, splits=False, ends_with_done=False)
+
+
+def _asked(fields: PassedOn, path: str) -> ClientRequest:
+    return ClientRequest(
+        chat=path == CHAT_PATH,
+        model=fields.model or "",
+        stream=fields.stream,
+        include_usage=fields.include_usage,
+        max_new_tokens=fields.max_new_tokens,
+        priority=fields.priority,
+        user=fields.user or fields.safety_identifier or "",
+        path=path,
+        passed_on=True,
+    )
+
+
+def _the_model(pool: WorkerPool) -> str:
+    """The model of a body that names none: the only one that vLLM servers serve, not counting adapters."""
+    names: dict[str, str] = {}
+    for model in pool.models():
+        route, facts = pool.candidates(model), pool.facts(model)
+        if route is not None and route.is_vllm and not facts.parent:
+            names.setdefault(facts.root or model, model)  # one model may be served under several names
+    if len(names) != 1:
+        raise BadRequestError("Missing required parameter: 'model'.", param="model", code="missing_required_parameter")
+    return next(iter(names.values()))
+
+
+def _check_not_stored(body: dict[str, Any]) -> None:
+    for name in _STORED:
+        if body.get(name) not in (None, False):
+            raise BadRequestError(
+                f"'{name}' is not supported here: it needs a store of responses, and each vLLM server has its own. "
+                "Send the whole conversation in 'input'.",
+                param=name,
+                code="unsupported_parameter",
+            )
