@@ -145,6 +145,12 @@ def worker_rows(workers: Sequence[Item]) -> list[list[str]]:
     ]
 
 
+def problem_lines(workers: Sequence[Item]) -> list[str]:
+    """One line per worker with which something is wrong: what it is, and what to change."""
+    ids = shorten(str(worker["id"]) for worker in workers)
+    return [f"{ids[str(worker['id'])]}: {text(worker['problem'])}" for worker in workers if worker.get("problem")]
+
+
 BLOCK_STATES = ("free", "cached", "pinned", "leased")
 _PLACES = ("prefill_worker", "decode_worker")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from baton.operator.admin_client import AdminClient
-from baton.operator.tables import WORKER_COLUMNS, print_json, show, worker_rows
+from baton.operator.tables import WORKER_COLUMNS, print_json, problem_lines, show, worker_rows
 
 if TYPE_CHECKING:
     from baton.settings import AdminSettings
@@ -25,6 +25,8 @@ def workers(settings: AdminSettings, as_json: bool) -> int:
         print_json({"workers": found})
     elif found:
         show(WORKER_COLUMNS, worker_rows(found))
+        for line in problem_lines(found):
+            click.echo(line)
     else:
         click.echo("no workers")
     return 0

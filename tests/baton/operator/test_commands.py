@@ -114,6 +114,13 @@ def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
     assert second.split()[1:3] == ["decode", "draining"]
 
 
+def test_what_is_wrong_with_a_worker_is_below_the_table(router: ScriptedRouter, capsys: Capture) -> None:
+    router.workers[1]["problem"] = "It runs without NixlConnector."
+    assert main(["workers"]) == 0
+    *_, row, line = capsys.readouterr().out.splitlines()
+    assert line == f"{row.split()[0]}: It runs without NixlConnector."
+
+
 @pytest.mark.parametrize("arguments", [["requests"], ["requests", "--json"], ["abort", "--all"]])
 def test_whose_share_is_missing_is_said(arguments: list[str], router: ScriptedRouter, capsys: Capture) -> None:
     router.unreachable = ["0123456789ab"]

@@ -11,6 +11,8 @@ import pytest_asyncio
 from pydantic import ValidationError
 
 from core.protocol.addresses import MAX_URL_CHARS
+from core.protocol.worker import Role
+from core.protocol.worker_address import worker_address
 from router.admin.shared_workers import Shared
 from router.internal.admin import internal_routes
 from router.internal.app import internal_app
@@ -135,6 +137,38 @@ async def test_a_worker_of_the_registry_is_not_deleted(cluster: Cluster) -> None
     assert "drain it" in answer.json()["error"]["message"]
     assert (await cluster.client.delete("/admin/workers/nobody")).status_code == 404
     assert len(cluster.services.pool) == 1
+
+
+async def test_a_host_name_with_several_addresses_is_deleted_as_it_was_added(cluster: Cluster) -> None:
+    name = worker_address("vllm+http://pods:1?max_num_seqs=3")
+    pool = cluster.services.pool
+    pool.add_addresses({name.at("10.0.0.1"): Role.DECODE, name.at("10.0.0.2"): Role.DECODE}, given=name)
+    async with other_router(cluster) as other:
+        shared = (await other.get("/internal/workers/shared")).json()
+    assert shared["added"] == [{"url": "vllm+http://pods:1?max_num_seqs=3", "role": "decode"}]
+    assert (await add(cluster, "vllm+http://pods:1", "decode"))[0] == 409
+    assert (await add(cluster, "http://10.0.0.2:1", "decode"))[0] == 409
+    answer = await cluster.client.delete("/admin/workers/vllm+http://10.0.0.2:1")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "worker_of_a_name")
+    assert (await cluster.client.post("/admin/workers/vllm+http://10.0.0.2:1/drain")).status_code == 200
+    assert (await cluster.client.delete("/admin/workers/vllm+http://pods:1")).status_code == 200
+    assert len(pool) == 0
+
+
+async def test_another_router_forgets_what_a_host_name_stands_for(cluster: Cluster) -> None:
+    name = worker_address("vllm+http://pods:1")
+    cluster.services.pool.add_addresses({name.at("10.0.0.1"): Role.DECODE}, given=name)
+    async with other_router(cluster) as other:
+        assert (await other.post("/internal/workers/forget", json={"id": name.worker_id})).status_code == 200
+        assert len(cluster.services.pool) == 0
+        told = {"url": "vllm+http://h:1?chanel=2", "role": "decode"}
+        assert (await other.post("/internal/workers/add", json=told)).status_code == 400
+
+
+async def test_a_vllm_server_never_gets_the_internal_token(cluster: Cluster) -> None:
+    (worker,) = cluster.services.pool.add_static([], ["vllm+http://127.0.0.1:9"])
+    worker.engine_id = "its own"
+    assert cluster.services.headers_for(worker) == ()
 
 
 def other_router(cluster: Cluster) -> httpx.AsyncClient:
