@@ -81,3 +81,9 @@ class HandOffSummary(msgspec.Struct, kw_only=True):
     lease_id: str = ""
     first_token: int = -1
     remote_num_tokens: int = 0
+    #: vLLM's: where the side channel of P's engine is, and how many ranks it has.
+    remote_host: str = ""
+    remote_port: int = 0
+    tp_size: int = 1
+    pp_size: int = 1
+    dcp_size: int = 1

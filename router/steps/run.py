@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import UpstreamError
+from router.engines.vllm.tokens import VllmTokens
 from router.placement import Prefilled
 from router.request.attempts import Attempts
 from router.request.exchange import Exchange
@@ -28,10 +29,19 @@ def new_request(
     services: Services, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
 ) -> Exchange:
     """The record of an admitted request. ``num_bytes``: size of the client's body, which is kept until the end."""
-    sent_tokens = SentTokens(services.settings.max_event_bytes)
+    sent_tokens = _sent_tokens(services, asked, body)
     attempts = Attempts(services.limits, services.retry_budget)
     number = services.active.next_number()
     return Exchange(request_id, number, asked, body, reply, num_bytes, sent_tokens, attempts, services.releaser)
+
+
+def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> SentTokens:
+    """What notes the tokens of the answer: vLLM's servers name them in another way than Baton's workers."""
+    max_event_bytes = services.settings.max_event_bytes
+    route = services.pool.candidates(asked.model)
+    if asked.stream and route is not None and route.is_vllm:
+        return VllmTokens(max_event_bytes, wants_ids=bool(body.fields.get("return_token_ids")))
+    return SentTokens(max_event_bytes)
 
 
 async def run(services: Services, request: Exchange) -> None:

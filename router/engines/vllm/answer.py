@@ -1,0 +1,65 @@
+"""The answer of a vLLM server that prefilled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from router.engines.prefill_answer import PrefillAnswer
+from router.vllm_leases.remote_engine import RemoteEngine
+
+if TYPE_CHECKING:
+    from router.request.client_request import ClientRequest
+
+
+class _Choice(msgspec.Struct):
+    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Prompt(msgspec.Struct):
+    """Where the prompt's token ids are: beside the choices of a chat, in the only choice of a completion."""
+
+    choices: list[_Choice]
+    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"")
+
+
+_decoder = msgspec.json.Decoder(_Prompt)
+
+
+class VllmAnswer(PrefillAnswer):
+    """P's token is not used, since only D's parsers of tools and reasoning see the whole answer: D samples it again."""
+
+    __slots__ = ("prompt_token_ids", "where")
+
+    def __init__(self, body: bytes, *, hand_off: bool) -> None:
+        """Raises ValueError."""
+        super().__init__(body, hand_off=hand_off)
+        prompt = _decoder.decode(body)
+        ids = bytes(prompt.prompt_token_ids or prompt.choices[0].prompt_token_ids)
+        #: JSON list of the prompt's token ids; empty: P did not send them.
+        self.prompt_token_ids = ids if ids[:1] == b"[" else b""
+        #: The engine that holds the blocks; None: P holds none.
+        self.where = self._engine()
+
+    def _engine(self) -> RemoteEngine | None:
+        told = self.summary
+        if self.kv_transfer_params is None or not told.remote_request_id:
+            return None
+        return RemoteEngine(
+            engine_id=told.remote_engine_id,
+            host=told.remote_host,
+            port=told.remote_port,
+            tp_size=told.tp_size,
+            pp_size=told.pp_size,
+            dcp_size=told.dcp_size,
+        )
+
+    @property
+    def has_first_token(self) -> bool:
+        """Never one that the client is sent."""
+        return False
+
+    def is_whole(self, _asked: ClientRequest) -> bool:
+        """Never: "stop" may come from a parser that saw one token only."""
+        return False

@@ -1,0 +1,79 @@
+"""What vLLM's P and D are sent. Pure.
+
+The prompt's token ids, once P has told them, go to D, which then does not tokenize. A continued stream has its tokens
+so far behind them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.protocol.handoff import ASK_PREFILL
+from router.engines.leg_body import closed, opened
+
+if TYPE_CHECKING:
+    from router.request.bodies import ClientBody
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+#: Fields that differ between P's body, D's, and that of a server that continues a stream.
+_PER_LEG = frozenset(
+    {*_LIMITS, "stream", "stream_options", "min_tokens", "return_token_ids", "kv_transfer_params", "prompt"}
+)
+_ASK = b'{"do_remote_decode":true}'
+assert ASK_PREFILL == {"do_remote_decode": True}
+
+
+def prefill_body(body: ClientBody, token_ids: bytes) -> bytes:
+    """The body for P: one token, not streamed. ``token_ids``: JSON list of prompt and tokens so far; empty: as text.
+
+    ``min_tokens`` is left out, since a limit of one token may not be below it.
+    """
+    limits = {name: 1 for name in _LIMITS if body.fields.get(name) is not None}
+    tail: dict[str, Any] = {"stream": False, **(limits or {"max_tokens": 1}), "return_token_ids": True}
+    return _with_prompt(body, tail, _ASK, token_ids)
+
+
+def decode_body(
+    body: ClientBody, params: bytes | None, token_ids: bytes, *, names_tokens: bool, num_sent: int = 0
+) -> bytes:
+    """The body for D. ``params``: P's ``kv_transfer_params``; None: the server prefills by itself.
+
+    ``num_sent``: tokens in ``token_ids`` that the client has been sent; they count against its limits.
+    """
+    fields = body.fields
+    tail = {name: fields[name] for name in ("stream", "stream_options") if fields.get(name) is not None}
+    tail |= {name: fields[name] - num_sent for name in _LIMITS if fields.get(name) is not None}
+    if num_sent and "prompt" in fields and not (tail.keys() & set(_LIMITS)):
+        tail["max_tokens"] = COMPLETION_DEFAULT_TOKENS - num_sent
+    if fields.get("min_tokens"):
+        tail["min_tokens"] = max(0, fields["min_tokens"] - num_sent)
+    if names_tokens or fields.get("return_token_ids"):
+        tail["return_token_ids"] = True
+    return _with_prompt(body, tail, params, token_ids)
+
+
+#: vLLM's, as OpenAI's: tokens of a completion whose client names no limit.
+COMPLETION_DEFAULT_TOKENS = 16
+
+
+def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, token_ids: bytes) -> bytes:
+    """The body with the prompt as the client sent it or, if there are ``token_ids``, as those.
+
+    A chat has no field for token ids; vLLM takes them beside the parameters of the hand-off.
+    """
+    raw = {}
+    if "prompt" in body.fields:
+        if token_ids:
+            raw["prompt"] = token_ids
+        else:
+            tail = {**tail, "prompt": body.fields["prompt"]}
+    elif token_ids:
+        params = b'%b"prompt_token_ids":%b}' % (b"{" if params is None else params.rstrip()[:-1] + b",", token_ids)
+    if params is not None:
+        raw["kv_transfer_params"] = params
+    return closed(body.encoded(_common), tail, **raw)
+
+
+def _common(fields: dict[str, Any]) -> bytes:
+    """What all legs have in common. No seed is added: D alone samples what the client gets."""
+    return opened({name: value for name, value in fields.items() if name not in _PER_LEG and value is not None})

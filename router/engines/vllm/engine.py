@@ -1,0 +1,111 @@
+"""vLLM's servers, as the steps of a request use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.net.client.errors import ConnectError
+from router.engines.port import DecodeLeg
+from router.engines.vllm.answer import VllmAnswer
+from router.engines.vllm.bodies import decode_body, prefill_body
+from router.engines.vllm.continuing import can_continue
+from router.engines.vllm.tokens import VllmTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from core.leases.store import LeaseState
+    from core.net.client.errors import CallError
+    from core.protocol.errors import ApiError
+    from router.engines.prefill_answer import PrefillAnswer
+    from router.renewal.port import HeldLease
+    from router.request.client_request import ClientRequest
+    from router.request.exchange import Exchange
+    from router.vllm_leases.vllm_leases import VllmLeases
+
+#: Bytes of one token id in JSON, at most: a vocabulary has less than a million tokens.
+_ID_BYTES = 7
+
+
+class VllmEngine:
+    """See ``engines.port`` for what each method is for."""
+
+    def __init__(self, leases: VllmLeases, max_event_bytes: int) -> None:
+        self._leases = leases
+        #: A longer prompt's ids would not fit into D's first event.
+        self._max_prompt_tokens = max_event_bytes // (2 * _ID_BYTES)
+
+    def hands_off(self, _asked: ClientRequest) -> bool:
+        """Always: a request that P could answer alone is one that does not split."""
+        return True
+
+    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
+        """A stream that broke is prefilled with the tokens that the client has."""
+        return prefill_body(request.body, self._token_ids(request))
+
+    def prefill_answer(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+        """P's answer. Another request's lease is refused: each would release the other's blocks."""
+        answer = VllmAnswer(data, hand_off=hand_off)
+        if answer.where is not None and self._leases.tracks(answer.where.engine_id, answer.summary.remote_request_id):
+            raise ValueError("another request has that lease")
+        return answer
+
+    def hold(self, answer: PrefillAnswer, on_over: Callable[[LeaseState], None] | None) -> HeldLease | None:
+        """The lease is renewed by notifications over NIXL. Its id is P's own id of the request."""
+        assert isinstance(answer, VllmAnswer)
+        if answer.where is None:
+            return None
+        return self._leases.hold(answer.where, answer.summary.remote_request_id, on_over or _ignore)
+
+    def still_held(self, lease: HeldLease) -> bool:
+        """After the deadline a D would read another prompt's blocks, and nothing would tell."""
+        return bool(lease.remaining_ms())
+
+    def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
+        """D gets P's parameters unchanged, and the prompt as token ids if P has told them."""
+        sent = request.sent_tokens
+        params = None if prefilled is None else prefilled.kv_transfer_params
+        token_ids = self._token_ids(request)
+        if not token_ids and isinstance(prefilled, VllmAnswer):
+            token_ids = prefilled.prompt_token_ids
+            if isinstance(sent, VllmTokens):
+                sent.prompt_token_ids = token_ids
+        names = self._names_tokens(request)
+        num_sent = sent.num_sure if isinstance(sent, VllmTokens) and sent.begun else 0
+        return DecodeLeg((), decode_body(request.body, params, token_ids, names_tokens=names, num_sent=num_sent), names)
+
+    def num_opening_events(self, request: Exchange) -> int:
+        """A chat begins with its role every time, which may come before an error."""
+        return 2 if request.asked.chat else 1
+
+    def may_have_read(self, _request: Exchange) -> bool:
+        """That is never known."""
+        return True
+
+    def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
+        """Only a D that never had the parameters leaves P's blocks alone.
+
+        A D that refused them had P free the blocks, and a D that died may have read them, after which P freed them.
+        """
+        never_had = isinstance(error, ConnectError) and not error.was_sent
+        return never_had and request.lease is not None and request.lease_end is None
+
+    def _token_ids(self, request: Exchange) -> bytes:
+        """Prompt and tokens so far of a stream that broke; empty: nothing has been sent yet."""
+        sent = request.sent_tokens
+        return sent.all_ids() if isinstance(sent, VllmTokens) and sent.begun else b""
+
+    def _names_tokens(self, request: Exchange) -> bool:
+        """Whether D is asked for the ids: a stream that could be continued, with a prompt that is not too long."""
+        asked = request.asked
+        return (
+            asked.stream
+            and asked.splits
+            and isinstance(request.sent_tokens, VllmTokens)
+            and request.prompt.num_tokens <= self._max_prompt_tokens
+            and can_continue(request.body.fields)
+        )
+
+
+def _ignore(_end: LeaseState) -> None:
+    """Nobody waits for this lease."""
