@@ -27,6 +27,7 @@ from router.request.releaser import Releaser
 from router.services import Services
 from router.upstream.internal_calls import InternalCalls
 from router.upstream.prefill_aborts import PrefillAborts
+from router.vllm_leases.vllm_leases import VllmLeases
 
 if TYPE_CHECKING:
     from core.net.tls import InternalTls
@@ -66,6 +67,7 @@ def build_services(
                 EngineKind.VLLM: PlainEngine(leases, lease_limit),
             }
         ),
+        vllm_leases=VllmLeases(settings.vllm_lease_duration_s),
         skip_prefill=SkipPrefillRule(
             settings.min_prefill_tokens,
             settings.min_uncached_tokens,
@@ -96,7 +98,7 @@ def build_services(
     pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))
     pool.on_left.append(lambda worker: upstream.foreign.discard(worker.url))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
-    pool.on_gone.append(services.active.engine_gone)
+    pool.on_gone += [services.active.engine_gone, services.vllm_leases.forget]
     return services
 
 

@@ -40,7 +40,6 @@ from router.renewal.lease_client import LeaseClient
 from router.server import RouterServer
 from router.tls import OnlyTls, RouterTls, load_tls
 from router.upstream.hello import WorkerHello
-from router.vllm_leases.vllm_leases import VllmLeases
 from router.vllm_workers.watchers import VllmWorkers
 
 if TYPE_CHECKING:
@@ -116,15 +115,13 @@ async def serve(
     hello = None if token is None else WorkerHello(services.upstream, hello_key(token.get_secret_value()))
     workers = ProvenWorkers(services.pool, hello, services.metrics.worker_proofs)
     probes = HealthProbes(services.upstream, services.pool, hello)
-    vllm_leases = VllmLeases(settings.vllm_lease_duration_s)
-    services.pool.on_gone.append(vllm_leases.forget)
     vllm_workers = VllmWorkers(
         services.pool,
         services.upstream,
-        vllm_leases,
+        services.vllm_leases,
         poll_interval_s=settings.vllm_poll_interval_ms / 1e3,
         dns_interval_s=settings.dns_interval_s,
-        expected_expiries=vllm_leases.expected_expiries,
+        expected_expiries=services.vllm_leases.expected_expiries,
         unexpected_expiries=services.metrics.vllm_unexpected_expiries,
         outcomes=services.metrics.vllm_polls,
     )
@@ -158,11 +155,11 @@ async def serve(
             await end_task(learning)
         await probes.close()
         await vllm_workers.close()
-        await vllm_leases.close()
         await services.prefill_aborts.close()
         await services.cleanup.close()
         await services.upstream.close()
         await leases.close()
+        await services.vllm_leases.close()
         if membership is not None:
             await membership.stop()
         await stores.registry.close()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from router.upstream.internal_calls import InternalCalls
     from router.upstream.port import Upstream
     from router.upstream.prefill_aborts import PrefillAborts
+    from router.vllm_leases.vllm_leases import VllmLeases
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class Services:
     leases: LeaseRenewer
     #: What differs between the engines behind the workers.
     engines: Engines
+    #: The leases on vLLM's prefill workers, and their side channels.
+    vllm_leases: VllmLeases
     internal_calls: InternalCalls
     prefill_aborts: PrefillAborts
     lease_limit: LeaseLimit

@@ -88,12 +88,6 @@ class RouterSettings(ProcessSettings):
         le=2000,
         description="Milliseconds between two questions to a vLLM server about its load; it reports nothing by itself.",
     )
-    vllm_lease_duration_s: int = Field(
-        30,
-        ge=1,
-        description="How long vLLM's prefill workers keep blocks that nobody renews, seconds: the kv_lease_duration of "
-        "their kv_connector_extra_config, at most. It is not known otherwise.",
-    )
     trust_static_workers: bool = Field(
         False, description="The workers of prefill and decode are Baton's own: send them the internal token."
     )
@@ -114,6 +108,16 @@ class RouterSettings(ProcessSettings):
 
     lease_renew_interval_ms: int = Field(
         1500, ge=1, description="Milliseconds between two renewals; at most half of lease_duration_ms."
+    )
+
+    vllm_lease_duration_s: int = Field(
+        30,
+        ge=3,
+        le=3600,
+        description=(
+            "Seconds that a vLLM prefill worker keeps blocks after a prefill: kv_lease_duration in its "
+            "kv_connector_extra_config. Not more than the smallest one of all; vLLM does not tell."
+        ),
     )
 
     request_timeout_s: float = Field(

@@ -60,6 +60,7 @@ def local_families(services: Services) -> list[FamilyState]:
         services.metrics,
         services.active.count,
         services.leases.counters,
+        services.vllm_leases.counters,
         lambda: services.prefill_aborts.outcomes,
         services.cleanup,
         lambda: _workers(services),

@@ -134,6 +134,7 @@ class RouterCollector(Collector):
         metrics: Metrics,
         states: Callable[[], Mapping[State, int]],
         leases: Callable[[], Mapping[str, int]],
+        vllm_leases: Callable[[], Mapping[str, int]],
         prefill_aborts: Callable[[], Mapping[str, int]],
         cleanup: Cleanup,
         workers: Callable[[], Iterable[tuple[str, str, int, bool, BreakerState]]],
@@ -141,6 +142,7 @@ class RouterCollector(Collector):
         self._metrics = metrics
         self._states = states
         self._leases = leases
+        self._vllm_leases = vllm_leases
         self._prefill_aborts = prefill_aborts
         self._cleanup = cleanup
         self._workers = workers
@@ -195,6 +197,12 @@ class RouterCollector(Collector):
         )
         yield _counter("baton_router_direct_requests", "Requests that skipped P.", "reason", metrics.skipped_prefill)
         yield _counter("baton_router_leases", "Leases tracked, by what became of them.", "event", self._leases())
+        yield _counter(
+            "baton_router_vllm_leases",
+            "Leases on vLLM workers by what became of them, what was sent for them, and what failed.",
+            "event",
+            self._vllm_leases(),
+        )
         yield _counter(
             "baton_router_prefill_aborts",
             "Prefills left before their answer was read, by what the worker said.",

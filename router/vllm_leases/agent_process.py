@@ -77,13 +77,15 @@ class AgentProcess:
     async def close(self) -> None:
         """Let the process do what it was told, and end it. Nothing is called back any more."""
         self._closing = True
+        if self._keeper is None:
+            return
         if self._process is not None and self._writer is not None:
             # Not ``close()``: what the process still says must be read, or it could not end.
             self._writer.write_eof()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), CLOSE_S)
-        if self._keeper is not None:
-            await end_task(self._keeper)
+            await asyncio.wait({self._keeper}, timeout=CLOSE_S)
+            self._kill()
+            await asyncio.wait({self._keeper}, timeout=CLOSE_S)
+        await end_task(self._keeper)
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -113,6 +115,8 @@ class AgentProcess:
             self._writer.close()
             self._kill()
             await self._process.wait()
+            with contextlib.suppress(ConnectionError):
+                await self._writer.wait_closed()
             self._process = self._writer = None
 
     def _kill(self) -> None:

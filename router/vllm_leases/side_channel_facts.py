@@ -15,6 +15,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: What decoding bytes of any kind can raise: they are not msgpack, or not UTF-8 in it, or nested without end.
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: Characters of a hash or a name that is taken from an answer.
 MAX_CHARS = 256
 
@@ -82,7 +84,7 @@ def parse(place: str, frames: Sequence[bytes]) -> RankAnswer:
     """Read an answer of ``place``, which is ``host:port``. Raises SideChannelError."""
     try:
         content = msgspec.msgpack.decode(frames[0])
-    except msgspec.DecodeError:
+    except _UNDECODABLE:
         content = None
     if not isinstance(content, dict):
         raise SideChannelError(
@@ -92,7 +94,7 @@ def parse(place: str, frames: Sequence[bytes]) -> RankAnswer:
     try:
         payload = msgspec.convert(content, _Payload)
         metadata = msgspec.msgpack.decode(payload.agent_metadata_bytes, type=_Metadata)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise _other_version(place, str(error)) from None
     if len(frames) != 2:
         raise _other_version(place, f"{len(frames)} frames")

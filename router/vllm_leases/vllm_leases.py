@@ -133,9 +133,10 @@ class VllmLeases:
         return self._book.expected_expiries[engine_id]
 
     def forget(self, engine_id: str) -> None:
-        """Disconnect an engine that is gone, and drop what was counted about it. Its leases end by themselves."""
+        """Drop what was counted about an engine that is gone, and disconnect it unless leases on it are held still."""
         self._book.expected_expiries.pop(engine_id, None)
-        self._disconnect(engine_id)
+        if engine_id in self._connections.connected and engine_id not in self._book:
+            self._disconnect(engine_id)
 
     async def close(self) -> None:
         """Send the releases that are left, once, and end the process. Leases that are still held expire."""

@@ -55,6 +55,7 @@ def router_page() -> bytes:
             lambda: states,
             lambda: some,
             lambda: some,
+            lambda: some,
             Cleanup(InternalCalls(HttpClient(1.0)), tuple),
             lambda: [("w", "prefill", 1, True, BreakerState.CLOSED)],
         )

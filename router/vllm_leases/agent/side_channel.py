@@ -42,6 +42,10 @@ class SideChannels:
         self._context = zmq.asyncio.Context()
         self._timeout_s = timeout_s
 
+    def close(self) -> None:
+        """End ZMQ. Nothing may be asked meanwhile."""
+        self._context.destroy(linger=0)
+
     async def ask_first(self, host: str, port: int) -> SideChannelFacts:
         """What rank (0, 0), which every engine has, says about its engine. Raises SideChannelError."""
         async with self._connected(host, port) as channel:
@@ -66,8 +70,11 @@ class SideChannels:
         try:
             asker.connect(f"tcp://{address}:{port}")
             yield _SideChannel(place, asker, monitor, self._timeout_s)
+        except zmq.ZMQError as error:
+            raise SideChannelError(SideChannelReason.NO_ANSWER, f"{place} cannot be asked: {error}") from error
         finally:
             asker.disable_monitor()
+            monitor.close(linger=0)
             asker.close(linger=0)
 
 
