@@ -93,6 +93,8 @@ class HealthProbes:
         self._spawn(worker, 0.0)
 
     def _start(self, worker: Worker, why: str) -> None:
+        if worker.kind is EngineKind.VLLM:  # who watches it says what is wrong
+            return
         log.warning("worker %s %s", worker.worker_id, why)
         self._spawn(worker, FIRST_PROBE_S)
 

@@ -42,6 +42,11 @@ def difference(source: Worker, reader: Worker, model: str) -> Difference | None:
 def _vllm_difference(source: Worker, reader: Worker, model: str) -> Difference | None:
     if not (source.hands_off and reader.hands_off):
         return Difference("connector: one runs without NixlConnector", "start both with NixlConnector")
+    if source is not reader and source.engine_id and source.engine_id == reader.engine_id:
+        return Difference(
+            "side channel: that of one answers for both, so nothing is known of the other",
+            "say where each is, with ?side_channel=PORT after the address",
+        )
     if _differ(source.version, reader.version):
         return Difference(
             f"version of vLLM: {source.version} and {reader.version}", "run the same version of vLLM on both"

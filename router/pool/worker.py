@@ -128,8 +128,8 @@ class Worker:
 
     @property
     def takes_work(self) -> bool:
-        """Whether it can be reached and does not drain."""
-        return self.healthy and not self.draining
+        """Whether it can be reached and does not drain. A vLLM server has to be known first."""
+        return self.healthy and not self.draining and not (self.kind is EngineKind.VLLM and self.models is None)
 
     @property
     def draining(self) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from core.process.task_end import end_task
-from router.vllm_leases.side_channel_facts import SideChannelError
+from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 
 if TYPE_CHECKING:
     from router.vllm_leases.side_channel_facts import SideChannelFacts
@@ -68,6 +68,13 @@ class SideChannel:
         except SideChannelError as error:
             self._again_at_s = asyncio.get_running_loop().time() + self._pause_s
             self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
-            return Answered(None, f"Its side channel does not say with whom it can be paired: {error}.")
+            return Answered(None, _sentence(error))
         self._again_at_s = None
         return Answered(facts)
+
+
+def _sentence(error: SideChannelError) -> str:
+    said = f"Its side channel does not say with whom it can be paired: {error}."
+    if error.reason is SideChannelReason.CANNOT_ASK:
+        return said
+    return f"{said} If it is elsewhere, say so after the address: ?side_channel=PORT."

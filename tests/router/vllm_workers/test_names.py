@@ -84,6 +84,7 @@ async def test_a_name_that_cannot_be_resolved_now(watched: Watched, caplog: pyte
         await eventually(lambda: "Name or service not known" in worker.problem)
         told = [record for record in caplog.records if "resolved" in record.getMessage()]
         assert len(told) == 1
+        assert not worker.takes_work
     watched.names["pods"] = ["127.0.0.1", "127.0.0.2"]
     await eventually(lambda: len(ids(watched)) == 2)
     watched.names["pods"] = socket.gaierror(socket.EAI_AGAIN, "Temporary failure")

@@ -269,6 +269,8 @@ async def test_one_side_channel_for_two_servers_is_said(watched: Watched) -> Non
     workers = watched.pool.add_static([f"vllm+{p.url}?side_channel=7"], [f"vllm+{d.url}?side_channel=7"])
     watched.channels.serve(7)
     await eventually(lambda: all("VLLM_NIXL_SIDE_CHANNEL_PORT" in worker.problem for worker in workers))
+    with pytest.raises(ApiError, match="side channel"):
+        watched.pool.route("tiny")
 
 
 class TestExpiries:
