@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from router.pool import EngineKind
+
 if TYPE_CHECKING:
     from core.protocol.worker import WorkerLoad
     from router.pool import Worker, WorkerPool
@@ -70,7 +72,7 @@ class LeaseLimit:
         if not self._pool.knows(worker):
             return 0
         ours = self._ours(worker)
-        if worker.load_is_old:
+        if worker.load_is_old or worker.kind is EngineKind.VLLM:  # vLLM does not say how many of its blocks are leased
             return ours.num_held
         return max(0, worker.load.leased_blocks + ours.num_held - ours.num_held_at_load)
 
