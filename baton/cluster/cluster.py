@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.samples import Sample
 
-    from baton.cluster.process import Flags, ProcessSpec
+    from baton.cluster.process import Flags, Startable
     from baton.processes.child import Child
 
 #: Longest wait for an answer of a process, seconds.
@@ -45,7 +45,7 @@ class Cluster:
     itself before it is killed.
     """
 
-    def __init__(self, folder: Path, specs: Mapping[str, ProcessSpec], *, stop_timeout_s: float = 0.0) -> None:
+    def __init__(self, folder: Path, specs: Mapping[str, Startable], *, stop_timeout_s: float = 0.0) -> None:
         self.folder = folder
         self.specs = dict(specs)
         self.processes: dict[str, Process] = {}
@@ -102,7 +102,7 @@ class Cluster:
 
     # --- starting
 
-    async def add(self, name: str, spec: ProcessSpec, *, num_workers: int = 1) -> Process:
+    async def add(self, name: str, spec: Startable, *, num_workers: int = 1) -> Process:
         """Start one more process, as ``start`` does."""
         self.specs[name] = spec
         return await self.start(name, num_workers=num_workers)
@@ -184,6 +184,10 @@ class Cluster:
     def go_on(self, name: str) -> None:
         """Send SIGCONT, after ``stop``; without a stop this changes nothing."""
         self.signal(name, signal.SIGCONT)
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL to the process and all processes under it, as the death of a machine would."""
+        self.processes[name].child.kill()
 
     def ranks(self, name: str) -> list[int]:
         """The process ids of a worker's ranks, in order of rank; empty when they have ended."""

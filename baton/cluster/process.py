@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
+from baton.processes.vllm.program import VllmProgram
+from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
 from core.process.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
@@ -28,9 +30,20 @@ Flags = Mapping[str, Any]
 T = TypeVar("T")
 
 
+class Startable(Protocol):
+    """How a process of a cluster is started."""
+
+    @property
+    def kind(self) -> str:
+        """``router``, or a worker's role."""
+
+    def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
+        """The spec of one start."""
+
+
 @dataclass(frozen=True)
 class ProcessSpec:
-    """How a process is started. ``kind`` is ``router``, or a worker's role."""
+    """How a router or a worker of ours is started. ``kind`` is ``router``, or a worker's role."""
 
     kind: str
     flags: Flags = field(default_factory=dict)
@@ -40,6 +53,32 @@ class ProcessSpec:
     prefix: tuple[str, ...] = ()
     #: Variables with these prefixes are not inherited. Settings come from ``flags`` and ``environ`` alone.
     not_inherited: tuple[str, ...] = ("BATON_",)
+
+    def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
+        """The spec of one start."""
+        verb = "router" if self.kind == ROUTER else "worker"
+        argv = [*self.prefix, *COMMAND, verb]
+        given = {} if self.kind == ROUTER else {"role": self.kind}
+        for flag, value in {"redis-url": redis_url, **given, **self.flags}.items():
+            argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(self.not_inherited)}
+        environ |= {"PYTHONUNBUFFERED": "1", **self.environ} | ({FAILPOINTS: failpoints} if failpoints else {})
+        return ChildSpec(name, tuple(argv), environ)
+
+
+@dataclass(frozen=True)
+class VllmSpec:
+    """How a stock vLLM server is started. It needs no Redis and has no failpoints."""
+
+    kind: str
+    program: VllmProgram
+    model: VllmModel
+    place: ServerPlace
+    share: ServerShare = field(default_factory=ServerShare)
+
+    def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
+        """The spec of one start."""
+        return server_spec(name, self.kind, self.program, self.model, self.place, self.share, os.environ)
 
 
 @dataclass
@@ -73,16 +112,9 @@ class Process:
         return last_words.encode() in self.child.log_path.read_bytes()[self.log_from :]
 
 
-def make_child(name: str, spec: ProcessSpec, folder: Path, redis_url: str = "", failpoints: str = "") -> Child:
+def make_child(name: str, spec: Startable, folder: Path, redis_url: str = "", failpoints: str = "") -> Child:
     """A child that is not started yet. Its log is in ``folder``."""
-    verb = "router" if spec.kind == ROUTER else "worker"
-    argv = [*spec.prefix, *COMMAND, verb]
-    given = {} if spec.kind == ROUTER else {"role": spec.kind}
-    for flag, value in {"redis-url": redis_url, **given, **spec.flags}.items():
-        argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(spec.not_inherited)}
-    environ |= {"PYTHONUNBUFFERED": "1", **spec.environ} | ({FAILPOINTS: failpoints} if failpoints else {})
-    return Child(ChildSpec(name, tuple(argv), environ), folder / f"{name}.log", lambda *_: None)
+    return Child(spec.child_spec(name, redis_url, failpoints), folder / f"{name}.log", lambda *_: None)
 
 
 @asynccontextmanager
