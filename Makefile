@@ -55,7 +55,7 @@ VLLM_VENV ?= .venv-vllm
 	@$(QUIETLY) "installing vLLM into .venv-vllm (minutes, 4 GB)" "$(PYTHON)" deploy/vllm_environment.py .venv-vllm
 
 test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)  ## Baton in front of stock vLLM servers, on CPUs; installs vLLM
-	BATON_TEST_VLLM="$(abspath $(VLLM_VENV))" $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
+	TEST_VLLM="$(abspath $(VLLM_VENV))" $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)

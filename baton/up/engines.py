@@ -26,6 +26,7 @@ class PlanInputs:
     """What a plan is made of, whatever the engine."""
 
     settings: UpSettings
+    router: RouterSettings
     model: ServedModel
     command: Sequence[str]
     environ: Mapping[str, str]
@@ -94,7 +95,8 @@ class StockVllm:
                 f"{API_KEY} is set, but only the router asks the servers: use BATON_API_KEYS for its clients"
             )
         self._program = _find(settings)
-        self._servers = VllmServers(self._program, ExtraArgs(settings.vllm_args), take_places(settings, ports))
+        self._extra = ExtraArgs(settings.vllm_args)
+        self._places = take_places(settings, ports)
         name = f"vLLM {self._program.version}"
         self.names = (f"{name} prefill server", f"{name} decode server")
 
@@ -116,11 +118,12 @@ class StockVllm:
         return replace(model, place=str(folder), name=model.name or folder.name)
 
     def plan(self, inputs: PlanInputs) -> ProcessPlan:
-        """The router gets the servers' addresses."""
+        """The router gets the servers' addresses, and they its setting for leases."""
+        lease_duration_s = inputs.router.vllm_lease_duration_s
         return make_vllm_plan(
             inputs.settings,
             inputs.model,
-            self._servers,
+            VllmServers(self._program, self._extra, self._places, lease_duration_s),
             inputs.command,
             inputs.environ,
             inputs.document,

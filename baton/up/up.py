@@ -94,7 +94,7 @@ class _Start:
         environ = child_environ(self.environ, **given)
         machine = this_machine(self.environ)
         return self.engine.plan(
-            PlanInputs(self.settings, self.model, self.command, environ, self.document, machine, redis_url)
+            PlanInputs(self.settings, self.router, self.model, self.command, environ, self.document, machine, redis_url)
         )
 
 

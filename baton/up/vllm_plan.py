@@ -19,8 +19,6 @@ from baton.up.preflight import PreflightError
 from core.protocol.worker import Role
 from workers.settings import WorkerSettings
 
-#: vLLM's own default, ``kv_lease_duration`` in its nixl/base_scheduler.py.
-LEASE_DURATION_S = 30
 #: Of a machine's memory, the part that all servers without GPU take together for their caches, and the most that one
 #: of them takes, GiB.
 CPU_CACHE_SHARE = 0.25
@@ -35,7 +33,7 @@ class VllmServers:
     extra: ExtraArgs
     #: The prefill servers first.
     places: tuple[ServerPlace, ...]
-    lease_duration_s: int = LEASE_DURATION_S
+    lease_duration_s: int
 
 
 def take_places(settings: UpSettings, ports: HeldPorts) -> tuple[ServerPlace, ...]:

@@ -22,7 +22,7 @@ from baton.processes.vllm.output import Output
 from core.process.descendants import adopt_orphans, end_descendants
 from core.process.interpreter import ROOT, VARIABLE
 from core.process.parent_death import die_with_parent, end_with
-from core.process.signals import on_signals
+from core.process.signals import STOP_SIGNALS, on_signals
 from core.process.status_pipe import StatusPipe
 from core.protocol.status import Failed, Progress, Ready
 
@@ -33,6 +33,9 @@ HEALTH_TIMEOUT_S = 5.0
 #: Longest wait for the end of the output once the server has ended, seconds: a process of its own may hold the pipe.
 OUTPUT_TAIL_TIMEOUT_S = 1.0
 CHUNK_BYTES = 1 << 16
+#: Sent by the kernel when the parent ends. It is not SIGTERM: there is nobody left who would end a server that ignores
+#: that. The parent's id tells nothing: it stays the same until the parent's last thread has ended.
+PARENT_ENDED = signal.SIGHUP
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -49,14 +52,14 @@ class Launcher:
         self._launch = launch
         self._pipe = pipe
         self._output = Output()
-        self._parent = os.getppid()
         self._stop = asyncio.Event()
+        self._orphaned = asyncio.Event()
         self._last_text = ""
 
     async def run(self) -> int:
         """Returns the exit code: 0 when the server was to stop, 1 when it ended by itself or could not be started."""
-        end_with(self._parent, signal.SIGTERM)
-        with on_signals(lambda _: self._stop.set()):
+        end_with(os.getppid(), PARENT_ENDED)
+        with on_signals(self._note_signal, (*STOP_SIGNALS, PARENT_ENDED)):
             # A pipe of our own: with one of asyncio's, waiting for the process would be waiting for all that hold it.
             read_fd, write_fd = os.pipe()
             try:
@@ -66,6 +69,9 @@ class Launcher:
             finally:
                 os.close(write_fd)
             return await self._serve(process, read_fd)
+
+    def _note_signal(self, number: signal.Signals) -> None:
+        (self._orphaned if number is PARENT_ENDED else self._stop).set()
 
     async def _start(self, output_fd: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -80,16 +86,16 @@ class Launcher:
     async def _serve(self, process: asyncio.subprocess.Process, output_fd: int) -> int:
         ended = asyncio.create_task(process.wait(), name="end of vLLM")
         stopped = asyncio.create_task(self._stop.wait(), name="stop")
+        orphaned = asyncio.create_task(self._orphaned.wait(), name="end of the parent")
         reading = asyncio.create_task(self._read(output_fd), name="output")
         health = asyncio.create_task(self._tell_when_healthy(), name="health")
-        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended, stopped, orphaned}, return_when=asyncio.FIRST_COMPLETED)
         health.cancel()
         if stopped.done():
-            if os.getppid() == self._parent:  # otherwise nobody is there who would give it more time
-                process.terminate()
-                await ended
+            process.terminate()
+            await asyncio.wait({ended, orphaned}, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done() or orphaned.done():
             return 0
-        stopped.cancel()
         await asyncio.wait({reading}, timeout=OUTPUT_TAIL_TIMEOUT_S)
         self._pipe.tell(Failed(self._why(ended.result())))
         return 1

@@ -92,6 +92,7 @@ def note_start(role: str, engine: int) -> None:
     folder = os.environ.get("FAKE_VLLM_DIR")
     if folder:
         about = {"argv": sys.argv[1:], "environ": dict(os.environ), "pid": os.getpid(), "engine": engine}
+        about["launcher"] = os.getppid()
         path = Path(folder, f"{role}-{time.monotonic_ns()}.json")
         path.with_suffix(".new").write_text(json.dumps(about))
         path.with_suffix(".new").rename(path)

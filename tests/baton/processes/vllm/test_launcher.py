@@ -116,9 +116,10 @@ async def test_a_server_that_ignores_sigterm_is_killed_with_its_engine(servers: 
         await asyncio.to_thread(wait_for_end, [noted["pid"], noted["engine"]])
 
 
-async def test_nothing_outlives_the_parent(servers: Servers) -> None:
-    """The launcher's parent is another process here, which is killed."""
-    async with servers.start() as child:
+@pytest.mark.parametrize("how", ["", "deaf"])
+async def test_nothing_outlives_the_parent(servers: Servers, how: str) -> None:
+    """The launcher's parent is another process here. It is killed when it has asked for a stop that is not obeyed."""
+    async with servers.start(FAKE_VLLM_DECODE=how) as child:
         await child.ready()
         await child.stop(0)
         argv, environ = child._spec.argv, child._spec.environ
@@ -130,10 +131,12 @@ async def test_nothing_outlives_the_parent(servers: Servers) -> None:
         assert parent.stdout is not None
         while b'"event":"ready"' not in await parent.stdout.readline():
             assert not parent.stdout.at_eof()
+        noted = servers.noted()
+        if how == "deaf":
+            os.kill(noted["launcher"], signal.SIGTERM)
     finally:
         parent.kill()
         await parent.wait()
-    noted = servers.noted()
     await asyncio.to_thread(wait_for_end, [noted["pid"], noted["engine"]])
 
 

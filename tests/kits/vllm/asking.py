@@ -1,0 +1,103 @@
+"""Asking for answers, of a router or of a server, streamed or not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tests.kits.vllm.stack import MODEL
+
+#: Different lengths, across the boundaries of blocks of 16 tokens, up to a prompt of several prefill steps.
+LENGTHS = (1, 3, 7, 12, 15, 16, 17, 25, 31, 33, 48, 64, 90, 127, 129, 200, 300, 450, 700, 1100)
+_WORDS = "Baton keeps the blocks of a prompt until another worker has read them, and then it frees them at once. "
+
+
+@dataclass
+class Answer:
+    """What a client got: the whole answer, or the part that has come so far."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    usage: tuple[int, int] | None = None
+    error: Any = None
+    status: int = 0
+    #: Number of events with content.
+    num_events: int = field(default=0, compare=False)
+
+
+def prompts() -> list[str]:
+    """Twenty prompts, no two of which begin alike."""
+    return [f"{number}: {(_WORDS * (length // 20 + 1))[: 4 * length]}" for number, length in enumerate(LENGTHS)]
+
+
+def chat(prompt: str, max_tokens: int = 16, **more: Any) -> tuple[str, dict[str, Any]]:
+    """The path and the body of a greedy chat."""
+    body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens, "temperature": 0}
+    return "/v1/chat/completions", {"model": MODEL, **body, **more}
+
+
+def completion(prompt: str, max_tokens: int = 16, **more: Any) -> tuple[str, dict[str, Any]]:
+    """The path and the body of a greedy completion."""
+    return "/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, **more}
+
+
+async def ask(http: httpx.AsyncClient, url: str, path: str, body: dict[str, Any]) -> Answer:
+    """The answer to a request that is not streamed."""
+    response = await http.post(f"{url}{path}", json=body)
+    got = response.json()
+    if response.status_code != httpx.codes.OK:
+        return Answer(error=got.get("error", got), status=response.status_code)
+    choice = got["choices"][0]
+    usage = (got["usage"]["prompt_tokens"], got["usage"]["completion_tokens"])
+    return Answer(_text(choice, "message"), choice["finish_reason"], usage, status=200)
+
+
+class Stream:
+    """A streamed answer, read event by event."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.answer = Answer(status=response.status_code)
+        self._lines = response.aiter_lines()
+
+    async def read(self, num_events: int | None = None) -> Answer:
+        """Read until this many events with content have come in all; None: to the end."""
+        while num_events is None or self.answer.num_events < num_events:
+            line = await anext(self._lines, None)
+            if line is None or line == "data: [DONE]":
+                break
+            if line.startswith("data: "):
+                self._take(json.loads(line.removeprefix("data: ")))
+        return self.answer
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if "error" in event:
+            self.answer.error = event["error"]
+        if usage := event.get("usage"):
+            self.answer.usage = (usage["prompt_tokens"], usage["completion_tokens"])
+        for choice in event.get("choices", []):
+            text = _text(choice, "delta")
+            self.answer.text += text
+            self.answer.num_events += bool(text)
+            self.answer.finish_reason = choice.get("finish_reason") or self.answer.finish_reason
+
+
+def streamed(http: httpx.AsyncClient, url: str, path: str, body: dict[str, Any]) -> Any:
+    """The context of the response to the same request, streamed, for ``Stream``."""
+    body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    return http.stream("POST", f"{url}{path}", json=body)
+
+
+async def ask_streamed(http: httpx.AsyncClient, url: str, path: str, body: dict[str, Any]) -> Answer:
+    """The whole answer to a streamed request."""
+    async with streamed(http, url, path, body) as response:
+        if response.status_code != httpx.codes.OK:
+            got = json.loads(await response.aread())
+            return Answer(error=got.get("error", got), status=response.status_code)
+        return await Stream(response).read()
+
+
+def _text(choice: dict[str, Any], place: str) -> str:
+    return str((choice[place].get("content") if place in choice else choice.get("text")) or "")

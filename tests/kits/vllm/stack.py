@@ -1,0 +1,188 @@
+"""Stock vLLM servers on CPUs, each under a name, and routers in front of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from baton.cluster.cluster import POLL_S, Cluster
+from baton.cluster.process import ROUTER, Process, ProcessSpec, VllmSpec
+from baton.demo import MODEL_DIR, MODEL_NAME
+from baton.processes.vllm.extra_args import ExtraArgs
+from baton.processes.vllm.held_ports import HeldPorts
+from baton.processes.vllm.program import find_vllm
+from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from tests.kits.patience import PATIENCE_S
+
+#: Seconds for which P keeps blocks that nobody reads: short, so that tests see several of them pass.
+LEASE_DURATION_S = 6
+ARGS = "--max-model-len 4096 --max-num-seqs 16 --block-size 16"
+MODEL = MODEL_NAME
+ROLES = {"p1": "prefill", "p2": "prefill", "d1": "decode", "d2": "decode"}
+
+
+@dataclass(frozen=True)
+class Router:
+    """A router in front of some of the servers."""
+
+    name: str
+    url: str
+    process: Process
+
+
+class VllmStack:
+    """Two P and two D, started when a test first needs them, at the same time if it needs several.
+
+    A server that a test has killed is started again by the next test that needs it.
+    """
+
+    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, ports: HeldPorts, vllm: str) -> None:
+        self.cluster = cluster
+        #: Waits for answers as long as they take.
+        self.http = http
+        program = find_vllm(vllm)
+        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL, ExtraArgs(ARGS))
+        share = ServerShare(threads=1, cpu_cache_gib=1)
+        self._specs = {
+            name: VllmSpec(role, program, model, ServerPlace(ports.take(), ports.take()), share)
+            for name, role in ROLES.items()
+        }
+        self._num_routers = 0
+
+    async def need(self, *names: str) -> None:
+        """Have these servers serve."""
+        await asyncio.gather(*(self.start(name) for name in names if not self._runs(name)))
+
+    async def start(self, name: str) -> None:
+        """Start a server that does not run; returns when it serves."""
+        await self.cluster.add(name, self._specs[name])
+
+    async def kill(self, name: str) -> None:
+        """Kill a server or a router, all its processes at once; returns when it has ended."""
+        self.cluster.kill(name)
+        await self.cluster.ended(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all servers, whether they run or not."""
+        return tuple(self._specs)
+
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Stop a server's engine, while its HTTP port goes on to answer: requests on it make no progress meanwhile."""
+        pids = engine_pids(self.cluster.processes[name].pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):  # the test has killed it
+                    os.kill(pid, signal.SIGCONT)
+
+    def url(self, name: str) -> str:
+        """The base URL of a server."""
+        return self._specs[name].place.url
+
+    def address(self, name: str, max_num_seqs: int = 16) -> str:
+        """A server's address for routers. With a low ``max_num_seqs`` the router sends it no more at once."""
+        return self._specs[name].place.router_address(max_num_seqs)
+
+    @asynccontextmanager
+    async def router(self, prefill: Sequence[str], decode: Sequence[str], **flags: Any) -> AsyncIterator[Router]:
+        """A router that knows the servers at these addresses, all of which serve."""
+        self._num_routers += 1
+        name = f"router-{self._num_routers}"
+        lease = {"vllm-lease-duration-s": LEASE_DURATION_S}
+        lists = {"redis-url": "", "prefill": ",".join(prefill), "decode": ",".join(decode)}
+        given = {key.replace("_", "-"): value for key, value in flags.items()}
+        spec = ProcessSpec(ROUTER, {"port": 0, **lists, **lease, **given})
+        process = await self.cluster.add(name, spec, num_workers=len({*prefill, *decode}))
+        router = Router(name, process.url, process)
+        try:
+            await self.until(lambda: self._knows_the_model(router), "the router knows the model")
+            yield router
+        finally:
+            self.cluster.kill(name)
+            await self.cluster.ended(name)
+
+    async def metric(self, name: str, metric: str) -> float:
+        """The sum of a metric's samples at a server or router; 0 where there is none."""
+        return sum(sample.value for sample in await self.cluster.metrics(name) if sample.name == metric)
+
+    async def cache_usage(self, name: str) -> float:
+        """The part of a server's KV blocks that requests and leases hold, from 0 to 1."""
+        return await self.metric(name, "vllm:kv_cache_usage_perc")
+
+    async def until(self, check: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until the coroutine that ``check`` makes returns true. vLLM and routers notify nobody of such things."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    if await check():
+                        return
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}") from None
+
+    async def until_free(self, *names: str, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until nothing holds blocks of these servers."""
+        for name in names:
+            await self.until(lambda name=name: self._is_free(name), f"{name} has all its blocks", timeout_s)
+
+    async def requests(self, router: Router) -> list[dict[str, Any]]:
+        """The requests that the router knows."""
+        return await self.cluster.requests(router.name)
+
+    async def until_held(self, router: Router, number: int = 1) -> None:
+        """Wait until the router holds this many requests between P and D."""
+        await self.until(lambda: self._num_held(router, number), f"{number} requests are held")
+
+    async def _num_held(self, router: Router, number: int) -> bool:
+        return sum(row["state"] == "held" for row in await self.requests(router)) >= number
+
+    async def _is_free(self, name: str) -> bool:
+        return await self.cache_usage(name) == 0
+
+    async def _knows_the_model(self, router: Router) -> bool:
+        models = (await self.http.get(f"{router.url}/v1/models")).json()
+        return any(model["id"] == MODEL for model in models.get("data", []))
+
+    def _runs(self, name: str) -> bool:
+        process = self.cluster.processes.get(name)
+        return process is not None and process.up
+
+
+def engine_pids(launcher: int) -> list[int]:
+    """The processes of a server's engine: all under the one with the HTTP port, which is the launcher's child."""
+    return [pid for server in children_of(launcher) for pid in descendants_of(server)]
+
+
+def descendants_of(pid: int) -> list[int]:
+    """All processes under one."""
+    return [each for child in children_of(pid) for each in (child, *descendants_of(child))]
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of all threads of a process."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # that thread has ended
+            found += map(int, file.read_text().split())
+    return found
+
+
+@asynccontextmanager
+async def vllm_stack(folder: Path, vllm: str) -> AsyncIterator[VllmStack]:
+    """The servers of one test run. They are killed at its end: nothing of theirs is worth saving."""
+    with HeldPorts() as ports:
+        async with Cluster(folder, {}) as cluster, httpx.AsyncClient(timeout=None, trust_env=False) as http:
+            yield VllmStack(cluster, http, ports, vllm)
