@@ -65,6 +65,8 @@ class AgentProcess:
         """
         if self._is_loopback_only and not is_loopback(host):
             self._is_loopback_only = False
+            if self._process is not None:
+                logger.info("a vLLM worker is not on loopback: the process that renews leases starts again")
             self._kill()
         if self._keeper is None and not self._closing:
             self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="vllm agent process")
@@ -98,6 +100,7 @@ class AgentProcess:
                 logger.warning("the process that renews the leases of vLLM workers cannot be started: %s", error)
             if self._closing:
                 return
+            logger.warning("the process that renews the leases of vLLM workers has ended; it is started again")
             self._on_end()
             if loop.time() - began_s >= STEADY_S:
                 pause_s = FIRST_PAUSE_S

@@ -289,6 +289,8 @@ class VllmLeases:
 
     def _lose(self, engine_id: str, why: str, now_ms: int) -> None:
         self._connections.lost(engine_id, now_ms)
+        if len(self._complained) >= MAX_COMPLAINTS:  # else engines that are gone would keep others out for ever
+            self._complained = {known for known in self._complained if known in self._book}
         if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
             self._complained.add(engine_id)
             logger.warning("leases of vLLM engine %s are not renewed, because it %s", engine_id, why)

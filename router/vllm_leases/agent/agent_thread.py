@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import secrets
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -123,6 +124,9 @@ class AgentThread:
 
 def _make_agent() -> tuple[NotifyingAgent | None, str]:
     """The agent, or why there is none."""
+    # NIXL imports torch, if it is there, to choose its build by torch's CUDA. That took 2 s and 190 MB, and any build
+    # can send notifications. None has NIXL find no torch.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     try:
         from router.vllm_leases.agent.nixl_port import NixlError, NotifyingAgent
     except (ImportError, OSError) as error:  # OSError: a library below it is missing

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
+#: Without torch, which NIXL would import for seconds only to look at its version.
+PROGRAM = "import sys; sys.modules['torch'] = None; from tests.kits.vllm.prefill_main import main; main()"
+
+
 class PrefillWorker:
     """A running worker."""
 
@@ -72,8 +76,8 @@ async def prefill_worker(
     spec = sizes | {"engine_id": engine_id or secrets.token_hex(8), "spoil": spoil}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "tests.kits.vllm.prefill_main",
+        "-c",
+        PROGRAM,
         json.dumps(spec),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
