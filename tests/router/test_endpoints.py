@@ -33,7 +33,7 @@ async def two_of_one_script(cluster: Cluster) -> list[VllmServer]:
 async def test_a_request_goes_whole_to_one_decode_worker(cluster: Cluster, path: str) -> None:
     prefill, _ = await add_vllm(cluster, "prefill")
     decode, _ = await add_vllm(cluster, "decode")
-    asked = {"model": "m", "input": "hi", "tools": [{"a": 1}], "n": None}
+    asked = {"model": "m", "input": "hi", "tools": [{"a": 1}], "min_tokens": "5"}
     answer = await cluster.post({**asked, "kv_transfer_params": {"remote_host": "evil"}, "request_id": "other"}, path)
     assert (answer.status_code, answer.json()) == (200, {"path": path, "body": asked})
     assert answer.headers["content-type"] == "application/json"

@@ -41,15 +41,22 @@ def decode_body(
     ``num_sent``: tokens in ``token_ids`` that the client has been sent; they count against its limits.
     """
     fields = body.fields
-    tail = {name: fields[name] for name in ("stream", "stream_options") if fields.get(name) is not None}
-    tail |= {name: fields[name] - num_sent for name in _LIMITS if fields.get(name) is not None}
-    if num_sent and "prompt" in fields and not (tail.keys() & set(_LIMITS)):
-        tail["max_tokens"] = COMPLETION_DEFAULT_TOKENS - num_sent
-    if fields.get("min_tokens"):
-        tail["min_tokens"] = max(0, fields["min_tokens"] - num_sent)
-    if names_tokens or fields.get("return_token_ids"):
+    tail = {name: fields[name] for name in _PER_LEG - {"prompt"} if fields.get(name) is not None}
+    if num_sent:
+        tail |= _remaining(fields, num_sent)
+    if names_tokens:
         tail["return_token_ids"] = True
     return _with_prompt(body, tail, params, token_ids)
+
+
+def _remaining(fields: dict[str, Any], num_sent: int) -> dict[str, Any]:
+    """The limits of a continued stream. A server has taken the body before, so they are numbers."""
+    limits = {name: fields[name] - num_sent for name in _LIMITS if fields.get(name) is not None}
+    if "prompt" in fields and not limits:
+        limits["max_tokens"] = COMPLETION_DEFAULT_TOKENS - num_sent
+    if fields.get("min_tokens"):
+        limits["min_tokens"] = max(0, fields["min_tokens"] - num_sent)
+    return limits
 
 
 #: vLLM's, as OpenAI's: tokens of a completion whose client names no limit.

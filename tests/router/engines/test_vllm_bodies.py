@@ -51,6 +51,12 @@ def test_d_gets_what_the_client_asked_and_what_p_said() -> None:
     assert made == {**asked, "return_token_ids": True}
 
 
+@pytest.mark.parametrize("more", [{"min_tokens": "5"}, {"max_tokens": [1]}, {"return_token_ids": "yes"}])
+def test_what_only_vllm_judges_reaches_it_as_it_is(more: dict[str, Any]) -> None:
+    body = decode_body(ClientBody({**CHAT, **more}), None, b"", names_tokens=False)
+    assert json.loads(body) == {**CHAT, **more}
+
+
 def test_a_completion_is_sent_its_prompt_as_ids() -> None:
     made = to_d({"model": "m", "prompt": "hi"}, token_ids=b"[1,2]")
     assert (made["prompt"], "prompt_token_ids" in made["kv_transfer_params"]) == ([1, 2], False)
