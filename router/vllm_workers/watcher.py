@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from router.vllm_workers.server import Server
     from router.vllm_workers.side_channel import SideChannel
 
+#: Rounds of questions about load between two about health and models.
+ROUNDS = 10
 #: Answers in a row that may come too late before the server counts as away: its event loop may be busy for seconds.
 MAX_TIMEOUTS = 3
 NO_CONNECTOR = (
@@ -62,6 +64,7 @@ class Watcher:
         self._is_met = False
         self._started_s: float | None = None
         self._num_timeouts = 0
+        self._num_rounds = 0
 
     def __repr__(self) -> str:
         return f"<Watcher {self._worker.worker_id} {'met' if self._is_met else 'not met'}>"
@@ -95,14 +98,13 @@ class Watcher:
 
     async def _look(self) -> None:
         worker = self._worker
-        await self._server.check_health()
         version = worker.version if self._is_met else await self._server.version()
-        models = await self._server.models()
+        models = await self._health_and_models()
         num_sent = worker.in_flight
         load = await self._server.load()
         is_other = load.started_s != self._started_s
         if is_other and self._is_met:  # it was away between two questions
-            version = await self._server.version()
+            version, models = await self._server.version(), await self._server.models()
         known = (worker.version, worker.compatibility_hash, worker.block_size, worker.hands_off)
         worker.version = version
         if not self._is_met or is_other:
@@ -120,6 +122,19 @@ class Watcher:
         self._expiries.note(worker, load)
         self._problems.note(worker, About.SERVER, "")
         self._include()
+
+    async def _health_and_models(self) -> dict[str, ModelFacts]:
+        """Ask whether the engine lives and what it serves, but not in every round: vLLM logs a line per question.
+
+        After a failure it is asked at once: ``/metrics`` is answered also when the engine is dead.
+        """
+        worker = self._worker
+        self._num_rounds += 1
+        is_trusted = self._is_met and worker.healthy and worker.breaker.state is BreakerState.CLOSED
+        if is_trusted and self._num_rounds % ROUNDS:
+            return worker.facts
+        await self._server.check_health()
+        return await self._server.models()
 
     def _include(self) -> None:
         """Have the worker used again, if it was away or its breaker is to be tried."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from core.protocol.errors import ApiError
 from router.pool.model_card import ModelFacts
+from router.vllm_workers.watcher import ROUNDS
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:
@@ -126,6 +128,27 @@ async def test_a_server_whose_engine_is_dead_is_left_out(watched: Watched) -> No
     assert "/health is answered with status 503" in p.problem
     watched.servers[0].health = 200
     await eventually(lambda: p.takes_work)
+
+
+async def test_a_worker_that_a_request_found_dead_is_used_only_when_its_engine_lives(watched: Watched) -> None:
+    """Its other pages are answered all the same."""
+    p, _ = await watched.pair()
+    await known(p)
+    watched.servers[0].health = 503
+    watched.pool.unreachable(p)
+    await rounds(watched, 1)
+    assert not p.takes_work
+    watched.servers[0].health = 200
+    await eventually(lambda: p.takes_work)
+
+
+async def test_load_is_asked_for_more_often_than_the_rest(watched: Watched) -> None:
+    p, _ = await watched.pair()
+    await known(p)
+    await rounds(watched, 3 * ROUNDS)
+    asked = Counter(watched.servers[0].asked)
+    assert asked["/version"] == 1
+    assert asked["/health"] - 1 <= asked["/v1/models"] <= asked["/metrics"] / ROUNDS + 2
 
 
 async def test_another_engine_at_the_same_address_is_noticed(watched: Watched) -> None:
