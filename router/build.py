@@ -11,6 +11,7 @@ from core.protocol.router import new_router_id
 from router.engines.baton.engine import BatonEngine
 from router.engines.engines import Engines
 from router.engines.plain import PlainEngine
+from router.engines.vllm.engine import VllmEngine
 from router.peers.cleanup import Cleanup
 from router.peers.port import NoPeers
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
@@ -51,6 +52,7 @@ def build_services(
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)
+    vllm_leases = VllmLeases(settings.vllm_lease_duration_s)
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -64,10 +66,10 @@ def build_services(
             {
                 EngineKind.BATON: BatonEngine(leases, lease_limit),
                 EngineKind.PLAIN: PlainEngine(leases, lease_limit),
-                EngineKind.VLLM: PlainEngine(leases, lease_limit),
+                EngineKind.VLLM: VllmEngine(vllm_leases, settings.max_event_bytes),
             }
         ),
-        vllm_leases=VllmLeases(settings.vllm_lease_duration_s),
+        vllm_leases=vllm_leases,
         skip_prefill=SkipPrefillRule(
             settings.min_prefill_tokens,
             settings.min_uncached_tokens,
