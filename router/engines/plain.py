@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 from core.net.client.errors import ConnectError
 from core.protocol.handoff import ASK_PREFILL
 from router.engines.baton.answer import PlainAnswer
-from router.engines.baton.bodies import LIMITS, common, decode_body, unread
+from router.engines.baton.bodies import LIMITS, common, decode_body
 from router.engines.baton.engine import BatonEngine
 from router.engines.leg_body import closed
 from router.engines.port import DecodeLeg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from core.net.client.errors import CallError
     from core.protocol.errors import ApiError
     from router.engines.prefill_answer import PrefillAnswer
@@ -41,7 +39,7 @@ class PlainEngine(BatonEngine):
             tail["kv_transfer_params"] = ASK_PREFILL
         if fields.get("min_tokens"):
             tail["min_tokens"] = 1
-        return closed(request.body.encoded(_encoding(request)), tail)
+        return closed(request.body.encoded(common), tail)
 
     def decoded(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
         """Only "stop" says that the first token is the last one; "length" says that one token was asked for."""
@@ -50,14 +48,10 @@ class PlainEngine(BatonEngine):
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """P's parameters are passed on unchanged."""
         params = None if prefilled is None else prefilled.kv_transfer_params
-        return DecodeLeg((), decode_body(request.body, params, _encoding(request)), False)
+        return DecodeLeg((), decode_body(request.body, params), False)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
         """Without a lease, only a D that never had the parameters leaves P's blocks alone: others may free them."""
         if request.lease_end is not None:
             return False
         return request.lease is not None or (bool(request.engine_id) and isinstance(error, ConnectError))
-
-
-def _encoding(request: Exchange) -> Callable[[dict[str, Any]], bytes]:
-    return unread if request.asked.passed_on else common

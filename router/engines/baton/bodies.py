@@ -12,8 +12,6 @@ from core.protocol.openai.requests import NO_EFFECT
 from router.engines.leg_body import closed, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from router.request.bodies import ClientBody
 
 #: Fields that differ between P's body and D's.
@@ -42,17 +40,12 @@ def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = Non
     return closed(body.encoded(common), tail)
 
 
-def decode_body(
-    body: ClientBody, kv_transfer_params: bytes | None, encode: Callable[[dict[str, Any]], bytes] | None = None
-) -> bytes:
-    """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself.
-
-    ``encode``: encodes what all legs have in common; None: ``common``.
-    """
+def decode_body(body: ClientBody, kv_transfer_params: bytes | None) -> bytes:
+    """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself."""
     fields = body.fields
     tail = {name: fields[name] for name in _PER_LEG if name != "kv_transfer_params" and fields.get(name) is not None}
     raw = {} if kv_transfer_params is None else {"kv_transfer_params": kv_transfer_params}
-    return closed(body.encoded(encode or common), tail, **raw)
+    return closed(body.encoded(common), tail, **raw)
 
 
 def common(fields: dict[str, Any]) -> bytes:
@@ -64,8 +57,3 @@ def common(fields: dict[str, Any]) -> bytes:
     if "seed" not in common and common.get("temperature") != 0:
         common["seed"] = random.getrandbits(53)
     return opened(common)
-
-
-def unread(fields: dict[str, Any]) -> bytes:
-    """As ``common``, for a body that only the engine judges: nothing is left out or added."""
-    return opened({name: value for name, value in fields.items() if name not in _PER_LEG})

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from core.protocol.handoff import ASK_PREFILL
 from router.engines.leg_body import closed, opened
 
@@ -63,6 +65,11 @@ def _remaining(fields: dict[str, Any], num_sent: int) -> dict[str, Any]:
 COMPLETION_DEFAULT_TOKENS = 16
 
 
+def whole_body(body: ClientBody) -> bytes:
+    """The body for a server that does everything: as the client sent it."""
+    return orjson.dumps(body.fields)
+
+
 def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, token_ids: bytes) -> bytes:
     """The body with the prompt as the client sent it or, if there are ``token_ids``, as those.
 
@@ -83,4 +90,4 @@ def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, t
 
 def _common(fields: dict[str, Any]) -> bytes:
     """What all legs have in common. No seed is added: D alone samples what the client gets."""
-    return opened({name: value for name, value in fields.items() if name not in _PER_LEG and value is not None})
+    return opened({name: value for name, value in fields.items() if name not in _PER_LEG})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.net.client.errors import ConnectError
 from router.engines.port import DecodeLeg
 from router.engines.vllm.answer import VllmAnswer
-from router.engines.vllm.bodies import decode_body, prefill_body
+from router.engines.vllm.bodies import decode_body, prefill_body, whole_body
 from router.engines.vllm.continuing import can_continue
 from router.engines.vllm.tokens import VllmTokens
 
@@ -63,6 +63,8 @@ class VllmEngine:
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """D gets P's parameters unchanged, and the prompt as token ids if P has told them."""
+        if not request.asked.splits:
+            return DecodeLeg((), whole_body(request.body), False)
         sent = request.sent_tokens
         params = None if prefilled is None else prefilled.kv_transfer_params
         token_ids = self._token_ids(request)
