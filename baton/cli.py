@@ -235,7 +235,7 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
 @click.option("--kills", type=click.IntRange(min=1), help="End the storm after so many SIGKILLs.")
 @click.option("--seed", type=int, help="Decides what is drawn, see above. Default: another one each time.")
 @click.option("--prefill", type=click.IntRange(min=1), default=2, show_default=True, help="Prefill workers.")
-@click.option("--decode", type=click.IntRange(min=1), default=3, show_default=True, help="Decode workers.")
+@click.option("--decode", type=click.IntRange(min=1), help="Decode workers; default 3, and 2 of vLLM.")
 @click.option("--routers", type=click.IntRange(min=1), default=2, show_default=True, help="Routers.")
 @click.option(
     "--prefill-tp", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks of each prefill worker."
@@ -244,6 +244,15 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
     "--decode-tp", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks of each decode worker."
 )
 @click.option("--clients", type=click.IntRange(min=1), default=12, show_default=True, help="Clients that ask at once.")
+@click.option(
+    "--engine",
+    type=click.Choice(["baton", "vllm"]),
+    default="baton",
+    show_default=True,
+    help="Engine of all workers: Baton's own, or stock vLLM servers, each with one rank. A vLLM server takes a minute "
+    "to start, so there half of all kills are of routers.",
+)
+@click.option("--vllm", help="Where vLLM is: a script, a Python, or the folder of an environment. Default: PATH.")
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -254,11 +263,13 @@ def _torture(
     kills: int | None,
     seed: int | None,
     prefill: int,
-    decode: int,
+    decode: int | None,
     routers: int,
     prefill_tp: int,
     decode_tp: int,
     clients: int,
+    engine: str,
+    vllm: str | None,
     report: Path | None,
 ) -> int:
     """Start a whole Baton with the demo model, and kill, stop and empty its processes while clients ask. Check that
@@ -278,14 +289,32 @@ def _torture(
     """
     import secrets
 
+    from baton.processes.vllm.held_ports import HeldPorts
+    from baton.processes.vllm.program import VllmError
     from baton.torture.command import torture
     from baton.torture.run import RunPlan
     from baton.torture.shape import Shape
+    from baton.torture.vllm_shape import PAUSE_S, make_vllm_shape
+    from baton.up.preflight import PreflightError, check_worker_packages
 
+    if engine == "vllm" and (prefill_tp, decode_tp) != (1, 1):
+        raise click.UsageError("--prefill-tp and --decode-tp are for --engine baton")
+    if engine != "vllm" and vllm is not None:
+        raise click.UsageError("--vllm is for --engine vllm")
     minutes = minutes if minutes or kills else 2.0
     seconds, most = (minutes * 60 if minutes else float("inf")), (float("inf") if kills is None else kills)
     seed = secrets.randbelow(10**6) if seed is None else seed
-    shape = Shape(prefill, decode, routers, prefill_tp, decode_tp)
+    try:
+        if engine == "vllm":
+            with HeldPorts() as ports:
+                stock = make_vllm_shape(vllm, prefill, decode or 2, routers, ports)
+                plan = RunPlan(seed, seconds, most, stock, num_clients=clients, pause_s=PAUSE_S, cost_rounds=0)
+                return torture(plan, report)
+        check_worker_packages()
+    except (PreflightError, VllmError) as error:
+        _complain([str(error)])
+        return EXIT_FAILED
+    shape = Shape(prefill, decode or 3, routers, prefill_tp, decode_tp)
     return torture(RunPlan(seed, seconds, most, shape, num_clients=clients), report)
 
 

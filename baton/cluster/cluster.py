@@ -12,7 +12,7 @@ import httpx
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton.cluster.process import ROUTER, Process, in_time, make_child, ranks_of, send
+from baton.cluster.process import ROUTER, Process, in_time, make_child, send
 from baton.demo import MODEL_DIR, MODEL_NAME
 from baton.processes.child import ChildDiedError
 from baton.processes.embedded_redis import EmbeddedRedis
@@ -121,7 +121,8 @@ class Cluster:
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
         ready = await in_time(name, child.ready())
-        process.url, process.internal_url, process.worker_id = ready.url, ready.internal_url, ready.worker_id
+        process.url, process.internal_url = ready.url, ready.internal_url
+        process.worker_id = ready.worker_id or self.specs[name].worker_id
         if self.specs[name].kind == ROUTER:
             await in_time(name, self.routable(name, num_workers))
         if process.why:  # it was ready, and has died since
@@ -185,13 +186,13 @@ class Cluster:
         """Send SIGCONT, after ``stop``; without a stop this changes nothing."""
         self.signal(name, signal.SIGCONT)
 
-    def kill(self, name: str) -> None:
-        """Send SIGKILL to the process and all processes under it, as the death of a machine would."""
-        self.processes[name].child.kill()
+    def kill(self, name: str) -> bool:
+        """Kill a process with SIGKILL, in the way of its kind. Returns False if it has ended."""
+        return self.specs[name].kill(self.processes[name].child)
 
     def ranks(self, name: str) -> list[int]:
         """The process ids of a worker's ranks, in order of rank; empty when they have ended."""
-        return ranks_of(self.processes[name].pid)
+        return self.specs[name].ranks(self.processes[name].pid)
 
     def restart_redis(self) -> None:
         """Kill Redis and start it again, empty, under the same URL."""

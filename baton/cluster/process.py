@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from collections.abc import Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.processes.vllm.program import VllmProgram
@@ -17,7 +18,6 @@ from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, ser
 from core.process.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import AsyncIterator, Awaitable
 
     from core.protocol.status import Ready
@@ -37,6 +37,20 @@ class Startable(Protocol):
     def kind(self) -> str:
         """``router``, or a worker's role."""
 
+    @property
+    def has_failpoints(self) -> bool:
+        """Whether it can be made to die at a line of its code."""
+
+    @property
+    def worker_id(self) -> str:
+        """The id of a worker that reports none when it is ready; else empty."""
+
+    def ranks(self, pid: int) -> list[int]:
+        """The process ids of its ranks, whose start has this id; empty when they have ended."""
+
+    def kill(self, child: Child) -> bool:
+        """Kill it as its death would; returns False when it has ended already."""
+
     def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
         """The spec of one start."""
 
@@ -53,6 +67,16 @@ class ProcessSpec:
     prefix: tuple[str, ...] = ()
     #: Variables with these prefixes are not inherited. Settings come from ``flags`` and ``environ`` alone.
     not_inherited: tuple[str, ...] = ("BATON_",)
+    has_failpoints: ClassVar[bool] = True
+    worker_id: ClassVar[str] = ""
+
+    def ranks(self, pid: int) -> list[int]:
+        """The process ids of a worker's ranks, in order of rank; empty when the worker has ended."""
+        return ranks_of(pid)
+
+    def kill(self, child: Child) -> bool:
+        """Kill the main process alone: its ranks notice that, and end."""
+        return child.pid is not None and send(child.pid, signal.SIGKILL)
 
     def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
         """The spec of one start."""
@@ -75,6 +99,22 @@ class VllmSpec:
     model: VllmModel
     place: ServerPlace
     share: ServerShare = field(default_factory=ServerShare)
+    has_failpoints: ClassVar[bool] = False
+
+    @property
+    def worker_id(self) -> str:
+        """The routers' name for it, the same at every start."""
+        return self.place.router_address().partition("?")[0]
+
+    def ranks(self, pid: int) -> list[int]:
+        """The processes of its engine, all that are under the one with the HTTP port, which is the launcher's child."""
+        return [each for server in children_of(pid) for each in descendants_of(server)]
+
+    def kill(self, child: Child) -> bool:
+        """Kill all of its processes at once: its engine would live on without the one with the HTTP port."""
+        runs = child.runs
+        child.kill()
+        return runs
 
     def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
         """The spec of one start."""
@@ -118,7 +158,7 @@ def make_child(name: str, spec: Startable, folder: Path, redis_url: str = "", fa
 
 
 @asynccontextmanager
-async def alone(name: str, spec: ProcessSpec, folder: Path, stop_timeout_s: float = 0.0) -> AsyncIterator[Ready]:
+async def alone(name: str, spec: Startable, folder: Path, stop_timeout_s: float = 0.0) -> AsyncIterator[Ready]:
     """Run a worker without Redis and routers while inside; yields where it serves. Raises ChildDiedError."""
     child = make_child(name, spec, folder)
     await child.start()
@@ -144,6 +184,20 @@ def send(pid: int, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def descendants_of(pid: int) -> list[int]:
+    """All processes under one."""
+    return [each for child in children_of(pid) for each in (child, *descendants_of(child))]
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of all threads of a process; empty when it has ended."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # that thread has ended
+            found += map(int, file.read_text().split())
+    return found
 
 
 def ranks_of(pid: int) -> list[int]:

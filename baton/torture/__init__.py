@@ -2,7 +2,7 @@
 
 ``command``     from the command line to the exit code
 ``run``         one run, made of the parts below
-``shape``       how many processes of each kind it has, and how they are started
+``shape``       how many processes of each kind it has, and how they are started; ``vllm_shape`` with vLLM servers
 ``clients``     the clients, their questions, and the right answers
 ``faults``      injects faults into the processes
 ``verdict``     compares what clients saw with what they should have seen, and finds what was not released

@@ -19,7 +19,6 @@ from baton.processes.output import say
 from baton.torture.clients.reference import NoReferenceError
 from baton.torture.report import fault_list, print_report
 from baton.torture.run import RunError, RunOutcome, RunPlan, run
-from baton.up.preflight import PreflightError, check_worker_packages
 from core.process.signals import on_signals
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ def torture(plan: RunPlan, report: Path | None) -> int:
     It is 0 when nothing is wrong, 1 when something is wrong or the run could not be carried out, 2 when the report
     cannot be written, 130 or 143 when SIGINT or SIGTERM has ended the run.
     """
-    try:
-        check_worker_packages()
-    except PreflightError as error:
-        print(f"baton: {error}", file=sys.stderr)
-        return 1
     try:
         copy = None if report is None else report.open("w", encoding="utf-8")
     except OSError as error:

@@ -66,9 +66,7 @@ def command(outcome: RunOutcome) -> str:
     plan = outcome.plan
     limits = {"--kills": plan.kills, "--minutes": plan.seconds / 60}
     until = " ".join(f"{flag} {limit:g}" for flag, limit in limits.items() if limit < float("inf"))
-    shape = f"--prefill {plan.shape.prefill} --decode {plan.shape.decode} --routers {plan.shape.routers}"
-    if plan.shape.tps != {1}:
-        shape += f" --prefill-tp {plan.shape.prefill_tp} --decode-tp {plan.shape.decode_tp}"
+    shape = plan.shape.flags
     if plan.num_clients != RunPlan.num_clients:
         shape += f" --clients {plan.num_clients}"
     return f"baton torture {until} --seed {plan.seed} {shape}"

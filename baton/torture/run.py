@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import REDIS, Cluster
 from baton.demo import MODEL_DIR
-from baton.torture.clients.questions import make_questions, ordinary_tokens
-from baton.torture.clients.reference import answer_all
+from baton.torture.clients.questions import ordinary_tokens
 from baton.torture.clients.traffic import Traffic
 from baton.torture.faults.nemesis import Nemesis
-from baton.torture.shape import Shape
+from baton.torture.shape import AnyShape, Shape
 from baton.torture.verdict import costs
 from baton.torture.verdict.router_log import note_deaths
 from baton.torture.verdict.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
@@ -41,7 +40,7 @@ class RunPlan:
     seed: int
     seconds: float = float("inf")
     kills: float = float("inf")
-    shape: Shape = field(default_factory=Shape)
+    shape: AnyShape = field(default_factory=Shape)
     num_questions: int = 32
     num_clients: int = 12
     #: Average time between two faults, seconds.
@@ -114,13 +113,14 @@ async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]
     progress. Raises ChildDiedError, NoReferenceError, EmbeddedRedisError, RunError.
     """
     plan = outcome.plan
-    questions = make_questions(plan.seed, plan.num_questions)
+    questions = plan.shape.questions(plan.seed, plan.num_questions)
     tell(f"asking a quiet worker {len(questions)} questions, twice")
-    answers = await answer_all(cluster.folder, questions, plan.shape.tps)
+    answers = await plan.shape.answers(cluster.folder, questions)
     questions = [question for question in questions if question.number in answers]
     outcome.num_unclear = plan.num_questions - len(questions)
     tell(f"starting {', '.join(cluster.specs)}")
-    async with cluster, aclosing(Nemesis(cluster, plan.seed)) as nemesis:
+    kept_on = {question.number for question in questions if plan.shape.can_continue(question)}
+    async with cluster, aclosing(Nemesis(cluster, plan.seed, plan.shape.frequencies)) as nemesis:
         if nemesis.spared:
             tell(f"never hurt, as the only one of its kind: {', '.join(nemesis.spared)}")
         try:
@@ -129,7 +129,10 @@ async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]
         finally:
             outcome.faults, outcome.surprises = list(nemesis.faults), nemesis.surprises
             note_deaths(cluster.folder, outcome.attempts)
-            outcome.judged = [(one, judge(one, answers[one.question], outcome.faults)) for one in outcome.attempts]
+            outcome.judged = [
+                (one, judge(one, answers[one.question], outcome.faults, continues=one.question in kept_on))
+                for one in outcome.attempts
+            ]
         await _look(outcome, cluster, before, tell)
         if plan.cost_rounds and not (outcome.held or outcome.surprises):
             tell("measuring when blocks are free")

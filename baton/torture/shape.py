@@ -3,9 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from baton.cluster.cluster import DEMO_WORKER
 from baton.cluster.process import ROUTER, Flags, ProcessSpec
+from baton.torture.clients.questions import make_questions
+from baton.torture.clients.reference import answer_all
+from baton.torture.faults.schedule import FREQUENCIES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from baton.cluster.process import Startable
+    from baton.torture.records import ClientAnswer, Question
+
+
+class AnyShape(Protocol):
+    """What a run needs to know of its processes."""
+
+    @property
+    def specs(self) -> Mapping[str, Startable]:
+        """How each process except Redis is started, by name."""
+
+    @property
+    def flags(self) -> str:
+        """The flags of ``baton torture`` for this shape."""
+
+    @property
+    def frequencies(self) -> Mapping[tuple[str, str], int]:
+        """How often each fault is drawn."""
+
+    def questions(self, seed: int, count: int) -> list[Question]:
+        """What clients ask."""
+
+    async def answers(self, folder: Path, questions: Sequence[Question]) -> dict[int, ClientAnswer]:
+        """The right answers by the number of the question. Raises NoReferenceError, ChildDiedError."""
+
+    def can_continue(self, question: Question) -> bool:
+        """Whether a broken stream with the answer goes on."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +68,31 @@ class Shape:
         return {f"{spec.kind}-{i}": spec for count, spec in kinds for i in range(count)}
 
     @property
-    def tps(self) -> set[int]:
+    def flags(self) -> str:
+        """The flags of ``baton torture`` for this shape."""
+        ranks = f" --prefill-tp {self.prefill_tp} --decode-tp {self.decode_tp}" if self._tps != {1} else ""
+        return f"--prefill {self.prefill} --decode {self.decode} --routers {self.routers}{ranks}"
+
+    @property
+    def frequencies(self) -> Mapping[tuple[str, str], int]:
+        """How often each fault is drawn."""
+        return FREQUENCIES
+
+    def questions(self, seed: int, count: int) -> list[Question]:
+        """What clients ask."""
+        return make_questions(seed, count)
+
+    async def answers(self, folder: Path, questions: Sequence[Question]) -> dict[int, ClientAnswer]:
+        """What a worker of each number of ranks answers when nothing else runs, by the number of the question."""
+        flags = {**DEMO_WORKER, "dtype": "float32", "num-blocks": 2048}
+        alone = {f"reference-tp{tp}": ProcessSpec("both", {**flags, "tp": tp}) for tp in sorted(self._tps)}
+        return await answer_all(folder, questions, alone)
+
+    def can_continue(self, question: Question) -> bool:
+        """Any broken stream goes on: our own workers continue with all that was asked."""
+        return True
+
+    @property
+    def _tps(self) -> set[int]:
         """The numbers of ranks that workers have."""
         return {self.prefill_tp, self.decode_tp}

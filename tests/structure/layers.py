@@ -25,9 +25,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("command",),
         ("report",),
         ("run",),
-        ("verdict",),
+        ("vllm_shape",),
+        ("shape", "verdict"),
         ("clients", "faults"),
-        ("records", "shape"),
+        ("records",),
     ),
     "router": (
         ("main",),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: A request that has not ended after this many seconds is taken for lost.
 HUNG_AFTER_S = 120.0
+#: vLLM leaves the details out unless it is asked for them at its start.
+NO_DETAILS = {"cached_tokens": 0}
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def _num_tokens(usage: dict[str, Any]) -> tuple[int, int]:
     right.
     """
     prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
-    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    cached = (usage.get("prompt_tokens_details") or NO_DETAILS)["cached_tokens"]
     if usage["total_tokens"] != prompt + completion or not 0 <= cached <= prompt:
         raise AnswerError(f"a usage that does not add up: {usage}")
     return prompt, completion

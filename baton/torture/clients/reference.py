@@ -6,17 +6,17 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from baton.cluster.cluster import DEMO_WORKER
-from baton.cluster.process import ProcessSpec, alone
+from baton.cluster.process import alone
 from baton.torture.clients.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import httpx
 
+    from baton.cluster.process import Startable
     from baton.torture.records import ClientAnswer, Question
 
 #: Questions asked at once in the second round.
@@ -31,14 +31,16 @@ class NoReferenceError(Exception):
     """
 
 
-async def answer_all(folder: Path, questions: Sequence[Question], tps: Iterable[int] = (1,)) -> dict[int, ClientAnswer]:
+async def answer_all(
+    folder: Path, questions: Sequence[Question], workers: Mapping[str, Startable]
+) -> dict[int, ClientAnswer]:
     """The answers by the number of the question, without those that depend on rounding.
 
-    Each number of ranks in ``tps`` has a worker that is asked all questions twice, one by one and then several at once:
+    Each of ``workers``, by name, runs alone and is asked all questions twice, one by one and then several at once:
     sums in another order may turn a near tie between two tokens, and a question with such a tie says nothing about
     right and wrong. Raises NoReferenceError, ChildDiedError.
     """
-    rounds = [one for tp in sorted(set(tps)) for one in await _answer_twice(folder, questions, tp)]
+    rounds = [one for name, spec in workers.items() for one in await _answer_twice(folder, questions, name, spec)]
     return agreed(questions, rounds)
 
 
@@ -60,10 +62,9 @@ def agreed(questions: Sequence[Question], rounds: Sequence[Sequence[ClientAnswer
 
 
 async def _answer_twice(
-    folder: Path, questions: Sequence[Question], tp: int
+    folder: Path, questions: Sequence[Question], name: str, spec: Startable
 ) -> tuple[Sequence[ClientAnswer], Sequence[ClientAnswer]]:
-    spec = ProcessSpec("both", {**DEMO_WORKER, "dtype": "float32", "tp": tp, "num-blocks": 2048})
-    async with alone(f"reference-tp{tp}", spec, folder) as worker, make_client() as http:
+    async with alone(name, spec, folder) as worker, make_client() as http:
         one_by_one = [await _answer(http, worker.url, question) for question in questions]
         gate = asyncio.Semaphore(NUM_TOGETHER)
         together = await asyncio.gather(*(_answer(http, worker.url, question, gate) for question in questions))

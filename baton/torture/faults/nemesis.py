@@ -13,17 +13,18 @@ import random
 import signal
 import time
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import REDIS
 from baton.cluster.process import START_TIMEOUT_S, send
 from baton.processes.child import ChildDiedError
-from baton.torture.faults.schedule import Schedule
+from baton.torture.faults.schedule import FREQUENCIES, Schedule
 from baton.torture.records import Fault
 from core.process.failpoints import FAILPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from baton.cluster.cluster import Cluster
 
@@ -47,13 +48,21 @@ class Nemesis:
     What dies is started again at once. One process of each kind is always spared.
     """
 
-    def __init__(self, cluster: Cluster, seed: int, *, failpoint_share: float = FAILPOINT_SHARE) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        frequencies: Mapping[tuple[str, str], int] = MappingProxyType(FREQUENCIES),
+        *,
+        failpoint_share: float = FAILPOINT_SHARE,
+    ) -> None:
         self.faults: list[Fault] = []
         #: Why something is wrong with a process, one line each: it ended although it was neither killed nor armed, it
         #: did not end although it should have, or it did not come back.
         self.surprises: list[str] = []
         self._cluster = cluster
         self._seed = seed
+        self._frequencies = frequencies
         self._rngs: dict[str, random.Random] = {}
         self._failpoint_share = failpoint_share
         self._open: dict[str, Fault] = {}
@@ -86,7 +95,7 @@ class Nemesis:
     async def run(self, until: Callable[[], bool], pause_s: float) -> None:
         """Inject a fault every ``pause_s`` seconds on average, until ``until`` returns True or a process is lost."""
         kinds = {kind for name, kind in self._cluster.kinds.items() if name not in self.spared}
-        schedule = Schedule(self._rng("cards"), {REDIS, *kinds})
+        schedule = Schedule(self._rng("cards"), {REDIS, *kinds}, self._frequencies)
         done_s = time.monotonic()
         while not until() and not self._lost:
             await asyncio.sleep(self._rng("pauses").uniform(0.5, 1.5) * pause_s)
@@ -149,7 +158,7 @@ class Nemesis:
     def _kill(self, fault: Fault) -> bool:
         """Kill what the fault names. Returns False when that process has ended already."""
         if fault.what != "rank":
-            return self._cluster.signal(fault.name, signal.SIGKILL)
+            return self._cluster.kill(fault.name)
         ranks = self._cluster.ranks(fault.name)
         if not ranks:
             return False
@@ -237,6 +246,8 @@ class Nemesis:
 
         At most one process of a kind is armed: if two died, none might be left.
         """
+        if not self._cluster.specs[name].has_failpoints:
+            return ""
         names = [failpoint for failpoint in FAILPOINTS if failpoint.startswith(PREFIXES[kind])]
         peers = [peer for peer, its in self._cluster.kinds.items() if its == kind and peer != name]
         taken = any(self._cluster.processes[peer].failpoints for peer in peers)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from baton.torture.records import Attempt
 
 #: The line that ``router/steps/exit.py`` writes at the end of a request.
-DEATHS = re.compile(r" request (\w+) \w+ after .*, deaths (\w+(?: and \w+)*)")
+DEATHS = re.compile(r" request (\w+) \w+ after .*, deaths ([^\s,]+(?: and [^\s,]+)*)")
 
 
 def note_deaths(folder: Path, attempts: Iterable[Attempt]) -> None:

@@ -15,10 +15,13 @@ import httpx
 import redis
 
 from baton.cluster.cluster import POLL_S
+from baton.cluster.process import VllmSpec
 from core.leases.redis_store import leases_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from prometheus_client.samples import Sample
 
     from baton.cluster.cluster import Cluster
 
@@ -32,6 +35,8 @@ QUIET_S = 6.0
 MORE_FDS, MORE_THREADS = 32, 16
 #: The same for tasks: calls to Redis or to another process may be under way.
 MORE_TASKS = 16
+#: What vLLM says about its requests, and about the part of its blocks that they and leases hold.
+VLLM_HOLDS = frozenset({"vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"})
 #: What Redis answers for the time to live of a key that never expires.
 NO_TTL = -1
 
@@ -63,6 +68,8 @@ async def _held(cluster: Cluster) -> dict[str, str]:
 
 async def _ask(cluster: Cluster, name: str) -> str:
     try:
+        if isinstance(cluster.specs[name], VllmSpec):
+            return what_vllm_holds(await cluster.metrics(name))
         state = await cluster.state(name)
         return what_a_router_holds(state) if cluster.kinds[name] == "router" else what_is_held(state)
     except httpx.HTTPError as error:
@@ -78,6 +85,12 @@ def what_is_held(state: Mapping[str, Any]) -> str:
         return f"blocks: {blocks}"
     busy = {key: load[key] for key in ("running", "waiting", "reading") if load[key]}
     return f"sequences: {busy}" if busy else ""
+
+
+def what_vllm_holds(samples: Iterable[Sample]) -> str:
+    """What a vLLM server without requests still has, by its own metrics; empty when it has nothing."""
+    busy = {sample.name: sample.value for sample in samples if sample.name in VLLM_HOLDS and sample.value}
+    return ", ".join(f"{name}: {value:g}" for name, value in busy.items())
 
 
 def what_a_router_holds(state: Mapping[str, Any]) -> str:

@@ -53,6 +53,8 @@ class Rule:
     within_s: float = float("inf")
     #: Whether only those deaths count that the router has counted for this very request.
     own: bool = False
+    #: Whether the rule is for streams only that cannot be continued.
+    broken: bool = False
 
 
 WORKERS = frozenset({"prefill", "decode"})
@@ -78,6 +80,14 @@ ALLOWED = (
         frozenset({"kv_read_failed"}),
         count=MAX_PREFILLS,
     ),
+    Rule(
+        "its stream cannot be continued exactly",
+        frozenset({"decode"}),
+        frozenset({"upstream_error", "engine_dead"}),
+        count=1,
+        streamed=True,
+        broken=True,
+    ),
 )
 
 
@@ -89,8 +99,10 @@ class Judgement:
     why: str = ""
 
 
-def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault]) -> Judgement:
-    """The judgement on an attempt. ``faults`` has the faults of all processes."""
+def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault], *, continues: bool = True) -> Judgement:
+    """The judgement on an attempt. ``faults`` has the faults of all processes. ``continues``: another worker goes on
+    with its stream when that breaks.
+    """
     wrong = difference(attempt, expected)
     if wrong:
         return Judgement(Verdict.WRONG, wrong)
@@ -100,7 +112,7 @@ def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault]) -> 
         case Ending.LEFT:
             return Judgement(Verdict.LEFT)
         case Ending.ERROR:
-            return _judge_error(attempt, faults)
+            return _judge_error(attempt, faults, continues)
         case Ending.BROKEN:
             own = [fault for fault in during(attempt, faults) if fault.name == attempt.router and fault.is_kill]
             if own:
@@ -110,13 +122,13 @@ def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault]) -> 
             return Judgement(Verdict.WRONG, f"nothing came any more, for {attempt.ended_s - attempt.began_s:.0f} s")
 
 
-def _judge_error(attempt: Attempt, faults: Sequence[Fault]) -> Judgement:
+def _judge_error(attempt: Attempt, faults: Sequence[Fault], continues: bool) -> Judgement:
     shape = error_shape(attempt.error)
     if shape:
         return Judgement(Verdict.WRONG, shape)
     code = attempt.error["code"]
     for rule in ALLOWED:
-        if code in rule.codes and _applies(rule, attempt, faults):
+        if code in rule.codes and not (rule.broken and continues) and _applies(rule, attempt, faults):
             return Judgement(Verdict.ALLOWED, rule.why)
     text = f"{attempt.status} {code}: {attempt.error['message']}"
     return Judgement(Verdict.WRONG, f"no rule allows {text}")

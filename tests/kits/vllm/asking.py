@@ -10,7 +10,7 @@ import httpx
 
 from tests.kits.vllm.stack import MODEL
 
-#: Different lengths, across the boundaries of blocks of 16 tokens, up to a prompt of several prefill steps.
+#: Different lengths, across the boundaries of blocks of 32 tokens, up to a prompt of several prefill steps.
 LENGTHS = (1, 3, 7, 12, 15, 16, 17, 25, 31, 33, 48, 64, 90, 127, 129, 200, 300, 450, 700, 1100)
 _WORDS = "Baton keeps the blocks of a prompt until another worker has read them, and then it frees them at once. "
 

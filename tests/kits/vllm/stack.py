@@ -24,7 +24,7 @@ from tests.kits.patience import PATIENCE_S
 
 #: Seconds for which P keeps blocks that nobody reads: short, so that tests see several of them pass.
 LEASE_DURATION_S = 6
-ARGS = "--max-model-len 4096 --max-num-seqs 16 --block-size 16"
+ARGS = "--max-model-len 4096 --max-num-seqs 16 --block-size 32"
 MODEL = MODEL_NAME
 ROLES = {"p1": "prefill", "p2": "prefill", "d1": "decode", "d2": "decode"}
 
@@ -78,7 +78,7 @@ class VllmStack:
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """Stop a server's engine, while its HTTP port goes on to answer: requests on it make no progress meanwhile."""
-        pids = engine_pids(self.cluster.processes[name].pid)
+        pids = self.cluster.ranks(name)
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -159,25 +159,6 @@ class VllmStack:
     def _runs(self, name: str) -> bool:
         process = self.cluster.processes.get(name)
         return process is not None and process.up
-
-
-def engine_pids(launcher: int) -> list[int]:
-    """The processes of a server's engine: all under the one with the HTTP port, which is the launcher's child."""
-    return [pid for server in children_of(launcher) for pid in descendants_of(server)]
-
-
-def descendants_of(pid: int) -> list[int]:
-    """All processes under one."""
-    return [each for child in children_of(pid) for each in (child, *descendants_of(child))]
-
-
-def children_of(pid: int) -> list[int]:
-    """The children of all threads of a process."""
-    found: list[int] = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # that thread has ended
-            found += map(int, file.read_text().split())
-    return found
 
 
 @asynccontextmanager
