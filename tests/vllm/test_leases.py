@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.kits.vllm.asking import Answer, Stream, ask, chat, prompts, streamed
-from tests.kits.vllm.stack import LEASE_DURATION_S, Router, VllmStack
+from tests.kits.vllm.stack import EXPIRED, LEASE_DURATION_S, Router, VllmStack
 
 PROMPT = prompts()[14]
 #: A cancel frees P's blocks within this time, seconds.
 CANCEL_S = 1.0
-EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 
 
 @asynccontextmanager

@@ -26,6 +26,8 @@ from tests.kits.patience import PATIENCE_S
 LEASE_DURATION_S = 6
 ARGS = "--max-model-len 4096 --max-num-seqs 16 --block-size 32"
 MODEL = MODEL_NAME
+#: The metric of P that counts leases that ended because nobody read or renewed.
+EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 ROLES = {"p1": "prefill", "p2": "prefill", "d1": "decode", "d2": "decode"}
 
 

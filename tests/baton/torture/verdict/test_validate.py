@@ -9,6 +9,7 @@ import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from prometheus_client.samples import Sample
 
 from baton.torture.clients.client import Manner, ask_once, make_client, take
 from baton.torture.clients.one_stream import SAME, OneStream
@@ -17,7 +18,14 @@ from baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Fa
 from baton.torture.report import rows, timeline
 from baton.torture.run import RunOutcome, RunPlan
 from baton.torture.verdict.router_log import note_deaths
-from baton.torture.verdict.settle import Resources, grown, what_a_router_holds, what_is_held
+from baton.torture.verdict.settle import (
+    VLLM_HOLDS,
+    Resources,
+    grown,
+    what_a_router_holds,
+    what_is_held,
+    what_vllm_holds,
+)
 from baton.torture.verdict.validate import Verdict, judge
 
 if TYPE_CHECKING:
@@ -288,11 +296,33 @@ def test_the_likeliest_tokens_are_read_from_both_endpoints() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"total_tokens": 4}, {"prompt_tokens_details": {"cached_tokens": 2}}, {"prompt_tokens_details": None}]
+    "wrong", [{"total_tokens": 4}, {"prompt_tokens_details": {"cached_tokens": 2}}, {"completion_tokens": None}]
 )
 def test_a_usage_has_to_add_up(wrong: dict[str, Any]) -> None:
     with pytest.raises(AnswerError):
         take(ClientAnswer(), {"choices": [], "usage": USAGE | wrong})
+
+
+def test_vllm_may_leave_the_details_of_a_usage_out() -> None:
+    answer = ClientAnswer()
+    take(answer, {"choices": [], "usage": USAGE | {"prompt_tokens_details": None}})
+    assert answer.num_tokens == (USAGE["prompt_tokens"], USAGE["completion_tokens"])
+
+
+@pytest.mark.parametrize(("continues", "verdict"), [(False, Verdict.ALLOWED), (True, Verdict.WRONG)])
+def test_a_stream_that_cannot_be_continued_may_end_with_its_worker(continues: bool, verdict: Verdict) -> None:
+    broken = attempt(Ending.ERROR, text="a b", error=error("upstream_error"))
+    deaths = [fault("kill", "decode", 11.0)]
+    assert judge(broken, EXPECTED, deaths, continues=continues).verdict is verdict
+    assert judge(broken, EXPECTED, [], continues=continues).verdict is Verdict.WRONG
+    assert judge(broken, EXPECTED, [fault("kill", "prefill", 11.0)], continues=continues).verdict is Verdict.WRONG
+
+
+def test_what_vllm_holds_is_read_from_its_metrics() -> None:
+    free = [Sample(name, {}, 0.0) for name in VLLM_HOLDS]
+    assert what_vllm_holds(free) == ""
+    held = [*free, Sample("vllm:kv_cache_usage_perc", {"engine": "0"}, 0.25), Sample("process_open_fds", {}, 9.0)]
+    assert what_vllm_holds(held) == "vllm:kv_cache_usage_perc: 0.25"
 
 
 HEAD = {"id": "x", "object": "o", "created": 5, "model": "m", "system_fingerprint": "f", "usage": None}
