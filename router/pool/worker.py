@@ -136,6 +136,15 @@ class Worker:
         """Whether it is sent nothing new: it announces that it drains, or an operator drained it through a router."""
         return self.left_out or self.load.draining
 
+    @property
+    def layout(self) -> str:
+        """Workers with equal layouts can be read by the same workers. A vLLM server's hash does not say everything,
+        and one without a hash is alone in its layout.
+        """
+        if self.kind is not EngineKind.VLLM:
+            return self.compatibility_hash
+        return f"{self.compatibility_hash or self.worker_id} {self.version} {self.block_size} {self.hands_off}"
+
     def serves(self, model: str) -> bool:
         """Whether it serves the model, or may do so: Baton's tries any worker that has not reported its models.
 

@@ -103,7 +103,7 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
     source = request.prefill_worker if prefilled else None
     about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
     failed = request.attempts.tried_decode
-    group = (request.asked.model, source and source.compatibility_hash, request.weights, frozenset(failed))
+    group = (request.asked.model, source and source.layout, request.weights, frozenset(failed))
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
@@ -140,13 +140,13 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
     route = services.pool.candidates(request.asked.model, request.weights)
     if route is None:  # all workers of the model left; others may register
         return False
-    ours = source.compatibility_hash
-    others = (worker for worker in route.prefill if worker.takes_work and worker.compatibility_hash != ours)
+    ours = source.layout
+    others = (worker for worker in route.prefill if worker.takes_work and worker.layout != ours)
     if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
         return False
     if not services.retry_budget.take(asyncio.get_running_loop().time()):
         return False  # the request continues to wait for a D
-    request.attempts.failed_prefill.update(worker for worker in route.prefill if worker.compatibility_hash == ours)
+    request.attempts.failed_prefill.update(worker for worker in route.prefill if worker.layout == ours)
     return True
 
 
