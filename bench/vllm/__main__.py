@@ -1,0 +1,111 @@
+"""``python -m bench.vllm``: Baton beside other routers, in front of the same two stock vLLM servers.
+
+The routers take turns, with the same requests in each round. Some clients leave, and once in each round D's engine
+stands still for longer than P's leases last, while D's HTTP port goes on to take requests. The right answers are P's
+own, asked one after the other before the routers run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+import httpx
+
+from baton.demo import MODEL_NAME
+from baton.processes.child import ChildDiedError
+from baton.processes.vllm.held_ports import HeldPorts
+from baton.processes.vllm.program import VllmError
+from bench.vllm.client import PATH
+from bench.vllm.result import RoundResult, as_json, result_of, table
+from bench.vllm.round import Right, run_round
+from bench.vllm.routers import BATON, RouterError, fill, gaps, router
+from bench.vllm.servers import Servers, servers
+from bench.vllm.traffic import Asked, Shape, make_round
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+async def measure(
+    vllm: str | None, commands: Mapping[str, str], rounds: int, seed: int, folder: Path
+) -> dict[str, list[RoundResult]]:
+    """Run all routers ``rounds`` times. The order is reversed each time, so that none is always first."""
+    shape = Shape()
+    results: dict[str, list[RoundResult]] = {name: [] for name in commands}
+    async with servers(vllm, folder) as both:
+        for number in range(rounds):
+            asked = make_round(seed + number, shape)
+            right = await right_answers(both, asked)
+            for name in list(commands)[:: 1 if number % 2 == 0 else -1]:
+                with HeldPorts() as ports:
+                    port = ports.take()
+                    async with router(name, fill(commands[name], gaps(both, port)), port, folder) as url:
+                        done = await run_round(both, url, asked, right, shape)
+                results[name].append(result_of(done, right))
+                _show(name, number, results[name][-1])
+    return results
+
+
+async def right_answers(both: Servers, asked: Sequence[Asked]) -> dict[int, Right]:
+    """What P answers when it is asked for whole answers, one after the other."""
+    async with httpx.AsyncClient(timeout=None, trust_env=False) as http:
+        return {one.number: await _right_answer(http, both.p.url, one) for one in asked}
+
+
+async def _right_answer(http: httpx.AsyncClient, url: str, asked: Asked) -> Right:
+    got = (await http.post(url + PATH, json={"model": MODEL_NAME, **asked.body})).raise_for_status().json()
+    return Right(got["choices"][0]["text"], got["usage"]["prompt_tokens"])
+
+
+def _show(name: str, number: int, result: RoundResult) -> None:
+    text = f"round {number} {name}: {result.verdicts} {result.counts} stranded {result.stranded:.0f}"
+    print(text, *result.errors, "" if result.idle else "NOT IDLE", file=sys.stderr, flush=True)
+
+
+def named_command(text: str) -> tuple[str, str]:
+    """``NAME=COMMAND``. Raises ArgumentTypeError."""
+    name, equals, command = text.partition("=")
+    if not equals or (not name.isidentifier() and not name.replace("-", "_").isidentifier()):
+        raise argparse.ArgumentTypeError(f"not NAME=COMMAND: {text!r}")
+    return name, command
+
+
+def main() -> int:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(prog="bench.vllm", description=__doc__)
+    parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
+    parser.add_argument(
+        "--router",
+        type=named_command,
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="one more router; in braces can stand port, prefill, prefill_port, decode, decode_port",
+    )
+    parser.add_argument("--rounds", type=int, default=4, help="default %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="of the requests (default %(default)s)")
+    parser.add_argument("--json", type=Path, help="write every round there")
+    given = parser.parse_args()
+    folder = Path(mkdtemp(prefix="baton-bench-vllm-"))
+    print(f"logs are in {folder}", file=sys.stderr)
+    try:
+        results = asyncio.run(
+            measure(given.vllm, {"baton": BATON, **dict(given.router)}, given.rounds, given.seed, folder)
+        )
+    except (VllmError, ChildDiedError, RouterError) as error:
+        print(f"bench.vllm: {error}", file=sys.stderr)
+        return 1
+    if given.json:
+        given.json.write_text(json.dumps(as_json(results), indent=1))
+    print(table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

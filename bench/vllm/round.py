@@ -1,0 +1,123 @@
+"""One round: the same traffic through one router, while P's blocks are watched and D stalls once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+
+from bench.vllm.blocks import Need, Sample, blocks_of, free_after_s, stranded
+from bench.vllm.client import Seen, ask
+from bench.vllm.servers import BLOCK_SIZE, LEASE_DURATION_S
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.vllm.servers import Servers
+    from bench.vllm.traffic import Asked, Shape
+
+#: Seconds between two looks at P's blocks. vLLM notifies nobody of them.
+LOOK_S = 0.1
+#: After all clients have gone, both servers are idle at the latest after this many seconds: no lease that nobody
+#: renews lasts as long.
+IDLE_TIMEOUT_S = 5.0 * LEASE_DURATION_S
+#: vLLM reports counters with the next step of its engine, not at once.
+COUNTERS_S = 1.0
+
+
+@dataclass(frozen=True)
+class Right:
+    """The right answer to a request, and the length of its prompt in tokens."""
+
+    text: str
+    prompt_tokens: int
+
+
+@dataclass
+class Round:
+    """What one round showed."""
+
+    seen: list[Seen]
+    #: When D stalled, seconds of the clients' clock.
+    stalled_s: float
+    #: By how much the servers' counters rose.
+    counts: dict[str, float]
+    #: Block-seconds that no request needed, and seconds until P was free once all clients had gone.
+    stranded: float
+    free_after_s: float
+    #: Whether P and D had nothing left at the end.
+    idle: bool
+
+
+async def run_round(
+    servers: Servers, url: str, asked: Sequence[Asked], right: Mapping[int, Right], shape: Shape
+) -> Round:
+    """Run the traffic. The servers must be idle."""
+    before = await servers.counts()
+    samples: list[Sample] = []
+    watch = asyncio.create_task(_watch(servers, samples), name="P's blocks")
+    began_s = time.perf_counter()
+    stall = asyncio.create_task(_stall(servers, shape), name="stall of D")
+    try:
+        async with httpx.AsyncClient(timeout=None, limits=httpx.Limits(), trust_env=False) as http:
+            seen = await asyncio.gather(*(_come(http, url, one) for one in asked))
+        await stall
+        gone_s = time.perf_counter()
+        idle = await _until_idle(servers)
+        await asyncio.sleep(COUNTERS_S)
+    finally:
+        for task in (watch, stall):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    after = await servers.counts()
+    return Round(
+        seen=list(seen),
+        stalled_s=began_s + shape.calm_s,
+        counts={name: after[name] - before[name] for name in after},
+        stranded=stranded(samples, [need_of(one, right[one.asked.number]) for one in seen]),
+        free_after_s=free_after_s(samples, gone_s),
+        idle=idle,
+    )
+
+
+def need_of(seen: Seen, right: Right) -> Need:
+    """How long a client had a use for P's blocks: until its second event, which only D can have computed, or its end.
+
+    The first event may be P's own token, before D has read the blocks.
+    """
+    to_s = seen.events_s[1] if len(seen.events_s) > 1 else seen.ended_s
+    return Need(seen.sent_s, to_s, blocks_of(right.prompt_tokens + 1, BLOCK_SIZE))
+
+
+async def _come(http: httpx.AsyncClient, url: str, asked: Asked) -> Seen:
+    await asyncio.sleep(asked.at_s)
+    return await ask(http, url, asked)
+
+
+async def _stall(servers: Servers, shape: Shape) -> None:
+    await asyncio.sleep(shape.calm_s)
+    with servers.d_stalled():
+        await asyncio.sleep(shape.stall_s)
+
+
+async def _watch(servers: Servers, samples: list[Sample]) -> None:
+    while True:
+        with suppress(httpx.HTTPError):
+            used = await servers.used_blocks()
+            samples.append(Sample(time.perf_counter(), used))
+        await asyncio.sleep(LOOK_S)
+
+
+async def _until_idle(servers: Servers) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(IDLE_TIMEOUT_S):
+            while True:  # vLLM notifies nobody
+                if await servers.idle():
+                    return True
+                await asyncio.sleep(LOOK_S)
+    return False

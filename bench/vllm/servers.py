@@ -1,0 +1,103 @@
+"""One stock P and one stock D, and what they say about themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from baton.cluster.cluster import Cluster
+from baton.cluster.process import VllmSpec
+from baton.demo import MODEL_DIR, MODEL_NAME
+from baton.processes.vllm.extra_args import ExtraArgs
+from baton.processes.vllm.held_ports import HeldPorts
+from baton.processes.vllm.program import find_vllm
+from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+#: Seconds for which P keeps blocks that nobody has read or renewed.
+LEASE_DURATION_S = 6
+BLOCK_SIZE = 32
+#: P's whole cache, in blocks: small, so that blocks are soon used again once they are free.
+NUM_BLOCKS = 256
+D_MAX_NUM_SEQS = 2
+#: Routers get the same prompts one after the other: what one leaves in the caches must not help the next.
+ARGS = f"--max-model-len 4096 --block-size {BLOCK_SIZE} --no-enable-prefix-caching"
+P_ARGS = f"{ARGS} --max-num-seqs 16 --num-gpu-blocks-override {NUM_BLOCKS}"
+D_ARGS = f"{ARGS} --max-num-seqs {D_MAX_NUM_SEQS}"
+
+EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
+NOTIFIED_LATE = "vllm:nixl_num_notifications_after_expiry_total"
+READS = "vllm:nixl_xfer_time_seconds_count"
+USAGE = "vllm:kv_cache_usage_perc"
+UNFINISHED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+STALE = b"Potentially invalid KV blocks"
+
+
+class Servers:
+    """The two servers, which serve."""
+
+    def __init__(self, cluster: Cluster, p: ServerPlace, d: ServerPlace) -> None:
+        self._cluster = cluster
+        self.p, self.d = p, d
+
+    async def metrics(self, name: str) -> dict[str, float]:
+        """The sums of a server's metrics, by name; ``name`` is ``p`` or ``d``."""
+        total: dict[str, float] = {}
+        for sample in await self._cluster.metrics(name):
+            total[sample.name] = total.get(sample.name, 0.0) + sample.value
+        return total
+
+    async def used_blocks(self) -> float:
+        """How many of P's blocks requests and leases hold. One block is vLLM's own, and is never free."""
+        return (await self.metrics("p"))[USAGE] * (NUM_BLOCKS - 1)
+
+    async def idle(self) -> bool:
+        """Whether neither of them has a request, and P holds nothing."""
+        p, d = await self.metrics("p"), await self.metrics("d")
+        return p[USAGE] == 0 and not any(each[name] for each in (p, d) for name in UNFINISHED)
+
+    async def counts(self) -> dict[str, float]:
+        """What is counted: expired leases, reads that P noticed too late, lines about them in its log, and reads."""
+        p, d = await self.metrics("p"), await self.metrics("d")
+        return {
+            "expired": p.get(EXPIRED, 0.0),
+            "notified_late": p.get(NOTIFIED_LATE, 0.0),
+            "stale_lines": (self._cluster.folder / "p.log").read_bytes().count(STALE),
+            "reads": d.get(READS, 0.0),
+        }
+
+    @contextmanager
+    def d_stalled(self) -> Iterator[None]:
+        """Stop D's engine, while its HTTP port goes on to take requests."""
+        pids = self._cluster.ranks("d")
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def servers(vllm: str | None, folder: Path) -> AsyncIterator[Servers]:
+    """Start both. Their logs are in ``folder``. Raises VllmError and ChildDiedError."""
+    program = find_vllm(vllm)
+    with HeldPorts() as ports:
+        p, d = (ServerPlace(ports.take(), ports.take()) for _ in range(2))
+        share = ServerShare(threads=1)
+        specs = {
+            name: VllmSpec(role, program, VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL_NAME, extra), place, share)
+            for name, role, extra, place in (
+                ("p", "prefill", ExtraArgs(P_ARGS), p),
+                ("d", "decode", ExtraArgs(D_ARGS), d),
+            )
+        }
+        async with Cluster(folder, specs) as cluster:
+            yield Servers(cluster, p, d)

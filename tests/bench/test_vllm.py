@@ -1,0 +1,187 @@
+"""The comparison with other routers: what clients ask, what they saw, P's blocks, the table, and routers' commands."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bench.vllm.__main__ import named_command
+from bench.vllm.blocks import Need, Sample, blocks_of, free_after_s, stranded
+from bench.vllm.client import Seen, ask
+from bench.vllm.result import Verdict, judge, result_of, table
+from bench.vllm.round import Right, Round, need_of
+from bench.vllm.routers import BATON, RouterError, fill, router
+from bench.vllm.traffic import Asked, Shape, make_round
+
+ASKED = Asked(0, 0.0, "p", 4)
+VALUES = {name: name.upper() for name in ("port", "prefill", "prefill_side_channel", "decode", "decode_side_channel")}
+
+
+def test_a_round_is_the_same_for_the_same_seed_and_no_two_prompts_are() -> None:
+    shape = Shape(rate=20.0)
+    one = make_round(1, shape)
+    assert one == make_round(1, shape) != make_round(2, shape)
+    assert len({asked.prompt for asked in one}) == len(one)
+    assert all(0 < asked.at_s < shape.arrivals_s for asked in one)
+
+
+def test_clients_leave_after_some_time_or_after_some_events() -> None:
+    asked = make_round(1, Shape(rate=50.0, leaving=0.4))
+    after_time = sum(one.leaves_after_s is not None for one in asked) / len(asked)
+    after_events = sum(one.leaves_after_events is not None for one in asked) / len(asked)
+    assert 0.15 < after_time < 0.25
+    assert 0.15 < after_events < 0.25
+    assert not any(one.leaves_after_s and one.leaves_after_events for one in asked)
+    stay = make_round(1, Shape(leaving=0.0))
+    assert not any(one.leaves_after_s or one.leaves_after_events for one in stay)
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict"),
+    [
+        (Seen(ASKED, text="abc", complete=True), Verdict.EXACT),
+        (Seen(ASKED, text="abx", complete=True), Verdict.WRONG),
+        (Seen(ASKED, text="ab", complete=True), Verdict.WRONG),
+        (Seen(ASKED, text="ax", left=True), Verdict.WRONG),
+        (Seen(ASKED, text="ab", left=True), Verdict.LEFT),
+        (Seen(ASKED, text="", left=True), Verdict.LEFT),
+        (Seen(ASKED, text="ab", error="500"), Verdict.FAILED),
+        (Seen(ASKED, text="x", error="500"), Verdict.WRONG),
+        (Seen(ASKED, text="abc"), Verdict.FAILED),
+    ],
+)
+def test_an_answer_is_judged(seen: Seen, verdict: Verdict) -> None:
+    assert judge(seen, Right("abc", 10)) is verdict
+
+
+@pytest.mark.parametrize(("num_tokens", "blocks"), [(1, 1), (32, 1), (33, 2), (64, 2)])
+def test_tokens_take_whole_blocks(num_tokens: int, blocks: int) -> None:
+    assert blocks_of(num_tokens, 32) == blocks
+
+
+def test_blocks_that_nobody_needs_are_stranded() -> None:
+    samples = [Sample(0, 0), Sample(1, 10), Sample(2, 10), Sample(4, 10), Sample(5, 0), Sample(6, 0)]
+    assert stranded(samples, []) == 40, "10 blocks from 1 to 5"
+    assert stranded(samples, [Need(0, 2, 10)]) == 30, "nobody needs them any more at 2"
+    assert stranded(samples, [Need(0, 9, 4)]) == 24
+    assert stranded(samples, [Need(0, 9, 40)]) == 0, "a need of more than there is takes nothing off"
+
+
+def test_p_is_free_when_nothing_is_in_use_any_more() -> None:
+    samples = [Sample(0, 3), Sample(1, 0), Sample(2, 3), Sample(5, 0), Sample(6, 0)]
+    assert free_after_s(samples, 1.5) == 3.5
+    assert free_after_s(samples, 5.5) == 0
+    assert free_after_s([], 1.0) == 0
+
+
+def test_a_client_needs_the_blocks_until_d_has_read_them() -> None:
+    right = Right("abc", 64)
+    assert need_of(Seen(ASKED, 1.0, 9.0, [2.0, 7.0, 8.0]), right) == Need(1.0, 7.0, 3)
+    assert need_of(Seen(ASKED, 1.0, 9.0, [2.0]), right) == Need(1.0, 9.0, 3)
+
+
+def test_latencies_are_of_events_before_the_stall() -> None:
+    early = Seen(ASKED, 1.0, 9.0, [1.5, 1.75, 9.0], "abc", complete=True)
+    late = Seen(ASKED, 2.0, 9.0, [8.0], "ab", error="500")
+    result = result_of(Round([early, late], 5.0, {}, 0.0, 0.0, idle=True), {0: Right("abc", 10)})
+    assert (result.ttft_ms, result.itl_ms, result.ttft_all_ms) == ([500.0], [250.0], [500.0, 6000.0])
+    assert result.verdicts == {"exact": 1, "failed": 1}
+
+
+def test_the_table_has_a_column_for_each_router_and_sums_its_rounds() -> None:
+    counts = {"expired": 2.0, "notified_late": 0.0, "stale_lines": 0.0, "reads": 5.0}
+    seen = [Seen(ASKED, 0.0, 2.0, [1.0, 1.5], "abc", complete=True)]
+    rounds = [Round(seen, 9.0, counts, stranded, 0.5, idle=True) for stranded in (1.0, 7.0, 9.0)]
+    results = [result_of(one, {0: Right("abc", 10)}) for one in rounds]
+    lines = table({"one": results, "other": results[:2]}).splitlines()
+    assert lines[0] == "|  | one | other |"
+    assert "| exact answers | 3 | 2 |" in lines
+    assert "| **expired leases** | 6 | 4 |" in lines
+    assert "| stranded block-seconds in a round, median | 7 | 4 |" in lines
+    assert "| TTFT p50 ms, before D stalls | 1000 | 1000 |" in lines
+
+
+def test_the_gaps_of_a_command_are_filled() -> None:
+    argv = fill(BATON, VALUES)
+    assert argv[argv.index("--port") + 1] == "PORT"
+    assert argv[argv.index("--redis-url") + 1] == ""
+    assert "vllm+PREFILL?side_channel=PREFILL_SIDE_CHANNEL" in argv
+    for command in ("x {nothing}", "x 'y", "x {"):
+        with pytest.raises(RouterError, match="in braces can stand port, prefill"):
+            fill(command, VALUES)
+
+
+def test_a_router_has_a_name_and_a_command() -> None:
+    assert named_command("toy-proxy=python x.py --a=b") == ("toy-proxy", "python x.py --a=b")
+    for text in ("python", "=x", "a b=x", "../a=x"):
+        with pytest.raises(ArgumentTypeError):
+            named_command(text)
+
+
+async def test_a_router_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(RouterError, match="ended with code 3"):
+        async with router("gone", [sys.executable, "-c", "raise SystemExit(3)"], 1, tmp_path):
+            pass
+
+
+async def _seen(asked: Asked, answer: bytes) -> Seen:
+    """What a client sees of a server that sends this, and then nothing more until the client has gone."""
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        while await reader.read(4096):
+            pass
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            seen = await ask(http, f"http://127.0.0.1:{port}", asked)
+        await gone.wait()
+    return seen
+
+
+def _stream(*events: str) -> bytes:
+    body = b"".join(f"data: {event}\n\n".encode() for event in events)
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+def _event(text: str) -> str:
+    return f'{{"choices": [{{"text": "{text}"}}]}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (_stream(_event("a"), _event(""), _event("b"), "[DONE]"), ("ab", 2, True, "")),
+        (_stream(_event("a")), ("a", 1, False, "without its end mark")),
+        (_stream(_event("a"), '{"error": "oh"}', "[DONE]"), ("a", 1, False, "oh")),
+        (_stream("no json"), ("", 0, False, "JSONDecodeError")),
+        (b"HTTP/1.1 503 No\r\ncontent-length: 4\r\n\r\nbusy", ("", 0, False, "503 b'busy'")),
+    ],
+)
+async def test_what_a_client_sees(answer: bytes, expected: tuple[str, int, bool, str]) -> None:
+    seen = await _seen(ASKED, answer)
+    text, num_events, complete, error = expected
+    assert (seen.text, len(seen.events_s), seen.complete, seen.left) == (text, num_events, complete, False)
+    assert error in seen.error
+    assert bool(error) == bool(seen.error)
+
+
+async def test_a_client_leaves_after_some_time_or_events() -> None:
+    waits = (
+        b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n" + _stream(_event("a"), _event("b")).partition(b"\r\n\r\n")[2]
+    )
+    after_events = await _seen(Asked(0, 0.0, "p", 4, leaves_after_events=1), waits)
+    assert (after_events.text, after_events.left, after_events.error) == ("a", True, "")
+    after_time = await _seen(Asked(0, 0.0, "p", 4, leaves_after_s=0.2), waits)
+    assert (after_time.text, after_time.left, after_time.error) == ("ab", True, "")
