@@ -10,10 +10,8 @@ from enum import Enum
 from typing import Any
 
 from router.request.splits import why_whole
+from tests.kits.vllm.stack import ADAPTER, MODEL
 
-MODEL = "baton-demo"
-#: A LoRA adapter of the model, with random weights.
-ADAPTER = "baton-demo-lora"
 BEGIN, END = "<!-- begin: python -m tests.vllm.features -->", "<!-- end -->"
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -21,10 +22,16 @@ from baton.processes.vllm.held_ports import HeldPorts
 from baton.processes.vllm.program import find_vllm
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from tests.kits.patience import PATIENCE_S
+from tests.kits.vllm.adapter import RANK, write_adapter
 
 #: Seconds for which P keeps blocks that nobody reads: short, so that tests see several of them pass.
 LEASE_DURATION_S = 6
-ARGS = "--max-model-len 4096 --max-num-seqs 16 --block-size 32"
+ARGS = (
+    "--max-model-len 4096 --max-num-seqs 16 --block-size 32 --enable-auto-tool-choice --tool-call-parser hermes "
+    f"--enable-lora --max-lora-rank {RANK}"
+)
+#: The name of the LoRA adapter.
+ADAPTER = "baton-lora"
 MODEL = MODEL_NAME
 #: The metric of P that counts leases that ended because nobody read or renewed.
 EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
@@ -46,12 +53,13 @@ class VllmStack:
     A server that a test has killed is started again by the next test that needs it.
     """
 
-    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, ports: HeldPorts, vllm: str) -> None:
+    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, ports: HeldPorts, vllm: str, adapter: Path) -> None:
         self.cluster = cluster
         #: Waits for answers as long as they take.
         self.http = http
         program = find_vllm(vllm)
-        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL, ExtraArgs(ARGS))
+        args = ExtraArgs(f"{ARGS} --lora-modules {ADAPTER}={shlex.quote(str(adapter))}")
+        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL, args)
         share = ServerShare(threads=1, cpu_cache_gib=1)
         self._specs = {
             name: VllmSpec(role, program, model, ServerPlace(ports.take(), ports.take()), share)
@@ -168,4 +176,4 @@ async def vllm_stack(folder: Path, vllm: str) -> AsyncIterator[VllmStack]:
     """The servers of one test run. They are killed at its end: nothing of theirs is worth saving."""
     with HeldPorts() as ports:
         async with Cluster(folder, {}) as cluster, httpx.AsyncClient(timeout=None, trust_env=False) as http:
-            yield VllmStack(cluster, http, ports, vllm)
+            yield VllmStack(cluster, http, ports, vllm, write_adapter(folder / "adapter"))
