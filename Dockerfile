@@ -1,4 +1,4 @@
-# Two images from one file: `--target router` (no compute library in it) and `--target worker`.
+# Images from one file: `--target router` (no compute library in it), `router-vllm` (for stock vLLM servers) and `worker`.
 # Everything is installed into /opt/baton in a build stage; the last stages get that directory and nothing else.
 
 FROM python:3.11.14-slim-bookworm AS base
@@ -40,6 +40,19 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=3 \
     CMD ["python", "/opt/baton/bin/healthcheck", "8000"]
 ENTRYPOINT ["baton"]
 CMD ["router"]
+
+# The router for stock vLLM servers: with the NIXL agent that renews their leases. nixl asks pip for torch, which a router
+# does not use, so its packages are installed without what they ask for.
+FROM build-router AS build-router-vllm
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_TRUSTED_HOST
+RUN $PIP install -c deploy/constraints.txt numpy pyzmq \
+    && $PIP install -c deploy/constraints.txt --no-deps nixl nixl-cu12
+
+FROM router AS router-vllm
+COPY --from=build-router-vllm /opt/baton /opt/baton
 
 FROM build-router AS build-worker
 # Again: an argument ends with its stage.

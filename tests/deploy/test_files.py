@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -19,6 +21,7 @@ from baton.config.sources import read_document
 from core.process.settings import SECRET, SHARED
 from deploy import stand_in_bases
 from deploy.drill import doors
+from router.settings import RouterSettings
 from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +38,7 @@ def test_the_example_configuration_is_valid() -> None:
         load(settings_model(section), {"model": "m"} if section == "worker" else {}, {}, document)
 
 
-@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.gpu.yml"])
+@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.gpu.yml", "docker-compose.vllm.yml"])
 def test_compose_sets_only_variables_that_exist(name: str) -> None:
     known = {variable(section, field) for section in MODELS for field in settings_model(section).model_fields}
     known |= {f"BATON_{field.upper()}_FILE" for field in SECRET & SHARED}
@@ -286,3 +289,36 @@ def test_serving_installs_no_tools(verb: str, extras: set[str], tmp_path: Path) 
     command = ["make", "-n", verb, f"VENV={tmp_path / 'venv'}"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"-e '\.\[([a-z,]+)\]'", said)) == extras
+
+
+class TestVllm:
+    SERVICES = compose("docker-compose.vllm.yml")["services"]
+
+    @staticmethod
+    def filled(text: str) -> str:
+        return re.sub(r"\$\{(\w+):-([^}]*)\}", r"\2", text)
+
+    def test_the_router_accepts_what_it_is_told(self) -> None:
+        router = self.SERVICES["router"]
+        argv = [self.filled(part) for part in router["command"]]
+        flags = dict(zip(argv[1::2], argv[2::2], strict=True))
+        environ = filled_in(router["environment"], {}) | {"BATON_ROUTER_HOST": "0.0.0.0"}
+        settings = load(
+            RouterSettings, {"prefill": flags["--prefill"], "decode": flags["--decode"]}, environ, Document()
+        )
+        assert settings.redis_url == "", "vLLM's servers need no Redis"
+        assert [urlsplit(address).hostname for address in (*settings.prefill, *settings.decode)] == [
+            "prefill",
+            "decode",
+        ]
+
+    @pytest.mark.parametrize(("service", "role"), [("prefill", "kv_producer"), ("decode", "kv_consumer")])
+    def test_servers_hand_over_under_the_lease_that_the_router_knows(self, service: str, role: str) -> None:
+        server = self.SERVICES[service]
+        config = json.loads(self.filled(server["command"][server["command"].index("--kv-transfer-config") + 1]))
+        told = filled_in(self.SERVICES["router"]["environment"], {})["BATON_ROUTER_VLLM_LEASE_DURATION_S"]
+        assert config["kv_role"] == role
+        assert config["kv_connector_extra_config"]["kv_lease_duration"] == int(told)
+
+    def test_its_image_is_a_stage_of_the_dockerfile(self) -> None:
+        assert f" AS {self.SERVICES['router']['build']['target']}\n" in DOCKERFILE
