@@ -29,13 +29,16 @@ from bench.vllm.servers import Servers, servers
 from bench.vllm.traffic import Asked, Shape, make_round
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
 
 async def measure(
     vllm: str | None, commands: Mapping[str, str], rounds: int, seed: int, folder: Path
-) -> dict[str, list[RoundResult]]:
-    """Run all routers ``rounds`` times. The order is reversed each time, so that none is always first."""
+) -> AsyncIterator[dict[str, list[RoundResult]]]:
+    """Run all routers ``rounds`` times; yields all results so far after each time.
+
+    The order is reversed each time, so that none is always first.
+    """
     shape = Shape()
     results: dict[str, list[RoundResult]] = {name: [] for name in commands}
     async with servers(vllm, folder) as both:
@@ -49,7 +52,7 @@ async def measure(
                         done = await run_round(both, url, asked, right, shape)
                 results[name].append(result_of(done, right))
                 _show(name, number, results[name][-1])
-    return results
+            yield results
 
 
 async def right_answers(both: Servers, asked: Sequence[Asked]) -> dict[int, Right]:
@@ -64,8 +67,14 @@ async def _right_answer(http: httpx.AsyncClient, url: str, asked: Asked) -> Righ
 
 
 def _show(name: str, number: int, result: RoundResult) -> None:
-    text = f"round {number} {name}: {result.verdicts} {result.counts} stranded {result.stranded:.0f}"
-    print(text, *result.errors, "" if result.idle else "NOT IDLE", file=sys.stderr, flush=True)
+    stranded = f"stranded {result.stranded:.0f} and {result.left_behind:.0f}"
+    print(
+        f"round {number} {name}: {result.verdicts} {result.counts} {stranded}",
+        *result.errors,
+        "" if result.idle else "NOT IDLE",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def named_command(text: str) -> tuple[str, str]:
@@ -77,7 +86,7 @@ def named_command(text: str) -> tuple[str, str]:
 
 
 def main() -> int:
-    """Measure, and print the table."""
+    """Measure, and print the table of all rounds so far after each round."""
     parser = argparse.ArgumentParser(prog="bench.vllm", description=__doc__)
     parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
     parser.add_argument(
@@ -90,21 +99,24 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=4, help="default %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="of the requests (default %(default)s)")
-    parser.add_argument("--json", type=Path, help="write every round there")
+    parser.add_argument("--json", type=Path, help="write the numbers of every round there")
     given = parser.parse_args()
     folder = Path(mkdtemp(prefix="baton-bench-vllm-"))
     print(f"logs are in {folder}", file=sys.stderr)
     try:
-        results = asyncio.run(
-            measure(given.vllm, {"baton": BATON, **dict(given.router)}, given.rounds, given.seed, folder)
-        )
+        asyncio.run(_report(given, folder))
     except (VllmError, ChildDiedError, RouterError) as error:
         print(f"bench.vllm: {error}", file=sys.stderr)
         return 1
-    if given.json:
-        given.json.write_text(json.dumps(as_json(results), indent=1))
-    print(table(results))
     return 0
+
+
+async def _report(given: argparse.Namespace, folder: Path) -> None:
+    commands = {"baton": BATON, **dict(given.router)}
+    async for results in measure(given.vllm, commands, given.rounds, given.seed, folder):
+        print(table(results), flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(as_json(results), indent=1))
 
 
 if __name__ == "__main__":

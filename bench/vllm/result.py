@@ -45,6 +45,7 @@ class RoundResult:
     verdicts: dict[str, int]
     counts: dict[str, float]
     stranded: float
+    left_behind: float
     free_after_s: float
     idle: bool
     ttft_ms: list[float]
@@ -62,6 +63,7 @@ def result_of(done: Round, right: Mapping[int, Right]) -> RoundResult:
         verdicts=dict(Counter(judge(one, right[one.asked.number]).value for one in done.seen)),
         counts=done.counts,
         stranded=done.stranded,
+        left_behind=done.left_behind,
         free_after_s=done.free_after_s,
         idle=done.idle,
         ttft_ms=[ttft_ms(one) for one in calm],
@@ -114,8 +116,9 @@ ROWS: tuple[tuple[str, Callable[[Sequence[RoundResult]], str]], ...] = (
     ("**expired leases**", _count("expired")),
     ("**reads after the lease's end** (P's counter)", _count("notified_late")),
     ("lines `Potentially invalid KV blocks` in P's log", _count("stale_lines")),
-    ("stranded block-seconds in a round, median", lambda rounds: f"{median(one.stranded for one in rounds):.0f}"),
-    ("seconds until P is free, median", lambda rounds: f"{median(one.free_after_s for one in rounds):.1f}"),
+    ("stranded block-seconds, traffic", lambda rounds: f"{median(one.stranded for one in rounds):.0f}"),
+    ("**stranded block-seconds, leavers**", lambda rounds: f"{median(one.left_behind for one in rounds):.0f}"),
+    ("seconds until P is free, leavers", lambda rounds: f"{median(one.free_after_s for one in rounds):.1f}"),
     ("TTFT p50 ms, before D stalls", _pooled("ttft_ms", 50)),
     ("the same, of each round", _range("ttft_ms")),
     ("TTFT p99 ms, before D stalls", _pooled("ttft_ms", 99)),

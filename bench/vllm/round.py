@@ -1,11 +1,15 @@
-"""One round: the same traffic through one router, while P's blocks are watched and D stalls once."""
+"""One round: the same traffic through one router, while P's blocks are watched and D stalls.
+
+First comes the traffic. Then, with nothing else to do, a few clients ask while D stalls, and leave before it goes on:
+from then on nobody has a use for P's blocks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import httpx
@@ -25,6 +29,9 @@ LOOK_S = 0.1
 #: After all clients have gone, both servers are idle at the latest after this many seconds: no lease that nobody
 #: renews lasts as long.
 IDLE_TIMEOUT_S = 5.0 * LEASE_DURATION_S
+#: The clients that leave after the traffic: how many, and after how many seconds.
+NUM_LEAVERS = 6
+LEAVERS_STAY_S = 1.5
 #: vLLM reports counters with the next step of its engine, not at once.
 COUNTERS_S = 1.0
 
@@ -46,8 +53,10 @@ class Round:
     stalled_s: float
     #: By how much the servers' counters rose.
     counts: dict[str, float]
-    #: Block-seconds that no request needed, and seconds until P was free once all clients had gone.
+    #: Block-seconds of P that no request of the traffic had a use for.
     stranded: float
+    #: Of the clients that leave after the traffic: P's block-seconds after they had gone, and seconds until P was free.
+    left_behind: float
     free_after_s: float
     #: Whether P and D had nothing left at the end.
     idle: bool
@@ -60,29 +69,48 @@ async def run_round(
     before = await servers.counts()
     samples: list[Sample] = []
     watch = asyncio.create_task(_watch(servers, samples), name="P's blocks")
-    began_s = time.perf_counter()
-    stall = asyncio.create_task(_stall(servers, shape), name="stall of D")
     try:
         async with httpx.AsyncClient(timeout=None, limits=httpx.Limits(), trust_env=False) as http:
-            seen = await asyncio.gather(*(_come(http, url, one) for one in asked))
-        await stall
-        gone_s = time.perf_counter()
-        idle = await _until_idle(servers)
+            stalled_s = time.perf_counter() + shape.calm_s
+            seen = await _traffic(servers, http, url, asked, shape)
+            idle = await _until_idle(servers)
+            num_samples = len(samples)
+            gone_s = await _leavers(servers, http, url, asked[:NUM_LEAVERS], shape)
+        idle = await _until_idle(servers) and idle
         await asyncio.sleep(COUNTERS_S)
     finally:
-        for task in (watch, stall):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        watch.cancel()
+        await asyncio.wait({watch})
     after = await servers.counts()
+    of_leavers = [one for one in samples[num_samples:] if one.at_s >= gone_s]
     return Round(
-        seen=list(seen),
-        stalled_s=began_s + shape.calm_s,
+        seen=seen,
+        stalled_s=stalled_s,
         counts={name: after[name] - before[name] for name in after},
-        stranded=stranded(samples, [need_of(one, right[one.asked.number]) for one in seen]),
-        free_after_s=free_after_s(samples, gone_s),
+        stranded=stranded(samples[:num_samples], [need_of(one, right[one.asked.number]) for one in seen]),
+        left_behind=stranded(of_leavers, []),
+        free_after_s=free_after_s(of_leavers, gone_s),
         idle=idle,
     )
+
+
+async def _traffic(
+    servers: Servers, http: httpx.AsyncClient, url: str, asked: Sequence[Asked], shape: Shape
+) -> list[Seen]:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_stall(servers, shape), name="stall of D")
+        clients = [tasks.create_task(_come(http, url, one), name=f"client {one.number}") for one in asked]
+    return [client.result() for client in clients]
+
+
+async def _leavers(servers: Servers, http: httpx.AsyncClient, url: str, asked: Sequence[Asked], shape: Shape) -> float:
+    """Returns when they had gone. D stalls on for a while afterwards."""
+    leavers = (replace(one, leaves_after_s=LEAVERS_STAY_S, leaves_after_events=None) for one in asked)
+    with servers.d_stalled():
+        await asyncio.gather(*(ask(http, url, one) for one in leavers))
+        gone_s = time.perf_counter()
+        await asyncio.sleep(shape.stall_s)
+    return gone_s
 
 
 def need_of(seen: Seen, right: Right) -> Need:

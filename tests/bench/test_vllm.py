@@ -88,7 +88,7 @@ def test_a_client_needs_the_blocks_until_d_has_read_them() -> None:
 def test_latencies_are_of_events_before_the_stall() -> None:
     early = Seen(ASKED, 1.0, 9.0, [1.5, 1.75, 9.0], "abc", complete=True)
     late = Seen(ASKED, 2.0, 9.0, [8.0], "ab", error="500")
-    result = result_of(Round([early, late], 5.0, {}, 0.0, 0.0, idle=True), {0: Right("abc", 10)})
+    result = result_of(Round([early, late], 5.0, {}, 0.0, 0.0, 0.0, idle=True), {0: Right("abc", 10)})
     assert (result.ttft_ms, result.itl_ms, result.ttft_all_ms) == ([500.0], [250.0], [500.0, 6000.0])
     assert result.verdicts == {"exact": 1, "failed": 1}
 
@@ -96,13 +96,13 @@ def test_latencies_are_of_events_before_the_stall() -> None:
 def test_the_table_has_a_column_for_each_router_and_sums_its_rounds() -> None:
     counts = {"expired": 2.0, "notified_late": 0.0, "stale_lines": 0.0, "reads": 5.0}
     seen = [Seen(ASKED, 0.0, 2.0, [1.0, 1.5], "abc", complete=True)]
-    rounds = [Round(seen, 9.0, counts, stranded, 0.5, idle=True) for stranded in (1.0, 7.0, 9.0)]
+    rounds = [Round(seen, 9.0, counts, 3.0, stranded, 0.5, idle=True) for stranded in (1.0, 7.0, 9.0)]
     results = [result_of(one, {0: Right("abc", 10)}) for one in rounds]
     lines = table({"one": results, "other": results[:2]}).splitlines()
     assert lines[0] == "|  | one | other |"
     assert "| exact answers | 3 | 2 |" in lines
     assert "| **expired leases** | 6 | 4 |" in lines
-    assert "| stranded block-seconds in a round, median | 7 | 4 |" in lines
+    assert "| **stranded block-seconds, leavers** | 7 | 4 |" in lines
     assert "| TTFT p50 ms, before D stalls | 1000 | 1000 |" in lines
 
 
