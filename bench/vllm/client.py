@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PATH = "/v1/completions"
 #: A request that has not ended after this many seconds is lost.
-HUNG_AFTER_S = 60.0
+HUNG_AFTER_S = 120.0
 
 
 @dataclass
