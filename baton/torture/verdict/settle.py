@@ -103,7 +103,8 @@ async def settle_redis(cluster: Cluster, timeout_s: float = SETTLE_S) -> str:
     """Wait until Redis has nothing of any request. Returns what it still has after that time; empty when it has
     nothing.
     """
-    engines = [process.worker_id for process in cluster.processes.values() if process.worker_id]
+    own = [name for name, spec in cluster.specs.items() if not isinstance(spec, VllmSpec)]  # vLLM keeps leases itself
+    engines = [one.worker_id for name, one in cluster.processes.items() if name in own and one.worker_id]
     deadline = time.monotonic() + timeout_s
     while (stays := what_stays(cluster.redis.url, engines)) and time.monotonic() < deadline:  # noqa: ASYNC110 (it is asked)
         await asyncio.sleep(POLL_S)
