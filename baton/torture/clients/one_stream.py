@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 #: Fields that have the same value in all events of a stream.
 SAME = ("id", "object", "created", "model", "system_fingerprint")
+FINGERPRINT = SAME[-1]
 
 
 class OneStream:
@@ -30,6 +31,10 @@ class OneStream:
     def take(self, event: Mapping[str, Any]) -> None:
         """Check the next event."""
         same = {key: event.get(key) for key in SAME}
+        if same[FINGERPRINT] is None:  # vLLM sends it in some events only
+            same[FINGERPRINT] = (self._same or same)[FINGERPRINT]
+        elif self._same is not None and self._same[FINGERPRINT] is None:
+            self._same[FINGERPRINT] = same[FINGERPRINT]
         self._same = self._same or same
         _unless(same == self._same, f"an event of another stream: {same}, not {self._same}")
         _unless(not self._has_usage, "an event after the usage")

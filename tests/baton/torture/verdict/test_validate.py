@@ -318,6 +318,14 @@ def test_a_stream_that_cannot_be_continued_may_end_with_its_worker(continues: bo
     assert judge(broken, EXPECTED, [fault("kill", "prefill", 11.0)], continues=continues).verdict is Verdict.WRONG
 
 
+def test_a_fingerprint_may_be_in_some_events_only() -> None:
+    stream = OneStream(chat=True)
+    for event in (ROLE | {"system_fingerprint": None}, TEXT, TEXT | {"system_fingerprint": None}):
+        stream.take(event)
+    with pytest.raises(AnswerError, match="another stream"):
+        stream.take(TEXT | {"system_fingerprint": "another"})
+
+
 def test_what_vllm_holds_is_read_from_its_metrics() -> None:
     free = [Sample(name, {}, 0.0) for name in VLLM_HOLDS]
     assert what_vllm_holds(free) == ""
