@@ -99,7 +99,7 @@ def _range(field: str) -> Callable[[Sequence[RoundResult]], str]:
     """Smallest and largest median of a round: how much of a difference is the machine's."""
 
     def text(rounds: Sequence[RoundResult]) -> str:
-        medians = [quantile(getattr(one, field), 50) for one in rounds]
+        medians = [quantile(values, 50) for one in rounds if len(values := getattr(one, field)) > 1] or [float("nan")]
         return f"{min(medians):.0f} to {max(medians):.0f}"
 
     return text
