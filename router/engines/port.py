@@ -43,7 +43,7 @@ class Engine(Protocol):
         """
 
     def still_held(self, lease: HeldLease) -> bool:
-        """Whether a D may be given the parameters now."""
+        """Whether what a D reads until now is what P promised: P keeps the blocks, or a fence tells D."""
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """What D is sent. ``prefilled`` None: the worker prefills by itself."""

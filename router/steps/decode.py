@@ -51,9 +51,7 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             _start_again(services, request)
             return None
         if _is_lost(services, request, worker):
-            request.vacate()
-            after_lease_lost(services, request)
-            _start_again(services, request)
+            _give_up_blocks(services, request)
             return None
         request.on(Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
@@ -67,6 +65,9 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
                 return None
             request.on(Event.DECODE_AGAIN)
             continue
+        if _is_lost(services, request, worker):  # D may have read after the end of the lease
+            _give_up_blocks(services, request)
+            return None
         hit("router.decode.first_byte")
         request.sent_tokens.come_from(worker.weights_fingerprint)
         _confirmed(services, request)
@@ -74,8 +75,19 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
 
 
 def _is_lost(services: Services, request: Exchange, worker: Worker) -> bool:
-    """Whether P may have given up the blocks while the request waited for its place on the worker."""
+    """Whether P may have given up the blocks, where no fence tells D.
+
+    Asked before D is sent the parameters, and again when D has begun to answer: an answer that began while P surely
+    kept the blocks was made of what P promised, and any other may have been made of another prompt's.
+    """
     return request.lease is not None and not services.engines.of(worker).still_held(request.lease)
+
+
+def _give_up_blocks(services: Services, request: Exchange) -> None:
+    """Leave D, and have the request prefilled again. Raises ApiError if it must not be."""
+    request.vacate()
+    after_lease_lost(services, request)
+    _start_again(services, request)
 
 
 def _start_again(services: Services, request: Exchange) -> None:

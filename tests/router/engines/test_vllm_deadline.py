@@ -1,0 +1,106 @@
+"""An answer of D that began after P may have given up the blocks is never the client's."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from router.engines.engines import Engines
+from router.engines.vllm.engine import VllmEngine
+from router.pool import EngineKind
+from tests.kits.router.cluster import Cluster, chat
+from tests.kits.router.stub_workers import Refuse
+from tests.kits.router.vllm_server import VllmServer, add_vllm
+
+if TYPE_CHECKING:
+    from router.vllm_leases.remote_engine import RemoteEngine
+
+
+class ScriptedLease:
+    """Says in turn for how long P surely keeps the blocks."""
+
+    engine_id = "e"
+
+    def __init__(self, lease_id: str, remaining_ms: list[int]) -> None:
+        self.lease_id = lease_id
+        self._remaining_ms = deque(remaining_ms)
+        self.happened: list[str] = []
+
+    def remaining_ms(self) -> int | None:
+        return self._remaining_ms.popleft()
+
+    def given(self) -> None:
+        self.happened.append("given")
+
+    def confirmed(self) -> None:
+        self.happened.append("confirmed")
+
+    def release(self) -> None:
+        self.happened.append("release")
+
+
+class ScriptedLeases:
+    """One lease for each answer of P."""
+
+    def __init__(self, *remaining_ms: list[int]) -> None:
+        self._script = deque(remaining_ms)
+        self.leases: list[ScriptedLease] = []
+
+    def tracks(self, _engine_id: str, _lease_id: str) -> bool:
+        return False
+
+    def hold(self, _where: RemoteEngine, lease_id: str, _on_over: Any) -> ScriptedLease:
+        self.leases.append(ScriptedLease(lease_id, self._script.popleft()))
+        return self.leases[-1]
+
+
+def prefilled(number: int) -> Refuse:
+    """P's answer."""
+    params = {
+        "do_remote_prefill": True,
+        "remote_block_ids": [[1]],
+        "remote_engine_id": "e",
+        "remote_request_id": f"chatcmpl-{number}",
+        "remote_host": "127.0.0.1",
+        "remote_port": 5600,
+        "remote_num_tokens": 3,
+    }
+    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "length"}
+    return Refuse(200, {"id": "x", "model": "m", "choices": [choice], "kv_transfer_params": params})
+
+
+async def pair(cluster: Cluster, leases: ScriptedLeases, num_prefills: int) -> tuple[VllmServer, VllmServer]:
+    engine = VllmEngine(leases, 1 << 20)  # type: ignore[arg-type]
+    cluster.services.engines = Engines({EngineKind.VLLM: engine})
+    p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
+    p.script.extend(map(prefilled, range(num_prefills)))
+    return p, d
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_began_in_time_is_the_clients(cluster: Cluster, stream: bool) -> None:
+    leases = ScriptedLeases([5000, 4000])
+    p, d = await pair(cluster, leases, 1)
+    assert (await cluster.post(chat(stream=stream))).status_code == 200
+    assert (len(p.bodies), len(d.bodies)) == (1, 1)
+    assert leases.leases[0].happened == ["given", "confirmed"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_began_too_late_is_thrown_away(cluster: Cluster, stream: bool) -> None:
+    leases = ScriptedLeases([5000, 0], [5000, 4000])
+    p, d = await pair(cluster, leases, 2)
+    assert (await cluster.post(chat(stream=stream))).status_code == 200
+    assert (len(p.bodies), len(d.bodies)) == (2, 2)
+    assert [lease.happened for lease in leases.leases] == [["given", "release"], ["given", "confirmed"]]
+    assert d.bodies[1]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
+
+
+async def test_no_d_is_given_parameters_after_the_deadline(cluster: Cluster) -> None:
+    leases = ScriptedLeases([0], [5000, 4000])
+    p, d = await pair(cluster, leases, 2)
+    assert (await cluster.post(chat())).status_code == 200
+    assert (len(p.bodies), len(d.bodies)) == (2, 1)
+    assert leases.leases[0].happened == ["release"]
