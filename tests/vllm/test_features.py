@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from tests.kits.vllm.folding import folded, masked
 from tests.kits.vllm.stack import ADAPTER, MODEL, Router, VllmStack
@@ -79,17 +81,21 @@ async def asked(vllm: VllmStack, url: str, path: str, body: dict[str, Any], stre
 
 async def went(vllm: VllmStack, path: str) -> Went:
     """What the servers have counted so far."""
-    prefill, decode = [await _num_requests(vllm, name, path) for name in ("p1", "d1")]
-    return Went(prefill, decode, await _tokens(vllm, "external_kv_transfer"), await _tokens(vllm, "local_compute"))
+    at_p, at_d = [await _samples(vllm, name) for name in ("p1", "d1")]
+    requests = [_num_requests(samples, path) for samples in (at_p, at_d)]
+    return Went(*requests, _tokens(at_d, "external_kv_transfer"), _tokens(at_d, "local_compute"))
 
 
-async def _num_requests(vllm: VllmStack, name: str, path: str) -> float:
-    samples = await vllm.cluster.metrics(name)
+async def _samples(vllm: VllmStack, name: str) -> list[Sample]:
+    text = (await vllm.http.get(f"{vllm.url(name)}/metrics")).text
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def _num_requests(samples: list[Sample], path: str) -> float:
     counted = [one for one in samples if one.name == "http_requests_total"]
     return sum(one.value for one in counted if one.labels["handler"] in (path, UNKNOWN))
 
 
-async def _tokens(vllm: VllmStack, source: str) -> float:
-    samples = await vllm.cluster.metrics("d1")
-    name = "vllm:prompt_tokens_by_source_total"
-    return sum(one.value for one in samples if one.name == name and one.labels["source"] == source)
+def _tokens(samples: list[Sample], source: str) -> float:
+    counted = [one for one in samples if one.name == "vllm:prompt_tokens_by_source_total"]
+    return sum(one.value for one in counted if one.labels["source"] == source)
