@@ -64,6 +64,8 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
                 await asyncio.sleep(decision.wait_s)
                 return None
             request.on(Event.DECODE_AGAIN)
+            if request.lease is not None:  # where no fence guards the blocks, this D never had the parameters
+                request.lease.not_given()
             continue
         if _is_lost(services, request, worker):  # D may have read after the end of the lease
             _give_up_blocks(services, request)

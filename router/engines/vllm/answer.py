@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.engines.prefill_answer import PrefillAnswer
+from router.vllm_leases.notices import check_lease_id
 from router.vllm_leases.remote_engine import RemoteEngine
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class VllmAnswer(PrefillAnswer):
         told = self.summary
         if self.kv_transfer_params is None or not told.remote_request_id:
             return None
+        check_lease_id(told.remote_request_id)
         return RemoteEngine(
             engine_id=told.remote_engine_id,
             host=told.remote_host,

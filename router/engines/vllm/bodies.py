@@ -28,10 +28,13 @@ assert ASK_PREFILL == {"do_remote_decode": True}
 def prefill_body(body: ClientBody, token_ids: bytes) -> bytes:
     """The body for P: one token, not streamed. ``token_ids``: JSON list of prompt and tokens so far; empty: as text.
 
+    ``max_tokens`` is always given: a completion does not know ``max_completion_tokens``, and if P computed more than
+    one token, it would hand over more blocks than the prompt has, of which D would read the wrong ones.
+
     ``min_tokens`` is left out, since a limit of one token may not be below it.
     """
-    limits = {name: 1 for name in _LIMITS if body.fields.get(name) is not None}
-    tail: dict[str, Any] = {"stream": False, **(limits or {"max_tokens": 1}), "return_token_ids": True}
+    limits = {"max_tokens": 1, **{name: 1 for name in _LIMITS if body.fields.get(name) is not None}}
+    tail: dict[str, Any] = {"stream": False, **limits, "return_token_ids": True}
     return _with_prompt(body, tail, _ASK, token_ids)
 
 
@@ -53,8 +56,10 @@ def decode_body(
 
 def _remaining(fields: dict[str, Any], num_sent: int) -> dict[str, Any]:
     """The limits of a continued stream. A server has taken the body before, so they are numbers."""
-    limits = {name: fields[name] - num_sent for name in _LIMITS if fields.get(name) is not None}
-    if "prompt" in fields and not limits:
+    is_completion = "prompt" in fields
+    known = _LIMITS[:1] if is_completion else _LIMITS
+    limits = {name: fields[name] - num_sent for name in known if fields.get(name) is not None}
+    if is_completion and not limits:
         limits["max_tokens"] = COMPLETION_DEFAULT_TOKENS - num_sent
     if fields.get("min_tokens"):
         limits["min_tokens"] = max(0, fields["min_tokens"] - num_sent)

@@ -15,9 +15,6 @@ HARMLESS = frozenset(
         "messages",
         "prompt",
         "stream",
-        "max_tokens",
-        "max_completion_tokens",
-        "min_tokens",
         "temperature",
         "top_p",
         "top_k",
@@ -75,6 +72,8 @@ def can_continue(fields: dict[str, Any]) -> bool:
 
 def _is_harmless(name: str, value: Any, fields: dict[str, Any]) -> bool:
     match name:
+        case "max_tokens" | "max_completion_tokens" | "min_tokens":  # what is left of them is computed
+            return type(value) is int
         case "seed":
             return fields.get("temperature") == 0
         case "stream_options":

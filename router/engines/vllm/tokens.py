@@ -80,7 +80,9 @@ class VllmTokens(SentTokens):
     def can_continue(self) -> bool:
         """Whether another server can continue: prompt and tokens are known, and their text was shown as it is."""
         known = bool(self.prompt_token_ids) and not (self._is_unsure or self._is_parsed)
-        return self.named and known and self.ids() is not None
+        # A client that sees ids would get those again whose text it does not have yet.
+        repeats = self._wants_ids and self._num_ids != self._sure_ids
+        return self.named and known and not repeats
 
     def ids(self) -> list[int] | None:
         """Ids of all tokens whose text the client has."""
@@ -141,6 +143,8 @@ class VllmTokens(SentTokens):
         chunk = orjson.loads(event[5:])
         if _is_only_role(chunk):
             return b""
+        for part in (chunk, *(chunk.get("choices") or ())):
+            part.pop("prompt_token_ids", None)  # they contain the answer so far
         if self.created:
             chunk["created"] = self.created
         usage = chunk.get("usage")

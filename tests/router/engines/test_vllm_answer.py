@@ -81,6 +81,7 @@ def test_a_server_without_a_connector_keeps_nothing() -> None:
         {"tp_size": 10**9},
         {"remote_engine_id": ""},
         {"remote_port": "5600"},
+        {"remote_request_id": "a:b"},
     ],
 )
 def test_what_is_no_engine_is_not_understood(wrong: dict[str, Any]) -> None:

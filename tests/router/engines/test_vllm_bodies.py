@@ -40,6 +40,11 @@ def test_p_computes_one_token_and_keeps_the_blocks() -> None:
     assert to_p({**CHAT, "max_completion_tokens": 9})["max_completion_tokens"] == 1
 
 
+def test_p_never_computes_more_than_one_token() -> None:
+    """A completion does not know ``max_completion_tokens``, so P would compute the usual sixteen."""
+    assert to_p({"model": "m", "prompt": "hi", "max_completion_tokens": 5})["max_tokens"] == 1
+
+
 def test_d_gets_what_the_client_asked_and_what_p_said() -> None:
     asked = {**CHAT, "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 9, "tools": [{"a": 1}]}
     made = to_d(asked, token_ids=b"[1,2]")
@@ -84,6 +89,8 @@ def test_tokens_that_were_sent_count_against_the_limits(limits: dict[str, int], 
 
 def test_the_usual_limit_of_a_completion_is_reduced_too() -> None:
     assert to_d({"model": "m", "prompt": "hi"}, None, b"[1,2,3]", num_sent=2)["max_tokens"] == 14
+    ignored = {"model": "m", "prompt": "hi", "max_completion_tokens": 5}
+    assert to_d(ignored, None, b"[1,2,3]", num_sent=2)["max_tokens"] == 14
 
 
 @pytest.mark.parametrize(
@@ -115,6 +122,7 @@ def test_streams_that_can_be_continued(fields: dict[str, Any]) -> None:
         {"n": 2},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
         {"something_new": 1},
+        {"min_tokens": "5"},
     ],
 )
 def test_streams_that_cannot(extra: dict[str, Any]) -> None:

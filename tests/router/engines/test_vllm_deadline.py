@@ -34,6 +34,9 @@ class ScriptedLease:
     def given(self) -> None:
         self.happened.append("given")
 
+    def not_given(self) -> None:
+        self.happened.append("not given")
+
     def confirmed(self) -> None:
         self.happened.append("confirmed")
 

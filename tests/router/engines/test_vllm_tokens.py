@@ -134,3 +134,14 @@ def test_a_stream_without_names_cannot_be_continued() -> None:
     tokens = VllmTokens(1 << 16, wants_ids=False)
     tokens.leg(role([1]), named=False, opens=True)
     assert not tokens.can_continue()
+
+
+def test_a_client_that_sees_ids_is_not_sent_one_twice() -> None:
+    tokens, _ = begun(event("a", [7]), event("", [8]), wants_ids=True)
+    assert not tokens.can_continue()
+    tokens.take(event("b", [9]), 1)
+    assert tokens.can_continue()
+    tokens.begun = True
+    choice = {"index": 0, "text": "c", "prompt_token_ids": [1, 2, 7, 8, 9], "token_ids": [10]}
+    sent = tokens.take(_chunk({"choices": [choice]}), 1)
+    assert chunks(sent)[0]["choices"] == [{"index": 0, "text": "c", "token_ids": [10]}]

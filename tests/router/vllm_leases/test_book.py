@@ -152,6 +152,14 @@ def test_a_lease_is_held_once() -> None:
     assert (len(leases), leases.remaining_ms(E, L, 0)) == (1, FIRST_MS)
 
 
+def test_a_d_that_refused_the_connection_leaves_the_blocks_to_be_released() -> None:
+    leases = book()
+    leases.give(E, L)
+    leases.take_back(E, L)
+    leases.release(E, L, 0)
+    assert (take(leases, 0).release, leases.expected_expiries[E]) == ((L,), 0)
+
+
 @given(
     answer_ms=st.integers(0, 1000),
     rounds=st.lists(
