@@ -322,7 +322,7 @@ ROUTER = (
         "clients-name-blocks",
         "a client's own kv_transfer_params reach the workers, which read whatever memory it names",
         (
-            Change("router/front.py", '    body.pop("kv_transfer_params", None)\n', ""),
+            Change("router/request/validated.py", '    body.pop("kv_transfer_params", None)\n', ""),
             Change("router/engines/baton/bodies.py", 'if name != "kv_transfer_params" and body', "if body"),
         ),
         ("tests/router/request/test_client_params.py",),
