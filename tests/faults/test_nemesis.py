@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from baton.cluster.cluster import POLL_S, REDIS, Cluster
-from baton.cluster.process import Process, rank_of
+from baton.cluster.process import Process, ProcessSpec, rank_of
 from baton.processes.child import Child, ChildDiedError, ChildSpec
 from baton.torture.faults import nemesis as nemesis_module
 from baton.torture.faults.nemesis import Nemesis
@@ -188,6 +188,7 @@ class PaperCluster:
 
     def __init__(self, restart_seed: int) -> None:
         self.kinds = {f"{kind}-{number}": kind for kind in ("prefill", "decode", "router") for number in range(6)}
+        self.specs = {name: ProcessSpec(kind) for name, kind in self.kinds.items()}
         self.processes = {name: self._process(name, "") for name in self.kinds}
         self.on_end: Any = None
         self.back: list[str] = []
@@ -202,7 +203,7 @@ class PaperCluster:
     def ranks(self, name: str) -> list[int]:
         return []
 
-    def signal(self, name: str, _: signal.Signals) -> bool:
+    def kill(self, name: str) -> bool:
         asyncio.get_running_loop().call_soon(self.on_end, name, f"{name}: was ended by SIGKILL")
         return True
 

@@ -68,7 +68,13 @@ def test_kv_transfer_params_survive_json_with_64_bit_versions() -> None:
 def test_the_router_reads_only_the_summary() -> None:
     summary = msgspec.json.decode(msgspec.json.encode(params()), type=HandOffSummary)
     assert summary == HandOffSummary(
-        remote_engine_id="e1", remote_request_id="r1", lease_id="aa", first_token=5, remote_num_tokens=20
+        remote_engine_id="e1",
+        remote_request_id="r1",
+        lease_id="aa",
+        first_token=5,
+        remote_num_tokens=20,
+        remote_host="127.0.0.1",
+        remote_port=9,
     )
 
 
