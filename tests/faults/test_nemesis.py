@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 import sys
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager
