@@ -33,8 +33,9 @@ HEALTH_TIMEOUT_S = 5.0
 #: Longest wait for the end of the output once the server has ended, seconds: a process of its own may hold the pipe.
 OUTPUT_TAIL_TIMEOUT_S = 1.0
 CHUNK_BYTES = 1 << 16
-#: Sent by the kernel when the parent ends. It is not SIGTERM: there is nobody left who would end a server that ignores
-#: that. The parent's id tells nothing: it stays the same until the parent's last thread has ended.
+#: Sent by the kernel when the parent ends, once more for each of the parent's threads that ends after the one that
+#: started this process. It is not SIGTERM: there is nobody left who would end a server that ignores that. The parent's
+#: id tells nothing: it stays the same until the parent's last thread has ended.
 PARENT_ENDED = signal.SIGHUP
 
 
@@ -57,18 +58,27 @@ class Launcher:
         self._last_text = ""
 
     async def run(self) -> int:
-        """Returns the exit code: 0 when the server was to stop, 1 when it ended by itself or could not be started."""
-        end_with(os.getppid(), PARENT_ENDED)
+        """Returns the exit code: 0 when the server was to stop, 1 when it ended by itself or could not be started.
+
+        Nothing of the server is left then: a signal that comes later ends this process alone.
+        """
         with on_signals(self._note_signal, (*STOP_SIGNALS, PARENT_ENDED)):
-            # A pipe of our own: with one of asyncio's, waiting for the process would be waiting for all that hold it.
-            read_fd, write_fd = os.pipe()
+            end_with(os.getppid(), PARENT_ENDED)
             try:
-                process = await self._start(write_fd)
-            except OSError as error:
-                return self._pipe.give_up("vllm", f"cannot run {self._launch.argv[0]}: {error.strerror}")
+                return await self._run_server()
             finally:
-                os.close(write_fd)
-            return await self._serve(process, read_fd)
+                end_descendants()
+
+    async def _run_server(self) -> int:
+        # A pipe of our own: with one of asyncio's, waiting for the process would be waiting for all that hold it.
+        read_fd, write_fd = os.pipe()
+        try:
+            process = await self._start(write_fd)
+        except OSError as error:
+            return self._pipe.give_up("vllm", f"cannot run {self._launch.argv[0]}: {error.strerror}")
+        finally:
+            os.close(write_fd)
+        return await self._serve(process, read_fd)
 
     def _note_signal(self, number: signal.Signals) -> None:
         (self._orphaned if number is PARENT_ENDED else self._stop).set()
@@ -161,10 +171,7 @@ def main() -> int:
     """Run the server that the command line names, until it ends or SIGTERM comes."""
     parameters, _, status_fd = sys.argv[1:]
     adopt_orphans()
-    try:
-        return asyncio.run(_run(msgspec.json.decode(parameters, type=Launch), StatusPipe(int(status_fd))))
-    finally:
-        end_descendants()
+    return asyncio.run(_run(msgspec.json.decode(parameters, type=Launch), StatusPipe(int(status_fd))))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from baton.cluster.process import send
 from baton.processes.child import Child, ChildDiedError
 from baton.processes.vllm.held_ports import HeldPorts
+from baton.processes.vllm.launcher import PARENT_ENDED
 from baton.processes.vllm.program import find_vllm
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
 from core.process.interpreter import ROOT
@@ -138,6 +140,17 @@ async def test_nothing_outlives_the_parent(servers: Servers, how: str) -> None:
         parent.kill()
         await parent.wait()
     await asyncio.to_thread(wait_for_end, [noted["pid"], noted["engine"]])
+
+
+async def test_nothing_outlives_a_parent_of_many_threads(servers: Servers) -> None:
+    """The kernel says that the parent has ended once for each of the parent's threads."""
+    async with servers.start() as child:
+        await child.ready()
+        noted = servers.noted()
+        while child.runs:
+            send(noted["launcher"], PARENT_ENDED)
+            await asyncio.sleep(0.001)
+        assert not is_alive(noted["engine"])
 
 
 async def test_a_stop_while_it_loads(servers: Servers) -> None:
