@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -18,7 +18,7 @@ from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, ser
 from core.process.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from core.protocol.status import Ready
 
@@ -184,6 +184,22 @@ def send(pid: int, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@contextmanager
+def stopped(*pids: int) -> Iterator[Callable[[], None]]:
+    """The processes stand still (SIGSTOP) until the returned function is called, or the block ends."""
+
+    def go_on() -> None:
+        for pid in pids:
+            send(pid, signal.SIGCONT)
+
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield go_on
+    finally:
+        go_on()
 
 
 def descendants_of(pid: int) -> list[int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import Cluster
-from baton.cluster.process import VllmSpec
+from baton.cluster.process import VllmSpec, stopped
 from baton.demo import MODEL_DIR, MODEL_NAME
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.held_ports import HeldPorts
@@ -16,7 +14,7 @@ from baton.processes.vllm.program import find_vllm
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 #: Seconds for which P keeps blocks that nobody has read or renewed.
@@ -71,18 +69,9 @@ class Servers:
             "reads": d.get(READS, 0.0),
         }
 
-    @contextmanager
-    def d_stalled(self) -> Iterator[None]:
-        """Stop D's engine, while its HTTP port goes on to take requests."""
-        pids = self._cluster.ranks("d")
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+    def d_stalled(self) -> AbstractContextManager[object]:
+        """Stop D's engine while inside; its HTTP port goes on to take requests."""
+        return stopped(*self._cluster.ranks("d"))
 
 
 @asynccontextmanager

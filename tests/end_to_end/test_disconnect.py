@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from baton.cluster.process import stopped
 from tests.kits.whole import reference
-from tests.kits.whole.stack import MODEL, Stack, eventually, stopped
+from tests.kits.whole.stack import MODEL, Stack, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

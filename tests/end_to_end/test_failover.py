@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from baton.cluster.process import stopped
 from router.request.attempts import CLEARED_AFTER_TOKENS
-from tests.kits.whole.stack import Stack, eventually, stopped
+from tests.kits.whole.stack import Stack, eventually
 from tests.kits.whole.streams import (
     COMPLETIONS,
     NUM_BEFORE,

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from baton.cluster.process import stopped
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
 from tests.kits.whole import reference
-from tests.kits.whole.stack import MODEL, Stack, stopped
+from tests.kits.whole.stack import MODEL, Stack
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 

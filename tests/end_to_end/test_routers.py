@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from baton.cluster.process import stopped
 from core.protocol.router import owner_of
 from tests.kits.patience import PATIENCE_S
 from tests.kits.whole import reference
-from tests.kits.whole.stack import MODEL, Stack, eventually, stopped
+from tests.kits.whole.stack import MODEL, Stack, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import httpx
 
 from baton.cluster.cluster import POLL_S, Cluster
-from baton.cluster.process import ROUTER, Process, ProcessSpec, VllmSpec
+from baton.cluster.process import ROUTER, Process, ProcessSpec, VllmSpec, stopped
 from baton.demo import MODEL_DIR, MODEL_NAME
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.held_ports import HeldPorts
@@ -85,18 +83,9 @@ class VllmStack:
         """The names of all servers, whether they run or not."""
         return tuple(self._specs)
 
-    @contextmanager
-    def paused(self, name: str) -> Iterator[None]:
+    def paused(self, name: str) -> AbstractContextManager[object]:
         """Stop a server's engine, while its HTTP port goes on to answer: requests on it make no progress meanwhile."""
-        pids = self.cluster.ranks(name)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in pids:
-                with suppress(ProcessLookupError):  # the test has killed it
-                    os.kill(pid, signal.SIGCONT)
+        return stopped(*self.cluster.ranks(name))
 
     def url(self, name: str) -> str:
         """The base URL of a server."""

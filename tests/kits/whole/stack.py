@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +16,7 @@ from baton.demo import MODEL_DIR
 from baton.demo import MODEL_NAME as MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from baton.processes.embedded_redis import EmbeddedRedis
@@ -219,23 +218,6 @@ class Stack:
                 return bool(state["pinned"] == state["leased"] == state["leases"] == 0)
 
             await eventually(idle)
-
-
-@contextmanager
-def stopped(*pids: int) -> Iterator[Callable[[], None]]:
-    """The processes stand still (SIGSTOP) until the returned function is called, or the block ends."""
-
-    def go_on() -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield go_on
-    finally:
-        go_on()
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
