@@ -38,6 +38,7 @@ from baton.up.plan import (
     ServedModel,
     child_environ,
     choose_model,
+    router_flags,
     with_known_port,
     with_missing_file,
 )
@@ -106,7 +107,7 @@ def _prepare(
 
     model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME))
     token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
-    router = load(RouterSettings, _router_flags(settings), environ, document)
+    router = load(RouterSettings, router_flags(settings), environ, document)
     engine = choose_engine(settings, environ, ports)
     is_folder = check_model(model.place)
     start = _Start(settings, environ, document, command, engine.named(model, is_folder), token, router, engine)
@@ -118,12 +119,6 @@ def _prepare(
     if settings.redis_url:
         check_redis(redis_login(settings.redis_url, settings.redis_password))
     return start
-
-
-def _router_flags(settings: UpSettings) -> dict[str, object]:
-    """The router's flags that are known before anything is planned."""
-    processes = {} if settings.routers is None else {"processes": settings.routers}
-    return {"host": settings.host, "port": settings.port, **processes}
 
 
 async def _serve(start: _Start) -> int:
