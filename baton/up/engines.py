@@ -96,7 +96,7 @@ class StockVllm:
             )
         self._program = _find(settings)
         self._extra = ExtraArgs(settings.vllm_args)
-        self._places = take_places(settings, ports)
+        self._places = take_places(settings, self._extra, ports)
         name = f"vLLM {self._program.version}"
         self.names = (f"{name} prefill server", f"{name} decode server")
 

@@ -89,7 +89,7 @@ def make_plan(
     common["drain_timeout_s"] = settings.drain_timeout_s
     if model.name is not None:
         common["served_model_name"] = model.name
-    workers = {name: {**own, **common} for name, own in _workers(settings)}
+    workers = {name: {**own, **common} for name, own in worker_flags(settings)}
     loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
     shares = share_out(loaded, machine, environ, settings.threads_per_worker)
     children = tuple(
@@ -97,6 +97,16 @@ def make_plan(
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
     return ProcessPlan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
+
+
+def worker_flags(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name of each worker, and the flags in which workers differ, whatever their engine; prefill workers first."""
+    for role, num_workers, tp in (
+        ("prefill", settings.prefill, settings.prefill_tp),
+        ("decode", settings.decode, settings.decode_tp),
+    ):
+        flags: dict[str, Any] = {"role": role} if tp is None else {"role": role, "tp": tp}
+        yield from ((f"{role}-{number}", flags) for number in range(1, num_workers + 1))
 
 
 def router_flags(settings: UpSettings) -> dict[str, Any]:
@@ -147,16 +157,6 @@ def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> Ch
     crowd = Counter(gpu for spec in running for gpu in spec.environ.get(_GPUS, "").split(","))
     chosen = sorted(gpus, key=lambda gpu: crowd[gpu])[: len(wanted)]
     return replace(first, name=name, environ={**first.environ, _GPUS: ",".join(chosen)})
-
-
-def _workers(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The name of each worker, and the flags in which workers differ; the prefill workers first."""
-    for role, num_workers, tp in (
-        ("prefill", settings.prefill, settings.prefill_tp),
-        ("decode", settings.decode, settings.decode_tp),
-    ):
-        flags: dict[str, Any] = {"role": role} if tp is None else {"role": role, "tp": tp}
-        yield from ((f"{role}-{number}", flags) for number in range(1, num_workers + 1))
 
 
 def _child(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,8 @@ from baton.processes.vllm.program import VllmProgram
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
 from baton.settings import UpSettings
 from baton.up.machine_shares import GPU_MEMORY_FRACTION, Machine, Share, share_out
-from baton.up.plan import ProcessPlan, ServedModel, router_child, router_flags
+from baton.up.plan import ProcessPlan, ServedModel, router_child, router_flags, worker_flags
 from baton.up.preflight import PreflightError
-from core.protocol.worker import Role
 from workers.settings import WorkerSettings
 
 #: Of a machine's memory, the part that all servers without GPU take together for their caches, and the most that one
@@ -36,13 +35,11 @@ class VllmServers:
     lease_duration_s: int
 
 
-def take_places(settings: UpSettings, ports: HeldPorts) -> tuple[ServerPlace, ...]:
+def take_places(settings: UpSettings, extra: ExtraArgs, ports: HeldPorts) -> tuple[ServerPlace, ...]:
     """A place for each server. Raises PreflightError where there are too few ports."""
-    num_engines = ExtraArgs(settings.vllm_args).num_engines
+    num_servers = settings.prefill + settings.decode
     try:
-        return tuple(
-            ServerPlace(ports.take(), ports.take(num_engines)) for _ in range(settings.prefill + settings.decode)
-        )
+        return tuple(ServerPlace(ports.take(), ports.take(extra.num_engines)) for _ in range(num_servers))
     except OSError as error:
         raise PreflightError(f"{error}, which data-parallel ranks need for their side channels") from None
 
@@ -74,34 +71,26 @@ def make_vllm_plan(
 def _children(
     settings: UpSettings, model: ServedModel, servers: VllmServers, environ: Mapping[str, str], machine: Machine
 ) -> Iterator[ChildSpec]:
-    kinds = _kinds(settings, model, servers.program)
+    named = _workers(settings, model, servers.program)
     machine = replace(machine, gpus=()) if servers.program.on_cpu else machine
-    _check_gpus(kinds, machine)
-    shares = share_out(kinds, machine, environ, settings.threads_per_worker)
+    _check_gpus(named.values(), machine)
+    shares = share_out([*named.values()], machine, environ, settings.threads_per_worker)
     served = VllmModel(model.place, servers.lease_duration_s, model.name or "", servers.extra)
-    cache_gib = _cpu_cache_gib(machine, len(kinds))
-    numbers: dict[str, int] = {}
-    for kind, place, share in zip(kinds, servers.places, shares, strict=True):
-        numbers[kind.role] = numbers.get(kind.role, 0) + 1
-        name = f"{kind.role}-{numbers[kind.role]}"
-        part = _server_share(kind.tp, share, cache_gib)
-        yield server_spec(name, kind.role, servers.program, served, place, part, environ)
+    cache_gib = _cpu_cache_gib(machine, len(named))
+    for (name, worker), place, share in zip(named.items(), servers.places, shares, strict=True):
+        part = _server_share(worker.tp, share, cache_gib)
+        yield server_spec(name, worker.role, servers.program, served, place, part, environ)
 
 
-def _kinds(settings: UpSettings, model: ServedModel, program: VllmProgram) -> list[WorkerSettings]:
-    """The servers as workers of ours, which the machine is shared out between."""
-    kinds = []
-    for role, number, tp in (
-        (Role.PREFILL, settings.prefill, settings.prefill_tp),
-        (Role.DECODE, settings.decode, settings.decode_tp),
-    ):
-        given: dict[str, Any] = {"role": role, "model": model.place, "served_model_name": model.name, "tp": tp or 1}
-        kinds += [WorkerSettings(**given, device="cpu" if program.on_cpu else "auto")] * number
-    return kinds
+def _workers(settings: UpSettings, model: ServedModel, program: VllmProgram) -> dict[str, WorkerSettings]:
+    """The servers, by name, as workers of ours, which the machine is shared out between."""
+    common: dict[str, Any] = {"model": model.place, "served_model_name": model.name}
+    common["device"] = "cpu" if program.on_cpu else "auto"
+    return {name: WorkerSettings(**own, **common) for name, own in worker_flags(settings)}
 
 
-def _check_gpus(kinds: Sequence[WorkerSettings], machine: Machine) -> None:
-    most = max(kind.tp for kind in kinds)
+def _check_gpus(workers: Iterable[WorkerSettings], machine: Machine) -> None:
+    most = max(worker.tp for worker in workers)
     if machine.gpus and most > len(machine.gpus):
         raise PreflightError(
             f"a vLLM server of {most} ranks needs {most} GPUs, and there are {len(machine.gpus)}: "
