@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.processes.vllm.program import VllmProgram
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+from core.process.descendants import children_of, descendants_of
 from core.process.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
@@ -202,27 +203,9 @@ def stopped(*pids: int) -> Iterator[Callable[[], None]]:
         go_on()
 
 
-def descendants_of(pid: int) -> list[int]:
-    """All processes under one."""
-    return [each for child in children_of(pid) for each in (child, *descendants_of(child))]
-
-
-def children_of(pid: int) -> list[int]:
-    """The children of all threads of a process; empty when it has ended."""
-    found: list[int] = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # that thread has ended
-            found += map(int, file.read_text().split())
-    return found
-
-
 def ranks_of(pid: int) -> list[int]:
     """The process ids of a worker's ranks, in order of rank; empty when the worker has ended."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    found = {rank: int(child) for child in children if (rank := rank_of(int(child))) is not None}
+    found = {rank: child for child in children_of(pid) if (rank := rank_of(child)) is not None}
     return [found[rank] for rank in sorted(found)]
 
 

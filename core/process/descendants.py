@@ -1,4 +1,4 @@
-"""All processes under this one, those among them whose own parent has ended. Works on Linux only."""
+"""The processes under one, those among them whose own parent has ended. Works on Linux only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def adopt_orphans() -> None:
 
 def end_descendants() -> None:
     """Kill every process under this one, and wait for their ends. It needs ``adopt_orphans`` before the first start."""
-    while children := _children():
+    while children := children_of(os.getpid()):
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -29,9 +29,15 @@ def end_descendants() -> None:
                 os.waitpid(pid, 0)
 
 
-def _children() -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """The children of all threads of a process; empty when it has ended."""
     pids: list[int] = []
-    for file in Path("/proc/self/task").glob("*/children"):
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # that thread has ended
             pids += map(int, file.read_text().split())
     return pids
+
+
+def descendants_of(pid: int) -> list[int]:
+    """All processes under one."""
+    return [each for child in children_of(pid) for each in (child, *descendants_of(child))]
