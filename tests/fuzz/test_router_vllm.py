@@ -1,0 +1,102 @@
+"""What clients may send to a router whose workers are vLLM servers: any body, at each path that takes one.
+
+The router looks at a few fields only, and vLLM judges the rest: nothing that came is a mistake of the router's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.protocol.openai.passed_on import STRIPPED
+from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
+from router.request.endpoints import ENDPOINTS
+from router.request.validated import PATHS
+from tests.kits.fuzz.profile import JSON, NASTY_TEXTS, Stage, check_excerpts, fuzz, mutated, with_long_text
+from tests.kits.fuzz.served import Served
+from tests.kits.router.cluster import chat
+
+AREA = "a client's body for vLLM"
+EACH_PATH = sorted(PATHS)
+#: One path for each kind of body.
+EACH_KIND = [CHAT_PATH, COMPLETIONS_PATH, *{endpoint.body: path for path, endpoint in ENDPOINTS.items()}.values()]
+#: What some path takes, for all of them.
+BODY = {
+    **chat(stream=True, stream_options={"include_usage": True}, stop=["x"], n=1, seed=1, priority=1, user="u"),
+    "prompt": ["hi"],
+    "input": "hi",
+    "documents": ["d"],
+    "tokens": [1, 2],
+    "max_output_tokens": 4,
+    "previous_response_id": None,
+    "vllm_xargs": {"mine": 1},
+}
+NAMES = [*BODY, "tools", "echo", "logprobs"]
+A_PATH = st.sampled_from(EACH_PATH)
+EVIL = "evil"
+
+
+@pytest.fixture(scope="module")
+def served(stage: Stage) -> Served:
+    return Served(stage, vllm=True)
+
+
+@pytest.mark.parametrize("path", EACH_PATH)
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_body_is_served(served: Served, path: str, stream: bool) -> None:
+    """Else the tests below would only try how it is refused."""
+    assert served.send("POST", path, orjson.dumps({**BODY, "stream": stream})).status_code == 200
+
+
+@fuzz(80)
+@given(body=mutated(orjson.dumps(BODY)), path=A_PATH)
+def test_a_body_with_changed_bytes(served: Served, body: bytes, path: str) -> None:
+    served.tried(AREA, served.send("POST", path, body))
+
+
+@fuzz(80)
+@given(
+    values=st.dictionaries(
+        st.sampled_from([*BODY, "tools", "echo", "logprobs"]) | st.text(max_size=5), JSON, max_size=4
+    ),
+    path=A_PATH,
+)
+def test_a_body_with_any_values(served: Served, values: dict[str, Any], path: str) -> None:
+    try:
+        body = orjson.dumps({**BODY, **values})
+    except TypeError:
+        return
+    served.tried(AREA, served.send("POST", path, body))
+
+
+@pytest.mark.parametrize("path", EACH_PATH)
+def test_a_nasty_body(served: Served, path: str) -> None:
+    for body in NASTY_TEXTS:
+        served.tried(AREA, served.send("POST", path, body))
+
+
+@fuzz(40)
+@given(inner=JSON, path=A_PATH)
+def test_what_is_between_router_and_servers_never_comes_from_a_client(served: Served, inner: Any, path: str) -> None:
+    for server in served.workers:
+        server.bodies.clear()
+    own = {name: {"remote_host": EVIL, "inner": inner} for name in STRIPPED}
+    try:
+        body = orjson.dumps({**BODY, **own, "vllm_xargs": own})
+    except TypeError:
+        return
+    served.tried(AREA, served.send("POST", path, body))
+    assert any(server.bodies for server in served.workers)
+    assert not any(EVIL in str(body) for server in served.workers for body in server.bodies)
+
+
+@pytest.mark.parametrize("path", EACH_KIND)
+def test_an_error_repeats_little_of_a_body(served: Served, path: str) -> None:
+    for other in with_long_text(BODY):
+        answer = served.send("POST", path, orjson.dumps(other))
+        check_excerpts(answer)
+        served.tried(AREA, answer)

@@ -1,0 +1,58 @@
+"""A router with one P and one D that serve what they are sent, for sync tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from router.dashboard.recorder import HistoryRecorder
+from router.dashboard.routes import live_share_routes
+from router.internal.admin import internal_routes
+from router.internal.app import internal_app
+from router.internal.group_metrics import metrics_state_routes
+from router.peers.listener import PeerFront
+from tests.kits.fuzz.profile import BUSY, Stage, check_error, tried
+from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.vllm_server import add_vllm
+
+if TYPE_CHECKING:
+    from tests.kits.router.stub_workers import StubWorker
+
+
+class Served:
+    """``vllm``: the two are vLLM servers."""
+
+    def __init__(self, stage: Stage, *, vllm: bool = False) -> None:
+        self.stage = stage
+        stage.run(self._start(vllm))
+        stage.at_end(self.cluster.close)
+
+    async def _start(self, vllm: bool) -> None:
+        self.cluster = Cluster(make_settings(max_body_bytes=2 << 20, body_timeout_s=5))
+        await self.cluster.start()
+        self.workers: list[StubWorker] = [
+            (await add_vllm(self.cluster, role))[0] if vllm else await self.cluster.add(role)
+            for role in ("prefill", "decode")
+        ]
+        services = self.cluster.services
+        recorder = HistoryRecorder(services)
+        shares = internal_routes(services), metrics_state_routes(services), live_share_routes(services, recorder)
+        port = PeerFront(
+            self.cluster.settings, services.peers.record, internal_app(services, *shares), services.body_budget
+        )
+        self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(port), base_url="http://localhost")
+        self.stage.at_end(self.internal.aclose)
+
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Any = None, *, internal: bool = False
+    ) -> httpx.Response:
+        client = self.internal if internal else self.cluster.client
+        headers = [("content-type", "application/json"), *(headers or ())]
+        return self.stage.run(client.request(method, path, content=body, headers=headers))
+
+    def tried(self, area: str, answer: httpx.Response) -> None:
+        tried[area] += 1
+        check_error(answer, *BUSY)
+        assert b"internal_error" not in answer.content
+        self.stage.run(eventually(self.cluster.is_idle))
