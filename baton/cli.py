@@ -123,14 +123,18 @@ def _passed_on() -> click.Argument:
     return click.Argument(["passed_on"], metavar="[-- VLLM ARGS]", nargs=-1, type=click.UNPROCESSED)
 
 
-def _with_passed_on(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags, with what stands after ``--`` added to ``--vllm-args``. Raises click.UsageError."""
+def _with_passed_on(section: str, config: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags, with what stands after ``--`` added to ``vllm_args``, wherever that was set.
+
+    Raises click.UsageError and ConfigurationError.
+    """
     rest = dict(flags)
     passed_on = rest.pop("passed_on", ())
     if passed_on and not passed_on[0].startswith("-"):
         raise click.UsageError(f"Got unexpected extra argument ({passed_on[0]})")
     if passed_on:
-        rest["vllm_args"] = f"{rest['vllm_args'] or ''} {shlex.join(passed_on)}"
+        before: str = _load(section, config, rest).model_dump()["vllm_args"]
+        rest["vllm_args"] = f"{before} {shlex.join(passed_on)}"
     return rest
 
 
@@ -141,7 +145,7 @@ def _runner(section: str, module: str) -> Callable[..., int]:
         from workers.settings import WorkerSettings
 
         try:
-            settings = _load(section, config, _with_passed_on(flags))
+            settings = _load(section, config, _with_passed_on(section, config, flags))
             if isinstance(settings, WorkerSettings):
                 os.environ.update(_check_worker(settings))
         except PreflightError as error:
