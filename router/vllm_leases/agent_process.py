@@ -109,7 +109,10 @@ class AgentProcess:
 
     async def _run_once(self) -> None:
         """Start the process, and pass on what it says until it has ended. Raises OSError if it cannot be started."""
-        self._process, reader, self._writer = await _launch(self._is_loopback_only)
+        is_loopback_only = self._is_loopback_only
+        self._process, reader, self._writer = await _launch(is_loopback_only)
+        if is_loopback_only is not self._is_loopback_only:  # the first host that is elsewhere came meanwhile
+            self._kill()
         try:
             while (event := await read(reader, FROM_AGENT)) is not None:
                 if not self._closing:

@@ -77,6 +77,19 @@ async def test_ucx_listens_on_loopback_only_as_long_as_all_workers_are_there(mon
     assert watched.process.pid is None
 
 
+async def test_a_host_that_is_elsewhere_is_not_missed_while_the_process_starts() -> None:
+    watched = Watched()
+    watched.process.start("127.0.0.1")
+    await asyncio.sleep(0)  # the start has begun, and nothing runs yet
+    assert watched.process.pid is None
+    watched.process.start("192.0.2.7")
+    while await watched.next() is not None:  # the one that listens on loopback only
+        pass
+    assert await watched.next() == Started("")
+    assert watched.environ().get("UCX_NET_DEVICES") != "lo"
+    await watched.process.close()
+
+
 async def test_it_dies_with_its_parent() -> None:
     parent = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
