@@ -3,6 +3,7 @@
 ``settings``    how settings are declared, and those that all processes have
 ``log``         the format of log lines
 ``interpreter`` how one process starts another with Baton's own packages
+``socket_child`` starts one that loads libraries such as NIXL's, with a socket to it
 ``log_pace``    how often a line that strangers can cause is logged
 ``failpoints``  where tests make a process die, stop or sleep
 ``clock``       the monotonic clock in milliseconds

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import signal
-import socket
 from typing import TYPE_CHECKING
 
-from core.process.interpreter import python, with_import_path
+from core.net.access.hosts import is_loopback
 from core.process.parent_death import die_with_parent
+from core.process.socket_child import start_with_socket
 from core.process.task_end import end_task
 from core.ucx.environment import apply_ucx_environment
 from router.vllm_leases.agent.messages import FROM_AGENT, encode, read
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-COMMAND = python("router.vllm_leases.agent.main")
 #: Seconds before a process that died is started again: the first pause, and the longest after doubling.
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
@@ -63,7 +61,7 @@ class AgentProcess:
 
         UCX reads its environment once, so the first host that is elsewhere costs a new process.
         """
-        if self._is_loopback_only and not is_loopback(host):
+        if self._is_loopback_only and not is_loopback(host.lower()):
             self._is_loopback_only = False
             if self._process is not None:
                 logger.info("a vLLM worker is not on loopback: the process that renews leases starts again")
@@ -110,7 +108,12 @@ class AgentProcess:
     async def _run_once(self) -> None:
         """Start the process, and pass on what it says until it has ended. Raises OSError if it cannot be started."""
         is_loopback_only = self._is_loopback_only
-        self._process, reader, self._writer = await _launch(is_loopback_only)
+        self._process, (reader, self._writer) = await start_with_socket(
+            "router.vllm_leases.agent.main",
+            environ=_environment(is_loopback_only),
+            before_exec=die_with_parent(),
+            new_session=True,  # Ctrl-C goes to the whole process group, and the last releases come after it
+        )
         if is_loopback_only is not self._is_loopback_only:  # the first host that is elsewhere came meanwhile
             self._kill()
         try:
@@ -132,51 +135,8 @@ class AgentProcess:
                 os.kill(self._process.pid, signal.SIGKILL)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether ``host`` is this machine's loopback, without a look at any name service."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-async def _launch(is_loopback_only: bool) -> tuple[Process, asyncio.StreamReader, asyncio.StreamWriter]:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        reader, writer = await _connect(ours)
-        try:
-            # This is the last await, so that no cancellation can come once the process exists.
-            process = await asyncio.create_subprocess_exec(
-                *COMMAND,
-                str(theirs.fileno()),
-                str(os.getpid()),
-                # UCX would read a ``ucx.conf`` in the current directory, which can name libraries to load.
-                cwd=os.sep,
-                stdin=asyncio.subprocess.DEVNULL,
-                # Libraries print to standard output, and a program may read the router's standard output.
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # Ctrl-C goes to the whole process group, and the last releases come after it.
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-                env=_environment(is_loopback_only),
-            )
-        except BaseException:
-            writer.close()
-            raise
-    return process, reader, writer
-
-
 def _environment(is_loopback_only: bool) -> dict[str, str]:
     """The environment without the router's settings, among which are its secrets."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("BATON_")}
     apply_ucx_environment("127.0.0.1" if is_loopback_only else "0.0.0.0", environ)
-    return with_import_path(environ)
-
-
-async def _connect(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    try:
-        return await asyncio.open_unix_connection(sock=sock)
-    except BaseException:
-        sock.close()
-        raise
+    return environ

@@ -14,7 +14,7 @@ import pytest
 from core.leases.store import LeaseState
 from core.process.interpreter import ROOT
 from router.vllm_leases.agent.messages import AgentReady, FromAgent, Started
-from router.vllm_leases.agent_process import AgentProcess, is_loopback
+from router.vllm_leases.agent_process import AgentProcess
 from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 from router.vllm_leases.vllm_leases import VllmLeases
@@ -162,11 +162,3 @@ async def test_what_is_no_address_is_not_asked() -> None:
     await leases.close()
     with pytest.raises(SideChannelError, match="this router is stopping"):
         await leases.query("127.0.0.1", 5600)
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("p0", False)],
-)
-def test_loopback_is_known_without_a_name_service(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback

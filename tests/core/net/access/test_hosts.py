@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.net.access.hosts import Hosts, hosts_of, name_in
+from core.net.access.hosts import Hosts, hosts_of, is_loopback, name_in
 from core.net.access.sites import is_from_other_site
 from core.protocol.errors import PermissionDeniedError
 
@@ -116,3 +116,11 @@ def test_the_name_in_a_host_header(host: bytes, name: str) -> None:
 )
 def test_a_page_of_another_site(headers: dict[bytes, bytes], other: bool) -> None:
     assert is_from_other_site(headers) is other
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("p0", False)],
+)
+def test_loopback_is_known_without_a_name_service(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
