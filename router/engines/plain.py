@@ -48,7 +48,7 @@ class PlainEngine(BatonEngine):
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """P's parameters are passed on unchanged."""
         params = None if prefilled is None else prefilled.kv_transfer_params
-        return DecodeLeg((), decode_body(request.body, params), False)
+        return DecodeLeg((), decode_body(request.body, params), False, once=params is not None and not request.lease)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
         """Without a lease, only a D that never had the parameters leaves P's blocks alone: others may free them."""

@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
 
 class DecodeLeg(NamedTuple):
-    """What D is sent. ``names_tokens``: D is asked for the ids of its tokens, so that another worker can continue."""
+    """What D is sent. ``names_tokens``: D is asked for the ids of its tokens, so that another worker can continue.
+
+    ``once``: it must not be sent again when the connection breaks. Where several servers share an address, a second one
+    might read blocks that P has freed, because the first one had read them.
+    """
 
     headers: tuple[tuple[str, str], ...]
     body: bytes
     names_tokens: bool
+    once: bool = False
 
 
 class Engine(Protocol):

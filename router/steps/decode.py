@@ -185,6 +185,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
         leg.body,
         settings.first_byte_timeout_s,
         None if request.asked.stream else patience,  # an unstreamed answer comes only when it is complete
+        once=leg.once,
     )
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.asked.stream:

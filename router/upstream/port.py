@@ -55,12 +55,14 @@ class Upstream(Protocol):
         body: bytes,
         timeout_s: float,
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        *,
+        once: bool = False,
     ) -> Answer:
         """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
         With ``patience``, waiting continues after ``timeout_s`` until ``patience`` returns. ``headers`` must not have
         line breaks. If a pooled connection breaks before any byte of the answer, the worker had closed it: the request
-        is sent once more, on a new connection.
+        is sent once more, on a new connection, unless it must be sent ``once`` only.
         """
 
     async def close(self) -> None:

@@ -93,12 +93,14 @@ class HttpClient:
         body: bytes,
         timeout_s: float,
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        *,
+        once: bool = False,
     ) -> HttpAnswer:
         """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
         With ``patience`` the call continues to wait when the time is up, until ``patience`` returns. ``headers`` must
         not contain line breaks. When a kept connection breaks at once, and nothing of an answer has come, the request
-        is sent again on a new one.
+        is sent again on a new one, unless it must be sent ``once`` only: the new one may lead to another server.
         """
         try:
             origin = self._origins.get(base_url) or self._add_origin(base_url)
@@ -113,7 +115,7 @@ class HttpClient:
             try:
                 return await _wait(answer, timeout_s, patience)
             except ConnectionLost:
-                if answer.started or clock() - sent_s > STALE_S:
+                if once or answer.started or clock() - sent_s > STALE_S:
                     raise
         try:
             connection = await self._connect(origin)

@@ -74,7 +74,8 @@ class VllmEngine:
                 sent.prompt_token_ids = token_ids
         names = self._names_tokens(request)
         num_sent = sent.num_sure if isinstance(sent, VllmTokens) and sent.begun else 0
-        return DecodeLeg((), decode_body(request.body, params, token_ids, names_tokens=names, num_sent=num_sent), names)
+        body = decode_body(request.body, params, token_ids, names_tokens=names, num_sent=num_sent)
+        return DecodeLeg((), body, names, once=params is not None)
 
     def num_opening_events(self, request: Exchange) -> int:
         """A chat begins with its role every time, which may come before an error."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from core.net.client import http_client
 from router.engines.engines import Engines
 from router.engines.vllm.engine import VllmEngine
 from router.pool import EngineKind
 from tests.kits.router.cluster import Cluster, chat
-from tests.kits.router.stub_workers import Refuse
+from tests.kits.router.stub_workers import Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
 
 if TYPE_CHECKING:
@@ -107,3 +108,16 @@ async def test_no_d_is_given_parameters_after_the_deadline(cluster: Cluster) -> 
     assert (await cluster.post(chat())).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (2, 1)
     assert leases.leases[0].happened == ["release"]
+
+
+async def test_parameters_are_sent_once_although_a_kept_connection_breaks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "STALE_S", 60.0)
+    leases = ScriptedLeases([5000, 4000], [5000], [5000, 4000])
+    _, d = await pair(cluster, leases, 3)
+    assert (await cluster.post(chat())).status_code == 200
+    d.script.append(Reset())
+    assert (await cluster.post(chat())).status_code == 200
+    given = [body["kv_transfer_params"]["remote_request_id"] for body in d.bodies]
+    assert given == ["chatcmpl-0", "chatcmpl-1", "chatcmpl-2"]

@@ -147,6 +147,17 @@ async def test_a_kept_connection_that_the_worker_dropped_is_replaced(
     assert (server.num_connections, len(server.requests)) == (2, 3)
 
 
+async def test_what_must_be_sent_once_is_not_sent_again(
+    server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "STALE_S", 60.0)
+    server.answers = [[OK], [None], [OK]]
+    await ask(upstream, server)
+    with pytest.raises(ConnectionLost):
+        await upstream.request("POST", server.url, "/v1/x", (), b"body", 10, once=True)
+    assert (server.num_connections, len(server.requests)) == (1, 2)
+
+
 async def test_one_that_breaks_while_the_worker_may_be_at_work_is_not(
     server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
