@@ -74,6 +74,11 @@ class AgentProcess:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(encode(command))
 
+    def kill(self, why: str) -> None:
+        """End a process that does not do its work; another one is started."""
+        logger.warning("the process that renews the leases of vLLM workers %s, and is killed", why)
+        self._kill()
+
     async def close(self) -> None:
         """Let the process do what it was told, and end it. Nothing is called back any more."""
         self._closing = True

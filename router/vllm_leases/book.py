@@ -80,7 +80,8 @@ class LeaseBook:
         """``duration_s``: at most the ``kv_lease_duration`` of every P, seconds."""
         self._duration_ms = duration_s * 1000
         self._extension_ms = duration_s * 2 // 3 * 1000  # rounded as vLLM does
-        self._interval_ms = self._duration_ms // RENEWALS_PER_DURATION
+        #: ms between two renewals of a lease.
+        self.interval_ms = self._duration_ms // RENEWALS_PER_DURATION
         self._engines: dict[str, _Engine] = {}
         #: How many leases P will have to expire, as far as the router can tell, by engine: lost ones, and those that
         #: were given to a D that never confirmed. P may count fewer, because such a D may have told P that it has read.
@@ -165,7 +166,7 @@ class LeaseBook:
         engine.releases.clear()
         # All together, so that leases that are held at different times are renewed by one notification.
         for lease in engine.leases.values():
-            lease.renew_at_ms = now_ms + self._interval_ms
+            lease.renew_at_ms = now_ms + self.interval_ms
         batch = Batch(engine_id, release, tuple(engine.leases), now_ms)
         self._forget_idle(engine_id)
         return batch if release or batch.renew else None

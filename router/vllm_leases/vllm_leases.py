@@ -28,6 +28,7 @@ from router.vllm_leases.connections import Connections
 from router.vllm_leases.notices import release, renewals
 from router.vllm_leases.queries import Queries
 from router.vllm_leases.remote_engine import check_address
+from router.vllm_leases.unreported import Unreported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,9 +55,7 @@ class VllmLeases:
         self._connections = Connections()
         self._process = AgentProcess(self._handle, self._process_ended)
         self._queries = Queries(self._process.send)
-        #: What the agent was told to send and has not reported, by number.
-        self._batches: dict[int, Batch] = {}
-        self._num_batches = 0
+        self._unreported = Unreported(self._book.interval_ms)
         self._has_agent = False
         self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -192,6 +191,9 @@ class VllmLeases:
     def _turn(self) -> None:
         now_ms = self._clock()
         self._end_overdue(now_ms)
+        if self._has_agent and self._unreported.hangs(now_ms):
+            self._has_agent = False  # until another one is ready
+            self._process.kill("does not report what it was told to send")
         if self._has_agent:
             for where in self._connections.take_due(self._book, now_ms):
                 self._process.send(Connect(where))
@@ -200,7 +202,7 @@ class VllmLeases:
                 self._disconnect(engine_id)
         next_ms = [self._book.next_ms(self._connections.connected)]
         if self._has_agent:
-            next_ms.append(self._connections.next_ms())
+            next_ms += [self._connections.next_ms(), self._unreported.next_ms()]
         times = [at_ms for at_ms in next_ms if at_ms is not None]
         if times and not self._closed:
             self._set_timer(max(0, min(times) - now_ms) / 1000)
@@ -219,10 +221,8 @@ class VllmLeases:
                 self._send(batch)
 
     def _send(self, batch: Batch) -> None:
-        self._num_batches += 1
-        self._batches[self._num_batches] = batch
         payloads = [release(lease_id) for lease_id in batch.release] + renewals(batch.renew)
-        self._process.send(Notify(self._num_batches, batch.engine_id, payloads))
+        self._process.send(Notify(self._unreported.add(batch), batch.engine_id, payloads))
 
     def _disconnect(self, engine_id: str) -> None:
         self._connections.forget(engine_id)
@@ -279,7 +279,7 @@ class VllmLeases:
         self._turn_soon()
 
     def _note_sent(self, number: int, error: str) -> None:
-        batch = self._batches.pop(number)
+        batch = self._unreported.pop(number)
         now_ms = self._clock()
         if error:
             self._book.not_sent(batch, now_ms)
@@ -304,9 +304,8 @@ class VllmLeases:
         self._has_agent = False
         self._queries.ended()
         self._counts["agent_restarted"] += 1
-        for batch in self._batches.values():
+        for batch in self._unreported.pop_all():
             self._book.not_sent(batch, now_ms)
-        self._batches.clear()
         self._connections.all_lost(now_ms)
         self._turn_soon()
 

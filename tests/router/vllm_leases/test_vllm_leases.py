@@ -167,6 +167,21 @@ async def test_renewal_goes_on_after_the_agents_process_was_killed() -> None:
         await worker.next("released")
 
 
+async def test_an_agent_that_hangs_is_replaced() -> None:
+    async with prefill_worker(duration_s=SHORT_S) as worker, leases_of(SHORT_S) as leases:
+        await connected(leases, worker)
+        hung = leases.agent_pid
+        assert hung is not None
+        os.kill(hung, signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE_S):
+            while leases.counters()["agent_restarted"] == 0:
+                over = Over()
+                leases.hold(worker.where, LEASE, over)
+                await over.came.wait()
+        assert leases.agent_pid != hung
+        await connected(leases, worker)
+
+
 async def test_a_side_channel_that_does_not_answer_delays_nobody() -> None:
     async with prefill_worker(spoil="silent") as silent, prefill_worker() as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
