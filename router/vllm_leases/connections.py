@@ -1,7 +1,11 @@
 """Which vLLM engines the NIXL agent is connected to, and when it tries again, without I/O.
 
-All times are monotonic ms, passed in. An engine is connected when the first lease on it is held, and forgotten when it
-has had none for ``IDLE_MS``: engine ids are new at every start of a worker, so old ones would never go.
+All times are monotonic ms, passed in. An engine is connected when its worker is met, or else when the first lease on it
+is held. If its worker is not known, it is forgotten when it has had no lease for ``IDLE_MS``: engine ids are new at
+every start of a worker, so old ones would never go.
+
+A worker that is met does not say how many ranks its engine has, and must not be asked for one that does not exist. So
+rank (0, 0), which every engine has, is connected then, and the others when the first lease names them.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ class _Connection:
     since_ms: int
     state: _State = _State.WAITING
     pause_ms: int = FIRST_PAUSE_MS
+    #: Whether its worker is known, so that it stays connected without leases.
+    is_met: bool = False
 
 
 class Connections:
@@ -46,23 +52,45 @@ class Connections:
         self._all: dict[str, _Connection] = {}
         self._connected: set[str] = set()
 
+    def __contains__(self, engine_id: object) -> bool:
+        """Whether the engine is connected, or shall be."""
+        return engine_id in self._all
+
     @property
     def connected(self) -> AbstractSet[str]:
         """Ids of the engines that can be sent notifications."""
         return self._connected
 
+    def num_ranks(self, engine_id: str) -> int:
+        """The number of ranks of an engine that is connected."""
+        return len(self._all[engine_id].where.ranks)
+
     def want(self, where: RemoteEngine, now_ms: int) -> None:
-        """Have this engine connected."""
-        if where.engine_id not in self._all:
-            self._all[where.engine_id] = _Connection(where, now_ms)
+        """Have all ranks of this engine connected."""
+        one = self._all.setdefault(where.engine_id, _Connection(where, now_ms))
+        if one.where.ranks == where.ranks:
+            return
+        one.where = where
+        if one.state is _State.CONNECTED:
+            self._connected.discard(where.engine_id)
+            one.state, one.since_ms = _State.WAITING, now_ms
+
+    def meet(self, where: RemoteEngine, now_ms: int) -> None:
+        """Have the first rank of this engine connected, and keep it so until it ``left``."""
+        self._all.setdefault(where.engine_id, _Connection(where, now_ms)).is_met = True
+
+    def left(self, engine_id: str) -> None:
+        """Note that the worker of this engine is not known any more."""
+        if (one := self._all.get(engine_id)) is not None:
+            one.is_met = False
 
     def take_due(self, needed: Container[str], now_ms: int) -> list[RemoteEngine]:
         """The engines to connect now; each is answered by ``made`` or ``lost``. Those not needed are forgotten."""
         waiting = {key: one for key, one in self._all.items() if one.state is _State.WAITING}
-        for engine_id in waiting:
-            if engine_id not in needed:
+        for engine_id, one in waiting.items():
+            if not (one.is_met or engine_id in needed):
                 del self._all[engine_id]
-        due = [one for key, one in waiting.items() if key in needed and one.since_ms <= now_ms]
+        due = [one for key, one in waiting.items() if key in self._all and one.since_ms <= now_ms]
         for one in due:
             one.state = _State.CONNECTING
         return [one.where for one in due]
@@ -70,17 +98,20 @@ class Connections:
     def take_idle(self, needed: Container[str], now_ms: int) -> list[str]:
         """Ids of the engines to disconnect now."""
         for engine_id in self._connected:
-            if engine_id in needed:
+            if engine_id in needed or self._all[engine_id].is_met:
                 self._all[engine_id].since_ms = now_ms
         idle = [key for key in self._connected if self._all[key].since_ms + IDLE_MS <= now_ms]
         for engine_id in idle:
             self.forget(engine_id)
         return idle
 
-    def made(self, engine_id: str, now_ms: int) -> bool:
-        """Note that the engine is connected; returns False if it has been forgotten meanwhile."""
+    def made(self, engine_id: str, num_ranks: int, now_ms: int) -> bool:
+        """Note that so many ranks are connected; returns False if the engine has been forgotten meanwhile."""
         if (one := self._all.get(engine_id)) is None:
             return False
+        if num_ranks != len(one.where.ranks):  # more of them have become known since
+            one.state, one.since_ms = _State.WAITING, now_ms
+            return True
         one.state, one.since_ms, one.pause_ms = _State.CONNECTED, now_ms, FIRST_PAUSE_MS
         self._connected.add(engine_id)
         return True

@@ -46,7 +46,7 @@ _HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
 
 
 class VllmLeases:
-    """Renews, releases and gives up the leases of one router. Nothing runs before the first ``hold`` or ``query``."""
+    """Renews, releases and gives up the leases of one router. Nothing runs before it is needed."""
 
     def __init__(self, duration_s: int, *, clock: Callable[[], int] = monotonic_ms) -> None:
         """``duration_s``: at most the ``kv_lease_duration`` of every prefill worker, seconds."""
@@ -111,6 +111,12 @@ class VllmLeases:
         """Whether the lease is held already, so that ``hold`` would refuse it."""
         return self._book.holds(engine_id, lease_id)
 
+    def meet(self, where: RemoteEngine) -> None:
+        """Connect to the engine of a prefill worker before the first lease, and stay connected until ``forget``."""
+        self._connections.meet(where, self._clock())
+        self._process.start(where.host)
+        self._turn_soon()
+
     async def query(self, host: str, port: int) -> SideChannelFacts:
         """Ask the side channel at ``host:port`` which engine it belongs to, and what that is compatible with.
 
@@ -134,7 +140,9 @@ class VllmLeases:
     def forget(self, engine_id: str) -> None:
         """Drop what was counted about an engine that is gone, and disconnect it unless leases on it are held still."""
         self._book.expected_expiries.pop(engine_id, None)
-        if engine_id in self._connections.connected and engine_id not in self._book:
+        if engine_id in self._book:
+            self._connections.left(engine_id)
+        elif engine_id in self._connections:
             self._disconnect(engine_id)
 
     async def close(self) -> None:
@@ -222,7 +230,8 @@ class VllmLeases:
 
     def _send(self, batch: Batch) -> None:
         payloads = [release(lease_id) for lease_id in batch.release] + renewals(batch.renew)
-        self._process.send(Notify(self._unreported.add(batch), batch.engine_id, payloads))
+        number, num_ranks = self._unreported.add(batch), self._connections.num_ranks(batch.engine_id)
+        self._process.send(Notify(number, batch.engine_id, num_ranks, payloads))
 
     def _disconnect(self, engine_id: str) -> None:
         self._connections.forget(engine_id)
@@ -238,7 +247,7 @@ class VllmLeases:
             case AgentReady():
                 self._note_agent(event.error)
             case Connected():
-                self._note_connected(event.engine_id, event.error)
+                self._note_connected(event)
             case Notified():
                 self._note_sent(event.number, event.error)
             case Queried():
@@ -267,12 +276,12 @@ class VllmLeases:
                 _HOW_TO,
             )
 
-    def _note_connected(self, engine_id: str, error: str) -> None:
-        now_ms = self._clock()
-        if error:
-            self._lose(engine_id, f"cannot be connected: {error}", now_ms)
+    def _note_connected(self, event: Connected) -> None:
+        engine_id, now_ms = event.engine_id, self._clock()
+        if event.error:
+            self._lose(engine_id, f"cannot be connected: {event.error}", now_ms)
             self._counts["connect_failed"] += 1
-        elif self._connections.made(engine_id, now_ms):
+        elif self._connections.made(engine_id, event.num_ranks, now_ms):
             self._complained.discard(engine_id)
         else:  # it was forgotten meanwhile
             self._process.send(Forget(engine_id))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from core.process.task_end import end_task
+from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ class SideChannels(Protocol):
 
     async def query(self, host: str, port: int) -> SideChannelFacts:
         """What rank (0, 0) of the engine says. Raises SideChannelError."""
+
+    def meet(self, where: RemoteEngine) -> None:
+        """Connect to the engine of a prefill worker, so that its first lease is renewed in time."""
 
 
 class Answered(NamedTuple):
@@ -55,6 +60,12 @@ class SideChannel:
         if self._again is None and self._again_at_s is not None and now_s >= self._again_at_s:
             self._again = asyncio.create_task(self._ask())
         return None
+
+    def meet(self, engine_id: str) -> None:
+        """Prepare for leases on this engine, which has answered."""
+        host, port = self._place
+        with contextlib.suppress(ValueError):  # no hand-off can name such an engine
+            self._channels.meet(RemoteEngine(engine_id=engine_id, host=host, port=port))
 
     async def close(self) -> None:
         """Stop asking."""

@@ -168,6 +168,8 @@ class Watcher:
             if facts.engine_id != worker.engine_id:
                 self._pool.engine_started(worker, facts.engine_id)
             worker.compatibility_hash = facts.compatibility_hash
+            if worker.role is not Role.DECODE:
+                self._side_channel.meet(facts.engine_id)
         self._problems.note(worker, About.SIDE_CHANNEL, answer.problem)
 
     def _away(self, problem: str) -> None:

@@ -85,7 +85,7 @@ class AgentThread:
     def _execute(self, agent: NotifyingAgent, command: Add | Notify | Forget) -> None:
         match command:
             case Add():
-                self._emit(Connected(command.engine_id, self._add(agent, command)))
+                self._emit(Connected(command.engine_id, len(command.ranks), self._add(agent, command)))
             case Notify():
                 self._emit(Notified(command.number, self._notify(agent, command)))
             case Forget():
@@ -105,10 +105,11 @@ class AgentThread:
 
     def _notify(self, agent: NotifyingAgent, command: Notify) -> str:
         """The error, empty when every rank was sent everything. After an error the engine is disconnected."""
-        if command.engine_id not in self._peers:
-            return "the engine is not connected"
+        names = self._peers.get(command.engine_id, [])
+        if len(names) != command.num_ranks:
+            return f"{len(names)} of its {command.num_ranks} ranks are connected"
         try:
-            for name in self._peers[command.engine_id]:
+            for name in names:
                 for payload in command.payloads:
                     agent.notify(name, payload)
         except _nixl_error() as error:

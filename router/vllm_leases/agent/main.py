@@ -94,7 +94,7 @@ class Commands:
         try:
             ranks = await side_channels.ask_all(command.where)
         except SideChannelError as error:
-            self._emit(Connected(command.where.engine_id, str(error)))
+            self._emit(Connected(command.where.engine_id, 0, str(error)))
         else:
             self._thread.submit(Add(command.where.engine_id, ranks))
 

@@ -25,10 +25,11 @@ class Connect(msgspec.Struct, frozen=True, array_like=True, tag="connect"):
 
 
 class Notify(msgspec.Struct, frozen=True, array_like=True, tag="notify"):
-    """Send notifications to every rank of an engine that is connected. Answered by one ``Notified``."""
+    """Send notifications to every rank of an engine, if all are connected. Answered by one ``Notified``."""
 
     number: int
     engine_id: str
+    num_ranks: int
     payloads: list[bytes]
 
 
@@ -62,9 +63,10 @@ class AgentReady(msgspec.Struct, frozen=True, array_like=True, tag="agent_ready"
 
 
 class Connected(msgspec.Struct, frozen=True, array_like=True, tag="connected"):
-    """Answer to ``Connect``; ``error`` is empty when it worked."""
+    """Answer to ``Connect``; ``error`` is empty when it worked, for so many ranks."""
 
     engine_id: str
+    num_ranks: int
     error: str
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelFacts, SideChannelReason
 
 _PAGE = (Path(__file__).parent / "vllm_metrics.txt").read_text()
@@ -147,9 +148,13 @@ class ScriptedSideChannels:
         self.facts: dict[int, SideChannelFacts] = {}
         self.errors: dict[int, str] = {}
         self.asked: list[tuple[str, int]] = []
+        self.met: list[RemoteEngine] = []
 
     def serve(self, port: int, digest: str = "hash", engine_id: str = "") -> None:
         self.facts[port] = SideChannelFacts(compatibility_hash=digest, engine_id=engine_id or f"engine of {port}")
+
+    def meet(self, where: RemoteEngine) -> None:
+        self.met.append(where)
 
     async def query(self, host: str, port: int) -> SideChannelFacts:
         self.asked.append((host, port))

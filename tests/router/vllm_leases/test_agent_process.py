@@ -13,12 +13,13 @@ import pytest
 
 from core.leases.store import LeaseState
 from core.process.interpreter import ROOT
-from router.vllm_leases.agent.messages import AgentReady, FromAgent, Started
+from router.vllm_leases.agent.messages import AgentReady, Connect, Connected, FromAgent, Notified, Notify, Started
 from router.vllm_leases.agent_process import AgentProcess
 from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 from router.vllm_leases.vllm_leases import VllmLeases
 from tests.kits.patience import PATIENCE_S
+from tests.kits.vllm.prefill_worker import prefill_worker
 
 #: Starts an agent's process, says its id, and waits to be killed.
 PARENT = """
@@ -87,6 +88,19 @@ async def test_a_host_that_is_elsewhere_is_not_missed_while_the_process_starts()
         pass
     assert await watched.next() == Started("")
     assert watched.environ().get("UCX_NET_DEVICES") != "lo"
+    await watched.process.close()
+
+
+async def test_what_not_all_ranks_can_be_sent_is_sent_to_none() -> None:
+    watched = Watched()
+    async with prefill_worker(tp_size=2) as worker:
+        engine_id = worker.where.engine_id
+        watched.process.start("127.0.0.1")
+        assert {await watched.next(), await watched.next()} == {Started(""), AgentReady("")}
+        watched.process.send(Connect(RemoteEngine(engine_id=engine_id, host="127.0.0.1", port=worker.where.port)))
+        assert await watched.next() == Connected(engine_id, 1, "")
+        watched.process.send(Notify(1, engine_id, 2, [b"a:1"]))
+        assert await watched.next() == Notified(1, "1 of its 2 ranks are connected")
     await watched.process.close()
 
 

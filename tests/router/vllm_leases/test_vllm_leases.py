@@ -14,6 +14,7 @@ from core.leases.store import LeaseState
 from router.vllm_leases.book import AlreadyHeldError
 from router.vllm_leases.vllm_leases import VllmLeases
 from tests.kits.patience import PATIENCE_S
+from tests.kits.router.cluster import eventually
 from tests.kits.vllm.prefill_worker import PrefillWorker, prefill_worker
 
 if TYPE_CHECKING:
@@ -100,6 +101,33 @@ async def test_every_rank_is_asked_once_the_first_one_first() -> None:
         assert [(await worker.next("asked"))["rank"] for _ in range(2)] == [[0, 0], [0, 1]]
         renewed = await worker.any_event()
         assert (renewed["event"], sorted(renewed["ids"])) == ("renewed", sorted([LEASE, "other"]))
+
+
+async def test_the_engine_of_a_worker_that_is_met_is_connected_before_its_first_lease() -> None:
+    async with prefill_worker() as worker, leases_of(60) as leases:
+        leases.meet(worker.where)
+        assert (await worker.any_event())["event"] == "asked"
+        await eventually(lambda: "connected=1" in repr(leases))
+        lease = leases.hold(worker.where, LEASE, Over())
+        assert (await worker.any_event())["event"] == "renewed", "nothing is asked once more"
+        leases.forget(worker.where.engine_id)
+        assert "connected=1" in repr(leases), "a lease is held"
+        lease.confirmed()
+        leases.forget(worker.where.engine_id)
+        assert "connected=0" in repr(leases)
+
+
+async def test_the_other_ranks_of_a_worker_that_is_met_are_connected_at_its_first_lease() -> None:
+    async with prefill_worker(tp_size=2) as worker, leases_of(60) as leases:
+        where = worker.where
+        leases.meet(type(where)(engine_id=where.engine_id, host=where.host, port=where.port))
+        await eventually(lambda: "connected=1" in repr(leases))
+        await worker.grant(LEASE)
+        lease = leases.hold(where, LEASE, Over())
+        renewed = [await worker.next("renewed") for _ in range(2)]
+        assert sorted(event["rank"] for event in renewed) == [[0, 0], [0, 1]]
+        lease.release()
+        assert [(await worker.next("released", "expired"))["event"] for _ in range(2)] == ["released"] * 2
 
 
 async def test_a_release_before_the_engine_is_connected_is_sent_when_it_is() -> None:

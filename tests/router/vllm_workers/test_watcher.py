@@ -11,6 +11,7 @@ import pytest
 
 from core.protocol.errors import ApiError
 from router.pool.model_card import ModelFacts
+from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_workers.watcher import ROUNDS
 from tests.kits.router.cluster import eventually
 
@@ -42,6 +43,19 @@ async def test_a_pair_becomes_known_and_is_paired(watched: Watched) -> None:
     assert p.weights_fingerprint == d.weights_fingerprint != ""
     assert watched.pool.route("tiny").readers(p) == (d,)
     assert watched.channels.asked.count(("127.0.0.1", watched.servers[0].port)) == 1
+
+
+async def test_the_engine_of_a_p_is_met_and_again_when_another_process_has_its_port(watched: Watched) -> None:
+    p, d = await watched.server(), await watched.server()
+    for number, server in enumerate(watched.servers):
+        watched.channels.serve(server.port, engine_id=f"e{number}")
+    await known(*watched.pool.add_static([p.address], [d.address]))
+    assert watched.channels.met == [RemoteEngine(engine_id="e0", host="127.0.0.1", port=p.port)]
+    watched.channels.serve(p.port, engine_id="e2")
+    await p.restart()
+    await eventually(lambda: len(watched.channels.met) > 1)
+    assert watched.channels.met[-1].engine_id == "e2"
+    assert "e0" in watched.gone
 
 
 async def test_load_becomes_room(watched: Watched) -> None:
