@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from core.protocol.handoff import ASK_PREFILL
+from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
 from router.engines.leg_body import closed, opened
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 _PER_LEG = frozenset(
     {*_LIMITS, "stream", "stream_options", "min_tokens", "return_token_ids", "kv_transfer_params", "prompt"}
 )
-_ASK = b'{"do_remote_decode":true}'
-assert ASK_PREFILL == {"do_remote_decode": True}
+_ASK = orjson.dumps(ASK_PREFILL)
 
 
 def prefill_body(body: ClientBody, token_ids: bytes) -> bytes:
@@ -60,14 +60,10 @@ def _remaining(fields: dict[str, Any], num_sent: int) -> dict[str, Any]:
     known = _LIMITS[:1] if is_completion else _LIMITS
     limits = {name: fields[name] - num_sent for name in known if fields.get(name) is not None}
     if is_completion and not limits:
-        limits["max_tokens"] = COMPLETION_DEFAULT_TOKENS - num_sent
+        limits["max_tokens"] = COMPLETION_MAX_TOKENS - num_sent
     if fields.get("min_tokens"):
         limits["min_tokens"] = max(0, fields["min_tokens"] - num_sent)
     return limits
-
-
-#: vLLM's, as OpenAI's: tokens of a completion whose client names no limit.
-COMPLETION_DEFAULT_TOKENS = 16
 
 
 def whole_body(body: ClientBody) -> bytes:
