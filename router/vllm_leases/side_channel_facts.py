@@ -49,10 +49,6 @@ class SideChannelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     compatibility_hash: str
     engine_id: str
-    #: Tokens of one block; 0: it does not say. So for the next two.
-    block_size: int = 0
-    kv_cache_layout: str = ""
-    attention_backend: str = ""
 
 
 class RankAnswer(msgspec.Struct, frozen=True):
@@ -70,9 +66,6 @@ class _Payload(msgspec.Struct):
 class _Metadata(msgspec.Struct):
     engine_id: str
     agent_metadata: bytes
-    block_size: int = 0
-    kv_cache_layout: str = ""
-    attn_backend_name: str = ""
 
 
 def query(pp_rank: int, tp_rank: int) -> bytes:
@@ -101,9 +94,6 @@ def parse(place: str, frames: Sequence[bytes]) -> RankAnswer:
     facts = SideChannelFacts(
         compatibility_hash=payload.compatibility_hash[:MAX_CHARS],
         engine_id=metadata.engine_id[:MAX_CHARS],
-        block_size=metadata.block_size,
-        kv_cache_layout=metadata.kv_cache_layout[:MAX_CHARS],
-        attention_backend=metadata.attn_backend_name[:MAX_CHARS],
     )
     return RankAnswer(facts, metadata.agent_metadata)
 

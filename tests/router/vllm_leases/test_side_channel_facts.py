@@ -38,13 +38,7 @@ def without(name: str) -> dict[str, Any]:
 
 
 def test_vllms_answer_is_read() -> None:
-    facts = SideChannelFacts(
-        compatibility_hash="c0ffee",
-        engine_id="e1",
-        block_size=16,
-        kv_cache_layout="HND",
-        attention_backend="CPU_ATTN",
-    )
+    facts = SideChannelFacts(compatibility_hash="c0ffee", engine_id="e1")
     found = parse("p:1", [answer(), CLOCK])
     assert (found.facts, found.agent_metadata) == (facts, b"nixl")
 
