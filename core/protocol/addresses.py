@@ -102,9 +102,14 @@ def _check_place(parts: SplitResult) -> None:
 
 def is_host(host: str) -> bool:
     """Whether ``host`` is an IP address or could be the name of a machine."""
+    name = host.removesuffix(".")
+    return is_ip(host) or (len(name) <= _MAX_NAME_CHARS and all(map(_LABEL.fullmatch, name.split("."))))
+
+
+def is_ip(host: str) -> bool:
+    """Whether ``host`` is an IP address and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        name = host.removesuffix(".")
-        return len(name) <= _MAX_NAME_CHARS and all(map(_LABEL.fullmatch, name.split(".")))
+        return False
     return True

@@ -7,7 +7,6 @@ channel listens, and ``&max_num_seqs=N`` how many sequences it runs at once. Err
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
@@ -130,12 +129,3 @@ def _number(text: str, most: int, what: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 0 < int(text) <= most:
         raise ValueError(f"{what} is not a number from 1 to {most}")
     return int(text)
-
-
-def is_ip(host: str) -> bool:
-    """Whether ``host`` is an IP address and no name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -10,7 +10,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Protocol
 
-from core.protocol.worker_address import is_ip
+from core.protocol.addresses import is_ip
 from router.vllm_workers.problems import About
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ delay all other lookups, and the exit.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import itertools
 import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from core.protocol.addresses import is_ip
 from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 #: A function that blocks and returns the addresses of a host name; raises OSError or UnicodeError.
@@ -50,7 +50,7 @@ class Resolver:
         Raises OSError for a name without an address, HandshakeError if too many names are being looked up. Has no
         timeout. If this is cancelled, the lookup continues for the next call with this name.
         """
-        if _is_address(host):
+        if is_ip(host):
             return (host,)
         if host.lower() == "localhost":
             return _LOCALHOST
@@ -90,14 +90,6 @@ class Resolver:
             found.exception()  # marks the exception as retrieved: maybe no coroutine waits any more
         else:
             found.set_result(answer)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _in_turn(addresses: Sequence[str]) -> tuple[str, ...]:
