@@ -64,6 +64,7 @@ async def test_a_cancel_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> 
     ):
         held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
         await vllm.until_held(router)
+        await vllm.until_holds("p1")
         held.cancel()
         await vllm.until_free("p1", timeout_s=CANCEL_S)
     assert await vllm.metric("p1", EXPIRED) == expired
@@ -77,6 +78,7 @@ async def test_an_abort_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> 
     ):
         held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
         await vllm.until_held(router)
+        await vllm.until_holds("p1")
         (row,) = [row for row in await vllm.requests(router) if row["state"] == "held"]
         await vllm.http.post(f"{router.url}/admin/requests/{row['id']}/abort")
         await vllm.until_free("p1", timeout_s=CANCEL_S)
@@ -95,6 +97,7 @@ async def test_a_killed_router_leaves_blocks_for_one_lease_only(vllm: VllmStack)
             with vllm.paused("d1"):
                 held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
                 await vllm.until_held(router)
+                await vllm.until_holds("p1")
                 await vllm.kill(router.name)
                 await asyncio.wait({held})
                 assert held.exception() is not None

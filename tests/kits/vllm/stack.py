@@ -137,6 +137,10 @@ class VllmStack:
         for name in names:
             await self.until(lambda name=name: self._is_free(name), f"{name} has all its blocks", timeout_s)
 
+    async def until_holds(self, name: str) -> None:
+        """Wait until a server says that it keeps blocks. With leases only, its engine goes on to step, and to say so."""
+        await self.until(lambda: self._is_used(name), f"{name} keeps blocks")
+
     async def requests(self, router: Router) -> list[dict[str, Any]]:
         """The requests that the router knows."""
         return await self.cluster.requests(router.name)
@@ -150,6 +154,9 @@ class VllmStack:
 
     async def _is_free(self, name: str) -> bool:
         return await self.cache_usage(name) == 0
+
+    async def _is_used(self, name: str) -> bool:
+        return await self.cache_usage(name) > 0
 
     async def _knows_the_model(self, router: Router) -> bool:
         models = (await self.http.get(f"{router.url}/v1/models")).json()
