@@ -49,13 +49,15 @@ test: install  ## everything that needs no GPU, but for what test-faults has
 test-faults: install  ## the long tests, and those that kill processes of a whole Baton and check every answer
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu and not vllm" $(ARGS)
 
-# An environment with vLLM that is there already: make test-vllm VLLM_VENV=/path/to/it
-VLLM_VENV ?= .venv-vllm
+# An environment with vLLM that is there already: make test-vllm VLLM_VENV=/path/to/it. A part of the tests:
+# make test-vllm VLLM_TESTS=tests/vllm/test_answers.py
+VLLM_VENV  ?= .venv-vllm
+VLLM_TESTS ?= tests/vllm
 .venv-vllm/.installed: deploy/vllm_environment.py
 	@$(QUIETLY) "installing vLLM into .venv-vllm (minutes, 4 GB)" "$(PYTHON)" deploy/vllm_environment.py .venv-vllm
 
 test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)  ## Baton in front of stock vLLM servers, on CPUs; installs vLLM
-	TEST_VLLM="$(abspath $(VLLM_VENV))" $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
+	TEST_VLLM="$(abspath $(VLLM_VENV))" $(BIN)/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from baton.processes.vllm.held_ports import HeldPorts
     from baton.torture.records import ClientAnswer
 
-#: Seconds for which P keeps blocks that nobody renews: what a killed router has left behind is soon free.
-LEASE_DURATION_S = 6
+#: Seconds for which P keeps blocks that nobody renews: what a killed router has left behind is soon free. Servers that
+#: share few cores stand still for seconds now and then, which must not end most leases.
+LEASE_DURATION_S = 15
 MAX_NUM_SEQS = 16
 ARGS = f"--max-model-len 4096 --max-num-seqs {MAX_NUM_SEQS} --block-size 32"
 #: As ``schedule.FREQUENCIES``. A server takes a minute to start, a router a second, so most kills are of routers. A

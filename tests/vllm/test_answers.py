@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from bench.vllm.servers import EXPIRED
 from tests.kits.vllm.asking import Answer, ask, ask_streamed, chat, completion, prompts
-from tests.kits.vllm.stack import EXPIRED, VllmStack
+from tests.kits.vllm.stack import VllmStack
 
 KINDS = {"chat": chat, "completion": completion}
 

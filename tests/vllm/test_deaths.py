@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 
-from tests.kits.vllm.asking import Stream, ask, ask_streamed, chat, prompts, streamed
+from tests.kits.vllm.asking import Stream, ask, ask_streamed, chat, occupied, prompts, streamed
 from tests.kits.vllm.stack import Router, VllmStack
 
 PROMPT = prompts()[14]
@@ -53,12 +53,9 @@ async def test_p_dies_while_its_request_is_held(vllm: VllmStack) -> None:
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     addresses = [vllm.address("p1"), vllm.address("p2")]
     async with vllm.router(addresses, [vllm.address("d1", 1)], token_timeout_s=300) as router:
-        request = streamed(vllm.http, router.url, *chat("What is Baton?", 3000, ignore_eos=True))
-        async with request as response:
-            await Stream(response).read(2)
-            with vllm.paused("d1"):
-                held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-                await vllm.until_held(router)
-                await vllm.kill(await worker_of(vllm, router, "prefill", "held"))
+        async with occupied(vllm, router, "d1"):
+            held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
+            await vllm.until_held(router)
+            await vllm.kill(await worker_of(vllm, router, "prefill", "held"))
         assert await held == wanted
         await vllm.until_free("d1")

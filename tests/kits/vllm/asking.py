@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from tests.kits.vllm.stack import MODEL
+from tests.kits.vllm.stack import MODEL, Router, VllmStack
 
 #: Different lengths, across the boundaries of blocks of 32 tokens, up to a prompt of several prefill steps.
 LENGTHS = (1, 3, 7, 12, 15, 16, 17, 25, 31, 33, 48, 64, 90, 127, 129, 200, 300, 450, 700, 1100)
@@ -97,6 +99,18 @@ async def ask_streamed(http: httpx.AsyncClient, url: str, path: str, body: dict[
             got = json.loads(await response.aread())
             return Answer(error=got.get("error", got), status=response.status_code)
         return await Stream(response).read()
+
+
+@asynccontextmanager
+async def occupied(vllm: VllmStack, router: Router, name: str) -> AsyncIterator[None]:
+    """A server that has a request and does not go on with it. In the end its client leaves, and the server goes on."""
+    request = streamed(vllm.http, router.url, *chat("What is Baton?", 3000, ignore_eos=True))
+    async with request as response:
+        stream = Stream(response)  # kept to the end: without it, httpx would close the connection
+        await stream.read(2)
+        with vllm.paused(name):
+            yield
+        del stream
 
 
 def _text(choice: dict[str, Any], place: str) -> str:

@@ -22,17 +22,19 @@ from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from tests.kits.patience import PATIENCE_S
 from tests.kits.vllm.adapter import RANK, write_adapter
 
-#: Seconds for which P keeps blocks that nobody reads: short, so that tests see several of them pass.
-LEASE_DURATION_S = 6
+#: Seconds for which P keeps blocks that nobody reads: vLLM's default. With less, leases end by themselves here: where
+#: servers share two cores, a process may stand still for seconds, and an idle engine may see only after five seconds
+#: that it has work (vLLM's ``SHM_READER_RECHECK_INTERVAL_MS``).
+LEASE_DURATION_S = 30
 ARGS = (
     "--max-model-len 4096 --max-num-seqs 16 --block-size 32 --enable-auto-tool-choice --tool-call-parser hermes "
     f"--enable-lora --max-lora-rank {RANK}"
 )
+#: The router's metric of what became of leases; renewals have an ``event`` of their own.
+RENEWALS = "baton_router_vllm_leases_total"
 #: The name of the LoRA adapter.
 ADAPTER = "baton-lora"
 MODEL = MODEL_NAME
-#: The metric of P that counts leases that ended because nobody read or renewed.
-EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 ROLES = {"p1": "prefill", "p2": "prefill", "d1": "decode", "d2": "decode"}
 
 
@@ -138,7 +140,7 @@ class VllmStack:
             await self.until(lambda name=name: self._is_free(name), f"{name} has all its blocks", timeout_s)
 
     async def until_holds(self, name: str) -> None:
-        """Wait until a server says that it keeps blocks. With leases only, its engine goes on to step, and to say so."""
+        """Wait until a server says that it keeps blocks. Its engine steps, and says so, as long as it has leases."""
         await self.until(lambda: self._is_used(name), f"{name} keeps blocks")
 
     async def requests(self, router: Router) -> list[dict[str, Any]]:
@@ -148,6 +150,14 @@ class VllmStack:
     async def until_held(self, router: Router, number: int = 1) -> None:
         """Wait until the router holds this many requests between P and D."""
         await self.until(lambda: self._num_held(router, number), f"{number} requests are held")
+
+    async def until_renewed(self, router: Router) -> None:
+        """Wait until the router has renewed a lease: a router that has just started connects to a P first."""
+        await self.until(lambda: self._has_renewed(router), "a lease is renewed")
+
+    async def _has_renewed(self, router: Router) -> bool:
+        samples = await self.cluster.metrics(router.name)
+        return any(one.name == RENEWALS and one.labels["event"] == "renewal_sent" and one.value > 0 for one in samples)
 
     async def _num_held(self, router: Router, number: int) -> bool:
         return sum(row["state"] == "held" for row in await self.requests(router)) >= number
