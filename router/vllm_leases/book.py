@@ -1,7 +1,7 @@
 """The leases on vLLM's prefill workers, without I/O: when to renew each, and until when P surely keeps its blocks.
 
-All times are this machine's monotonic clock in ms, passed in. vLLM answers no notification, so the deadlines here are
-worked out, each from below. P (vLLM 0.32) does this, by its own clock:
+All times are of one clock of this machine in ms, passed in, which goes on while the machine is suspended. vLLM answers
+no notification, so the deadlines here are worked out, each from below. P (vLLM 0.32) does this, by its own clock:
 
 - A lease ends ``kv_lease_duration`` after the end of the prefill.
 - A renewal sets its end to ``max(end, now + kv_lease_duration * 2 // 3)``, if the lease has not been ended before.
@@ -11,8 +11,9 @@ From this, with the duration that the router was told (``vllm_lease_duration_s``
 
 - *P's answer.* The prefill ended before P's answer arrived here, nobody knows how long before. So the first deadline is
   the arrival, plus the duration, minus a sixth of it (``ANSWER_MARGIN``). The margin is for what P's server did after
-  the prefill (the text, HTTP) and for this router's event loop. It is the only assumption on this page. The first
-  renewal, which needs no such margin, goes out at once.
+  the prefill (the text, HTTP) and for this router's event loop, unless that stood still: then ``standstills`` says
+  since when the answer may have lain unread. It is the only assumption on this page. The first renewal, which needs no
+  such margin, goes out at once.
 - *A renewal.* P takes it after it was sent. So if P still had the lease then, P's new end is not before the time when
   sending began, plus two thirds. P had the lease if the renewal was there before the old deadline. When it was handed
   to the network is not known, only that this was before it was reported as sent; so the report must be here
@@ -96,7 +97,7 @@ class LeaseBook:
         return engine_id in self._engines
 
     def hold(self, engine_id: str, lease_id: str, answered_ms: int) -> None:
-        """Renew the lease at once and from now on; P's answer came at ``answered_ms``.
+        """Renew the lease at once and from now on; P's answer did not come before ``answered_ms``.
 
         Raises AlreadyHeldError, and ValueError for an id that notifications cannot carry.
         """

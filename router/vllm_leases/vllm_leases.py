@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from core.leases.store import LeaseState
-from core.process.clock import monotonic_ms
+from core.process.clock import boottime_ms
 from router.vllm_leases.agent.messages import (
     AgentReady,
     Connect,
@@ -28,6 +28,7 @@ from router.vllm_leases.connections import Connections
 from router.vllm_leases.notices import release, renewals
 from router.vllm_leases.queries import Queries
 from router.vllm_leases.remote_engine import check_address
+from router.vllm_leases.standstills import TICK_MS, Standstills
 from router.vllm_leases.unreported import Unreported
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
 class VllmLeases:
     """Renews, releases and gives up the leases of one router. Nothing runs before it is needed."""
 
-    def __init__(self, duration_s: int, *, clock: Callable[[], int] = monotonic_ms) -> None:
+    def __init__(self, duration_s: int, *, clock: Callable[[], int] = boottime_ms) -> None:
         """``duration_s``: at most the ``kv_lease_duration`` of every prefill worker, seconds."""
         self._clock = clock
         self._book = LeaseBook(duration_s)
@@ -59,6 +60,9 @@ class VllmLeases:
         self._has_agent = False
         self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._standstills = Standstills()
+        #: None until something of vLLM is used.
+        self._ticker: asyncio.TimerHandle | None = None
         self._closed = False
         #: Engines that the log has said cannot be connected.
         self._complained: set[str] = set()
@@ -93,17 +97,17 @@ class VllmLeases:
         return self._process.pid
 
     def hold(self, where: RemoteEngine, lease_id: str, on_over: Callable[[LeaseState], None]) -> VllmLease:
-        """Renew a lease from now on. The prefill worker must have answered just now.
+        """Renew a lease from now on. The prefill worker's answer must have been read just now.
 
         ``on_over`` is called once when the deadline may have passed, with EXPIRED; not after ``confirmed`` or
         ``release``. Raises AlreadyHeldError, and ValueError for an id that notifications cannot carry.
         """
         now_ms = self._clock()
-        self._book.hold(where.engine_id, lease_id, now_ms)
+        self._book.hold(where.engine_id, lease_id, self._standstills.unread_since_ms(now_ms))
         self._connections.want(where, now_ms)
         self._on_over[where.engine_id, lease_id] = on_over
         self._counts["held"] += 1
-        self._process.start(where.host)
+        self._use(where.host)
         self._turn_soon()
         return VllmLease(self, where.engine_id, lease_id)
 
@@ -114,7 +118,7 @@ class VllmLeases:
     def meet(self, where: RemoteEngine) -> None:
         """Connect to the engine of a prefill worker before the first lease, and stay connected until ``forget``."""
         self._connections.meet(where, self._clock())
-        self._process.start(where.host)
+        self._use(where.host)
         self._turn_soon()
 
     async def query(self, host: str, port: int) -> SideChannelFacts:
@@ -123,7 +127,7 @@ class VllmLeases:
         Raises SideChannelError with a sentence for people, and ValueError for what is no address.
         """
         check_address(host, port)
-        self._process.start(host)
+        self._use(host)
         return await self._queries.ask(host, port)
 
     def counters(self) -> Mapping[str, int]:
@@ -150,8 +154,9 @@ class VllmLeases:
         if self._has_agent:
             self._send_all(self._clock())
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._ticker):
+            if timer is not None:
+                timer.cancel()
         self._on_over.clear()
         self._queries.close()
         await self._process.close()
@@ -186,6 +191,16 @@ class VllmLeases:
         self._turn_soon()
 
     # What has to be done now, and when next.
+
+    def _use(self, host: str) -> None:
+        """Have everything run that is needed for an engine on ``host``."""
+        self._process.start(host)
+        if self._ticker is None and not self._closed:
+            self._tick()
+
+    def _tick(self) -> None:
+        self._standstills.tick(self._clock())
+        self._ticker = asyncio.get_running_loop().call_later(TICK_MS / 1000, self._tick)
 
     def _turn_soon(self) -> None:
         if not self._closed:
