@@ -1,61 +1,54 @@
-"""What the agent was told to send and has not reported, without I/O. All times are monotonic ms, passed in."""
+"""What the agent was told and has not answered, without I/O. All times are of one clock in ms, passed in."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.vllm_leases.book import Batch
+    from collections.abc import Hashable
 
-#: ms between the first look that finds a report overdue and the second. If this router itself was held up, the report
+#: ms between the first look that finds an answer overdue and the second. If this router itself was held up, the answer
 #: is there already, and has only to be read.
 SURE_MS = 2000
 
 
 class Unreported:
-    """Batches by number, the oldest first."""
+    """Answers that are waited for, each with a time at which it is overdue."""
 
-    def __init__(self, limit_ms: int) -> None:
-        """``limit_ms``: the agent hangs if it has not reported a batch after so long."""
-        self._limit_ms = limit_ms
-        self._batches: dict[int, Batch] = {}
-        self._num_batches = 0
-        #: The batch that was found overdue, and when.
-        self._overdue: tuple[int, int] | None = None
+    def __init__(self) -> None:
+        self._due: dict[Hashable, int] = {}
+        #: The answer that was found overdue, and when.
+        self._overdue: tuple[Hashable, int] | None = None
 
-    def add(self, batch: Batch) -> int:
-        """Note that the agent is told to send this; returns its number."""
-        self._num_batches += 1
-        self._batches[self._num_batches] = batch
-        return self._num_batches
+    def add(self, what: Hashable, due_ms: int) -> None:
+        """Note that the agent has to answer this, and hangs if it has not by ``due_ms``."""
+        self._due[what] = due_ms
 
-    def pop(self, number: int) -> Batch:
-        """The batch that is reported now."""
-        return self._batches.pop(number)
+    def discard(self, what: Hashable) -> None:
+        """Note that this is answered."""
+        self._due.pop(what, None)
 
-    def pop_all(self) -> list[Batch]:
-        """The batches that nobody will report, because the agent has ended."""
-        batches = list(self._batches.values())
-        self._batches.clear()
-        return batches
+    def clear(self) -> None:
+        """Note that nothing will be answered any more, because the agent has ended."""
+        self._due.clear()
 
     def hangs(self, now_ms: int) -> bool:
-        """Look whether the agent hangs: the oldest batch is overdue, and was at a look ``SURE_MS`` ago."""
-        due_ms = self._due_ms()
-        if due_ms is None or now_ms < due_ms:
+        """Look whether the agent hangs: the first answer is overdue, and was at a look ``SURE_MS`` ago."""
+        first = self._first()
+        if first is None or now_ms < self._due[first]:
             return False
-        oldest = next(iter(self._batches))
-        if self._overdue is None or self._overdue[0] != oldest:
-            self._overdue = oldest, now_ms
+        if self._overdue is None or self._overdue[0] != first:
+            self._overdue = first, now_ms
         return now_ms >= self._overdue[1] + SURE_MS
 
     def next_ms(self) -> int | None:
-        """When to look next; None: not before another batch."""
-        oldest = next(iter(self._batches), None)
-        if self._overdue is not None and self._overdue[0] == oldest:
+        """When to look next; None: not before something is added."""
+        first = self._first()
+        if first is None:
+            return None
+        if self._overdue is not None and self._overdue[0] == first:
             return self._overdue[1] + SURE_MS
-        return self._due_ms()
+        return self._due[first]
 
-    def _due_ms(self) -> int | None:
-        oldest = next(iter(self._batches.values()), None)
-        return None if oldest is None else oldest.began_ms + self._limit_ms
+    def _first(self) -> Hashable | None:
+        return min(self._due, key=self._due.__getitem__, default=None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from core.leases.store import LeaseState
 from core.process.clock import boottime_ms
 from router.vllm_leases.agent.messages import (
+    CONNECT_S,
     AgentReady,
     Connect,
     Connected,
@@ -20,6 +21,7 @@ from router.vllm_leases.agent.messages import (
     Notified,
     Notify,
     Queried,
+    Query,
     Started,
 )
 from router.vllm_leases.agent_process import AgentProcess
@@ -43,6 +45,11 @@ logger = logging.getLogger(__name__)
 
 #: Most engines for which the log says that they cannot be connected.
 MAX_COMPLAINTS = 100
+#: ms until an agent hangs that has not become ready since its process ended or was first started: libraries are loaded,
+#: and there may be a pause before.
+START_LIMIT_MS = 120_000
+#: ms until an agent hangs that has answered neither with a connection nor with a failure.
+ANSWER_LIMIT_MS = round(1.5 * CONNECT_S * 1000)
 _HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
 
 
@@ -55,8 +62,12 @@ class VllmLeases:
         self._book = LeaseBook(duration_s)
         self._connections = Connections()
         self._process = AgentProcess(self._handle, self._process_ended)
-        self._queries = Queries(self._process.send)
-        self._unreported = Unreported(self._book.interval_ms)
+        self._queries = Queries(self._send_query)
+        #: What the agent has to answer: messages' names, with their number or engine.
+        self._unreported = Unreported()
+        #: What it was told to send and has not reported, by number.
+        self._batches: dict[int, Batch] = {}
+        self._num_batches = 0
         self._has_agent = False
         self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -197,6 +208,11 @@ class VllmLeases:
         self._process.start(host)
         if self._ticker is None and not self._closed:
             self._tick()
+            self._await_agent()
+
+    def _await_agent(self) -> None:
+        self._unreported.add("ready", self._clock() + START_LIMIT_MS)
+        self._turn_soon()
 
     def _tick(self) -> None:
         self._standstills.tick(self._clock())
@@ -214,18 +230,20 @@ class VllmLeases:
     def _turn(self) -> None:
         now_ms = self._clock()
         self._end_overdue(now_ms)
-        if self._has_agent and self._unreported.hangs(now_ms):
+        if self._unreported.hangs(now_ms):
             self._has_agent = False  # until another one is ready
-            self._process.kill("does not report what it was told to send")
+            self._unreported.clear()
+            self._process.kill("does not answer")
         if self._has_agent:
             for where in self._connections.take_due(self._book, now_ms):
+                self._unreported.add(("connect", where.engine_id), now_ms + ANSWER_LIMIT_MS)
                 self._process.send(Connect(where))
             self._send_all(now_ms)
             for engine_id in self._connections.take_idle(self._book, now_ms):
                 self._disconnect(engine_id)
-        next_ms = [self._book.next_ms(self._connections.connected)]
+        next_ms = [self._book.next_ms(self._connections.connected), self._unreported.next_ms()]
         if self._has_agent:
-            next_ms += [self._connections.next_ms(), self._unreported.next_ms()]
+            next_ms.append(self._connections.next_ms())
         times = [at_ms for at_ms in next_ms if at_ms is not None]
         if times and not self._closed:
             self._set_timer(max(0, min(times) - now_ms) / 1000)
@@ -245,8 +263,16 @@ class VllmLeases:
 
     def _send(self, batch: Batch) -> None:
         payloads = [release(lease_id) for lease_id in batch.release] + renewals(batch.renew)
-        number, num_ranks = self._unreported.add(batch), self._connections.num_ranks(batch.engine_id)
-        self._process.send(Notify(number, batch.engine_id, num_ranks, payloads))
+        self._num_batches += 1
+        self._batches[self._num_batches] = batch
+        self._unreported.add(("notify", self._num_batches), batch.began_ms + self._book.interval_ms)
+        num_ranks = self._connections.num_ranks(batch.engine_id)
+        self._process.send(Notify(self._num_batches, batch.engine_id, num_ranks, payloads))
+
+    def _send_query(self, query: Query) -> None:
+        self._unreported.add(("query", query.number), self._clock() + ANSWER_LIMIT_MS)
+        self._turn_soon()
+        self._process.send(query)
 
     def _disconnect(self, engine_id: str) -> None:
         self._connections.forget(engine_id)
@@ -266,6 +292,7 @@ class VllmLeases:
             case Notified():
                 self._note_sent(event.number, event.error)
             case Queried():
+                self._unreported.discard(("query", event.number))
                 self._queries.answered(event)
 
     def _note_started(self, error: str) -> None:
@@ -274,6 +301,7 @@ class VllmLeases:
             self._complain_of_agent(error)
 
     def _note_agent(self, error: str) -> None:
+        self._unreported.discard("ready")
         if error:
             self._complain_of_agent(error)
         else:
@@ -293,6 +321,7 @@ class VllmLeases:
 
     def _note_connected(self, event: Connected) -> None:
         engine_id, now_ms = event.engine_id, self._clock()
+        self._unreported.discard(("connect", engine_id))
         if event.error:
             self._lose(engine_id, f"cannot be connected: {event.error}", now_ms)
             self._counts["connect_failed"] += 1
@@ -303,7 +332,8 @@ class VllmLeases:
         self._turn_soon()
 
     def _note_sent(self, number: int, error: str) -> None:
-        batch = self._unreported.pop(number)
+        self._unreported.discard(("notify", number))
+        batch = self._batches.pop(number)
         now_ms = self._clock()
         if error:
             self._book.not_sent(batch, now_ms)
@@ -328,10 +358,12 @@ class VllmLeases:
         self._has_agent = False
         self._queries.ended()
         self._counts["agent_restarted"] += 1
-        for batch in self._unreported.pop_all():
+        for batch in self._batches.values():
             self._book.not_sent(batch, now_ms)
+        self._batches.clear()
         self._connections.all_lost(now_ms)
-        self._turn_soon()
+        self._unreported.clear()
+        self._await_agent()
 
 
 class VllmLease:

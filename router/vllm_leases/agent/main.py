@@ -10,11 +10,13 @@ import asyncio
 import os
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from core.process.parent_death import end_with
 from router.vllm_leases.agent.agent_thread import Add, AgentThread
 from router.vllm_leases.agent.messages import (
+    CONNECT_S,
     TO_AGENT,
     Connect,
     Connected,
@@ -26,7 +28,7 @@ from router.vllm_leases.agent.messages import (
     encode,
     read,
 )
-from router.vllm_leases.side_channel_facts import SideChannelError
+from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -42,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serve the router that has started this process; returns the exit status."""
     descriptor, parent_pid = map(int, arguments)
     end_with(parent_pid)
+    threading.excepthook = _end_with_thread
     with socket.socket(fileno=descriptor) as sock:
         asyncio.run(serve(sock))
     return 0
@@ -69,7 +72,10 @@ async def serve(sock: socket.socket) -> None:
 
 
 class Commands:
-    """Executes the router's commands. What waits for a side channel is a task of its own, so it delays no other."""
+    """Executes the router's commands. What waits for a side channel is a task of its own, so it delays no other.
+
+    Whatever happens in it, it answers: the router takes a process that does not for one that hangs.
+    """
 
     def __init__(
         self, emit: Callable[[FromAgent], None], thread: AgentThread, side_channels: SideChannels | None
@@ -92,9 +98,15 @@ class Commands:
 
     async def _connect(self, command: Connect, side_channels: SideChannels) -> None:
         try:
-            ranks = await side_channels.ask_all(command.where)
+            async with asyncio.timeout(CONNECT_S):
+                ranks = await side_channels.ask_all(command.where)
+        except TimeoutError:
+            self._emit(Connected(command.where.engine_id, 0, f"its ranks do not answer within {CONNECT_S:g} s"))
         except SideChannelError as error:
             self._emit(Connected(command.where.engine_id, 0, str(error)))
+        except Exception as error:
+            self._emit(Connected(command.where.engine_id, 0, repr(error)))
+            raise
         else:
             self._thread.submit(Add(command.where.engine_id, ranks))
 
@@ -103,6 +115,9 @@ class Commands:
             facts = await side_channels.ask_first(command.host, command.port)
         except SideChannelError as error:
             self._emit(Queried(command.number, None, error.reason, str(error)))
+        except Exception as error:
+            self._emit(Queried(command.number, None, SideChannelReason.CANNOT_ASK, repr(error)))
+            raise
         else:
             self._emit(Queried(command.number, facts, None, ""))
 
@@ -119,6 +134,12 @@ def _side_channels() -> tuple[SideChannels | None, str]:
     except ImportError as error:
         return None, f"pyzmq cannot be imported: {error}"
     return SideChannels(), ""
+
+
+def _end_with_thread(why: threading.ExceptHookArgs) -> None:
+    """A process without the thread that owns the agent does nothing; the router starts another one."""
+    threading.__excepthook__(why)
+    exit_now(1)
 
 
 def exit_now(status: int) -> NoReturn:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import asyncio
 
 
+#: Longest wait for the ranks of an engine to answer, seconds; each of them has five.
+CONNECT_S = 30.0
+
+
 class Connect(msgspec.Struct, frozen=True, array_like=True, tag="connect"):
     """Have the agent know every rank of an engine. Answered by one ``Connected``."""
 

@@ -63,19 +63,19 @@ class SideChannels:
     async def _connected(self, host: str, port: int) -> AsyncIterator[_SideChannel]:
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         address = await _address(host, port, self._timeout_s)
-        asker = self._context.socket(zmq.REQ)
-        asker.setsockopt(zmq.IPV6, 1)
-        asker.setsockopt(zmq.MAXMSGSIZE, MAX_ANSWER_BYTES)
-        monitor = asker.get_monitor_socket(zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED)
         try:
-            asker.connect(f"tcp://{address}:{port}")
-            yield _SideChannel(place, asker, monitor, self._timeout_s)
+            with contextlib.ExitStack() as stack:
+                asker = self._context.socket(zmq.REQ)
+                stack.callback(asker.close, linger=0)
+                asker.setsockopt(zmq.IPV6, 1)
+                asker.setsockopt(zmq.MAXMSGSIZE, MAX_ANSWER_BYTES)
+                monitor = asker.get_monitor_socket(zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED)
+                stack.callback(monitor.close, linger=0)
+                stack.callback(asker.disable_monitor)
+                asker.connect(f"tcp://{address}:{port}")
+                yield _SideChannel(place, asker, monitor, self._timeout_s)
         except zmq.ZMQError as error:
             raise SideChannelError(SideChannelReason.NO_ANSWER, f"{place} cannot be asked: {error}") from error
-        finally:
-            asker.disable_monitor()
-            monitor.close(linger=0)
-            asker.close(linger=0)
 
 
 class _SideChannel:

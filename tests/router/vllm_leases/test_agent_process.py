@@ -13,7 +13,16 @@ import pytest
 
 from core.leases.store import LeaseState
 from core.process.interpreter import ROOT
-from router.vllm_leases.agent.messages import AgentReady, Connect, Connected, FromAgent, Notified, Notify, Started
+from router.vllm_leases.agent.messages import (
+    AgentReady,
+    Connect,
+    Connected,
+    Forget,
+    FromAgent,
+    Notified,
+    Notify,
+    Started,
+)
 from router.vllm_leases.agent_process import AgentProcess
 from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
@@ -35,6 +44,22 @@ async def main():
     await asyncio.sleep(3600)
 
 asyncio.run(main())
+"""
+
+#: A NIXL that fails as none of its own exceptions say, whenever it makes progress.
+FAULTY_NIXL = """
+class nixlBind:
+    pass
+
+def nixl_agent_config(**_options):
+    return None
+
+class nixl_agent:
+    def __init__(self, name, config):
+        pass
+
+    def get_new_notifs(self):
+        raise KeyError("a bug")
 """
 
 
@@ -129,6 +154,22 @@ async def test_it_is_started_again_after_it_was_killed() -> None:
         while await watched.next() is not None:
             pass
     assert await watched.next() == Started("")
+    await watched.process.close()
+
+
+async def test_an_agent_that_fails_in_no_way_of_nixls_ends_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nixl").mkdir()
+    (tmp_path / "nixl" / "__init__.py").touch()
+    (tmp_path / "nixl" / "_api.py").write_text(FAULTY_NIXL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    watched = Watched()
+    watched.process.start("127.0.0.1")
+    assert {await watched.next(), await watched.next()} == {Started(""), AgentReady("")}
+    watched.process.send(Forget("any engine"))
+    assert await watched.next() is None
+    assert {await watched.next(), await watched.next()} == {Started(""), AgentReady("")}
     await watched.process.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -135,3 +136,17 @@ async def test_a_silent_side_channel_delays_no_other(patient: SideChannels) -> N
         assert not any(task.done() for task in waiting)
         for task in waiting:
             await end_task(task)
+
+
+async def test_a_process_without_room_for_a_socket_says_so(
+    patient: SideChannels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_arguments: object) -> None:
+        raise zmq.ZMQError(errno.EMFILE)
+
+    monkeypatch.setattr(zmq.asyncio.Context, "socket", no_room)
+    error = await failure(patient, 5600)
+    assert (error.reason, str(error)) == (
+        SideChannelReason.NO_ANSWER,
+        f"{HOST}:5600 cannot be asked: Too many open files",
+    )

@@ -211,6 +211,31 @@ async def test_an_agent_that_hangs_is_replaced() -> None:
         assert leases.counters()["agent_restarted"] == 1
 
 
+async def test_an_agent_that_hangs_before_it_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with prefill_worker() as worker, leases_of(60) as leases:
+        with monkeypatch.context() as brief:
+            brief.setattr("router.vllm_leases.vllm_leases.START_LIMIT_MS", 10)
+            leases.meet(worker.where)
+            await eventually(lambda: leases.agent_pid is not None)
+            assert leases.agent_pid is not None
+            os.kill(leases.agent_pid, signal.SIGSTOP)
+        await eventually(lambda: leases.counters()["agent_restarted"] == 1)
+        await worker.next("asked")
+
+
+async def test_an_agent_that_hangs_before_an_engine_is_connected_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with prefill_worker() as first, prefill_worker() as worker, leases_of(60) as leases:
+        await connected(leases, first)
+        assert leases.agent_pid is not None
+        os.kill(leases.agent_pid, signal.SIGSTOP)
+        with monkeypatch.context() as brief:
+            brief.setattr("router.vllm_leases.vllm_leases.ANSWER_LIMIT_MS", 10)
+            leases.meet(worker.where)
+            await asyncio.sleep(0.05)  # a turn of the event loop
+        await eventually(lambda: leases.counters()["agent_restarted"] == 1)
+        await worker.next("asked")
+
+
 async def test_a_side_channel_that_does_not_answer_delays_nobody() -> None:
     async with prefill_worker(spoil="silent") as silent, prefill_worker() as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
