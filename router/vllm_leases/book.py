@@ -165,10 +165,13 @@ class LeaseBook:
         release = tuple(key for key, deadline_ms in engine.releases.items() if deadline_ms > now_ms)
         self.expected_expiries[engine_id] += len(engine.releases) - len(release)
         engine.releases.clear()
-        # All together, so that leases that are held at different times are renewed by one notification.
-        for lease in engine.leases.values():
-            lease.renew_at_ms = now_ms + self.interval_ms
-        batch = Batch(engine_id, release, tuple(engine.leases), now_ms)
+        # Some before their time, so that leases that are held at different times come to be renewed together. Not all
+        # of them, because each new lease is due at once.
+        soon_ms = now_ms + self.interval_ms // 2
+        renew = tuple(lease_id for lease_id, lease in engine.leases.items() if lease.renew_at_ms <= soon_ms)
+        for lease_id in renew:
+            engine.leases[lease_id].renew_at_ms = now_ms + self.interval_ms
+        batch = Batch(engine_id, release, renew, now_ms)
         self._forget_idle(engine_id)
         return batch if release or batch.renew else None
 

@@ -66,15 +66,27 @@ def test_what_was_not_sent_to_all_is_due_again_and_counts_for_nothing() -> None:
     assert leases.take_over(FIRST_MS) == [(E, L)]
 
 
-def test_all_leases_of_an_engine_are_renewed_together_six_times_in_a_duration() -> None:
+def test_leases_of_an_engine_come_to_be_renewed_together_six_times_in_a_duration() -> None:
     leases = book()
     assert take(leases, 0).renew == (L,)
     leases.hold(E, "b", 300)
     leases.hold("other", "c", 300)
-    assert take(leases, 300).renew == (L, "b")
-    assert leases.next_ms({E}) == 1300
-    assert leases.take(E, 1299) is None
-    assert take(leases, 1300).renew == (L, "b")
+    assert take(leases, 300).renew == ("b",)
+    assert leases.next_ms({E}) == 1000
+    assert leases.take(E, 999) is None
+    assert take(leases, 1000).renew == (L, "b")
+    assert leases.take(E, 1999) is None
+    assert take(leases, 2000).renew == (L, "b")
+
+
+def test_a_new_lease_has_no_others_renewed_that_just_were() -> None:
+    """Else the renewals would grow with the square of the leases that are held."""
+    leases = LeaseBook(DURATION_S)
+    num_renewals = 0
+    for number in range(1000):
+        leases.hold(E, f"lease{number}", number)
+        num_renewals += len(take(leases, number).renew)
+    assert num_renewals <= 2 * 1000
 
 
 def test_an_engine_that_is_not_connected_has_deadlines_only() -> None:
