@@ -121,7 +121,7 @@ async def serve(
         services.vllm_leases,
         poll_interval_s=settings.vllm_poll_interval_ms / 1e3,
         dns_interval_s=settings.dns_interval_s,
-        expected_expiries=services.vllm_leases.expected_expiries,
+        use_expected=services.vllm_leases.use_expected,
         unexpected_expiries=services.metrics.vllm_unexpected_expiries,
         outcomes=services.metrics.vllm_polls,
     )

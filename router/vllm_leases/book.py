@@ -28,7 +28,7 @@ lease is over, once and for all, even if a later renewal might have saved it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,15 @@ class _Engine:
     releases: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Expiries:
+    """Lost leases, and those that were given to a D that never confirmed: it may have told P that it has read."""
+
+    expected_ms: deque[int] = field(default_factory=deque)
+    #: When P is known to have worked last. An idle P expires nothing.
+    worked_ms: int = 0
+
+
 @dataclass(frozen=True)
 class Batch:
     """What to send to every rank of one engine now. The caller then calls ``sent`` or ``not_sent``."""
@@ -84,9 +93,8 @@ class LeaseBook:
         #: ms between two renewals of a lease.
         self.interval_ms = self._duration_ms // RENEWALS_PER_DURATION
         self._engines: dict[str, _Engine] = {}
-        #: How many leases P will have to expire, as far as the router can tell, by engine: lost ones, and those that
-        #: were given to a D that never confirmed. P may count fewer, because such a D may have told P that it has read.
-        self.expected_expiries: Counter[str] = Counter()
+        #: Leases that P will have to expire, as far as the router can tell, of the engines that somebody asked about.
+        self._expiries: dict[str, _Expiries] = {}
 
     def __len__(self) -> int:
         """How many leases are held."""
@@ -107,6 +115,8 @@ class LeaseBook:
         first_ms = self._duration_ms - round(self._duration_ms * ANSWER_MARGIN)
         leases = self._engines.setdefault(engine_id, _Engine()).leases
         leases[lease_id] = _Lease(answered_ms + first_ms, renew_at_ms=answered_ms)
+        if (expiries := self._expiries.get(engine_id)) is not None:
+            expiries.worked_ms = answered_ms
 
     def holds(self, engine_id: str, lease_id: str) -> bool:
         """Whether the lease is held."""
@@ -141,7 +151,7 @@ class LeaseBook:
         if lease is None:
             return
         if lease.is_given or lease.deadline_ms <= now_ms:
-            self.expected_expiries[engine_id] += 1
+            self._expect(engine_id, 1, now_ms)
         else:
             self._engines[engine_id].releases[lease_id] = lease.deadline_ms
         self._pop(engine_id, lease_id)
@@ -163,7 +173,7 @@ class LeaseBook:
         if engine is None or _due_ms(engine) > now_ms:
             return None
         release = tuple(key for key, deadline_ms in engine.releases.items() if deadline_ms > now_ms)
-        self.expected_expiries[engine_id] += len(engine.releases) - len(release)
+        self._expect(engine_id, len(engine.releases) - len(release), now_ms)
         engine.releases.clear()
         # Some before their time, so that leases that are held at different times come to be renewed together. Not all
         # of them, because each new lease is due at once.
@@ -184,7 +194,7 @@ class LeaseBook:
 
     def not_sent(self, batch: Batch, now_ms: int) -> None:
         """Note that some rank was not sent this. The renewals are due again; the releases are not tried again."""
-        self.expected_expiries[batch.engine_id] += len(batch.release)
+        self._expect(batch.engine_id, len(batch.release), now_ms)
         for lease_id in batch.renew:
             if (lease := self._lease(batch.engine_id, lease_id)) is not None:
                 lease.renew_at_ms = now_ms
@@ -198,10 +208,33 @@ class LeaseBook:
             if lease.deadline_ms <= now_ms
         ]
         for engine_id, lease_id in over:
-            self.expected_expiries[engine_id] += 1
+            self._expect(engine_id, 1, now_ms)
             self._pop(engine_id, lease_id)
         self._drop_late_releases(now_ms)
         return over
+
+    def use_expected(self, engine_id: str, num_expired: int) -> int:
+        """How many were expected of the leases of that engine that P says it expired. Each is expected once.
+
+        Those that P had two durations to expire, and did not, were read: they excuse no other. Nothing is kept for an
+        engine before it is first asked about, nor after ``forget``.
+        """
+        expiries = self._expiries.setdefault(engine_id, _Expiries())
+        expected_ms, num_used = expiries.expected_ms, 0
+        while expected_ms and num_used < num_expired:
+            expected_ms.popleft()
+            num_used += 1
+        while expected_ms and expected_ms[0] + 2 * self._duration_ms <= expiries.worked_ms:
+            expected_ms.popleft()
+        return num_used
+
+    def forget(self, engine_id: str) -> None:
+        """Expect no more of an engine that is gone."""
+        self._expiries.pop(engine_id, None)
+
+    def _expect(self, engine_id: str, num_leases: int, now_ms: int) -> None:
+        if (expiries := self._expiries.get(engine_id)) is not None:
+            expiries.expected_ms.extend([now_ms] * num_leases)
 
     def _drop_late_releases(self, now_ms: int) -> None:
         for engine_id, engine in list(self._engines.items()):
@@ -209,7 +242,7 @@ class LeaseBook:
             for lease_id in late:
                 del engine.releases[lease_id]
             if late:
-                self.expected_expiries[engine_id] += len(late)
+                self._expect(engine_id, len(late), now_ms)
                 self._forget_idle(engine_id)
 
     def _lease(self, engine_id: str, lease_id: str) -> _Lease | None:

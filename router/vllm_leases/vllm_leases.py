@@ -148,13 +148,13 @@ class VllmLeases:
         """
         return dict(self._counts)
 
-    def expected_expiries(self, engine_id: str) -> int:
-        """How many leases that engine will have to expire at most, as far as this router knows."""
-        return self._book.expected_expiries[engine_id]
+    def use_expected(self, engine_id: str, num_expired: int) -> int:
+        """How many of the leases that this engine says it expired were expected; see ``LeaseBook``."""
+        return self._book.use_expected(engine_id, num_expired)
 
     def forget(self, engine_id: str) -> None:
         """Drop what was counted about an engine that is gone, and disconnect it unless leases on it are held still."""
-        self._book.expected_expiries.pop(engine_id, None)
+        self._book.forget(engine_id)
         if engine_id in self._book:
             self._connections.left(engine_id)
         elif engine_id in self._connections:

@@ -41,12 +41,12 @@ class VllmWorkers:
         *,
         poll_interval_s: float,
         dns_interval_s: float,
-        expected_expiries: Callable[[str], int],
+        use_expected: Callable[[str, int], int],
         unexpected_expiries: Counter[str],
         outcomes: Counter[str],
         lookup: Resolve = resolve,
     ) -> None:
-        """``expected_expiries``: see ``Expiries``. The counters are those of ``Metrics``."""
+        """``use_expected``: see ``Expiries``. The counters are those of ``Metrics``."""
         self._pool = pool
         self._upstream = upstream
         self._side_channels = side_channels
@@ -55,7 +55,7 @@ class VllmWorkers:
         self._outcomes = outcomes
         self._lookup = lookup
         self._problems = Problems()
-        self._expiries = Expiries(expected_expiries, unexpected_expiries)
+        self._expiries = Expiries(use_expected, unexpected_expiries)
         self._watchers: dict[Worker, asyncio.Task[None]] = {}
         self._names: dict[str, asyncio.Task[None]] = {}
         pool.on_static.append(self._added)

@@ -18,6 +18,7 @@ DURATION_S, EXTENSION_MS, FIRST_MS = 6, 4000, 5000
 def book(at_ms: int = 0) -> LeaseBook:
     """With one lease."""
     made = LeaseBook(DURATION_S)
+    made.use_expected(E, 0)
     made.hold(E, L, at_ms)
     return made
 
@@ -33,7 +34,7 @@ def test_the_answer_of_p_is_taken_for_later_than_the_prefill() -> None:
     assert leases.remaining_ms(E, L, 0) == FIRST_MS
     assert leases.take_over(FIRST_MS - 1) == []
     assert leases.take_over(FIRST_MS) == [(E, L)]
-    assert (len(leases), leases.remaining_ms(E, L, 0), leases.expected_expiries[E]) == (0, 0, 1)
+    assert (len(leases), leases.remaining_ms(E, L, 0), leases.use_expected(E, 9)) == (0, 0, 1)
     assert leases.take_over(FIRST_MS) == []
 
 
@@ -102,7 +103,7 @@ def test_a_release_is_sent_once_and_at_once() -> None:
     batch = take(leases, 10)
     assert (batch.release, batch.renew) == ((L,), ())
     leases.sent(batch, 11)
-    assert (leases.take(E, 12), E in leases, leases.expected_expiries[E]) == (None, False, 0)
+    assert (leases.take(E, 12), E in leases, leases.use_expected(E, 9)) == (None, False, 0)
 
 
 def test_no_release_of_what_a_d_may_be_reading() -> None:
@@ -110,13 +111,13 @@ def test_no_release_of_what_a_d_may_be_reading() -> None:
     leases.give(E, L)
     assert take(leases, 0).renew == (L,)  # D may wait long before it reads
     leases.release(E, L, 10)
-    assert (leases.take(E, 10), E in leases, leases.expected_expiries[E]) == (None, False, 1)
+    assert (leases.take(E, 10), E in leases, leases.use_expected(E, 9)) == (None, False, 1)
 
 
 def test_no_release_of_what_p_may_have_freed() -> None:
     leases = book()
     leases.release(E, L, FIRST_MS)
-    assert (leases.take(E, FIRST_MS), leases.expected_expiries[E]) == (None, 1)
+    assert (leases.take(E, FIRST_MS), leases.use_expected(E, 9)) == (None, 1)
 
 
 @pytest.mark.parametrize("ask", ["take", "take_over"])
@@ -125,14 +126,14 @@ def test_a_release_that_waited_too_long_for_a_connection_is_dropped(ask: str) ->
     leases.release(E, L, 10)
     assert leases.next_ms(set()) == FIRST_MS
     assert not (leases.take(E, FIRST_MS) if ask == "take" else leases.take_over(FIRST_MS))
-    assert (E in leases, leases.expected_expiries[E]) == (False, 1)
+    assert (E in leases, leases.use_expected(E, 9)) == (False, 1)
 
 
 def test_a_release_that_may_have_reached_some_ranks_is_not_sent_again() -> None:
     leases = book()
     leases.release(E, L, 10)
     leases.not_sent(take(leases, 10), 20)
-    assert (leases.take(E, 20), leases.expected_expiries[E]) == (None, 1)
+    assert (leases.take(E, 20), leases.use_expected(E, 9)) == (None, 1)
 
 
 def test_what_d_has_confirmed_is_forgotten() -> None:
@@ -140,7 +141,7 @@ def test_what_d_has_confirmed_is_forgotten() -> None:
     leases.give(E, L)
     leases.confirm(E, L)
     leases.release(E, L, 5)
-    assert (len(leases), E in leases, leases.expected_expiries[E]) == (0, False, 0)
+    assert (len(leases), E in leases, leases.use_expected(E, 9)) == (0, False, 0)
 
 
 def test_a_lease_that_is_gone_can_be_told_anything() -> None:
@@ -152,7 +153,7 @@ def test_a_lease_that_is_gone_can_be_told_anything() -> None:
     leases.give(E, L)
     leases.confirm(E, L)
     leases.release(E, L, FIRST_MS)
-    assert (E in leases, leases.expected_expiries[E]) == (False, 1)
+    assert (E in leases, leases.use_expected(E, 9)) == (False, 1)
 
 
 def test_a_lease_is_held_once() -> None:
@@ -169,7 +170,31 @@ def test_a_d_that_refused_the_connection_leaves_the_blocks_to_be_released() -> N
     leases.give(E, L)
     leases.take_back(E, L)
     leases.release(E, L, 0)
-    assert (take(leases, 0).release, leases.expected_expiries[E]) == ((L,), 0)
+    assert (take(leases, 0).release, leases.use_expected(E, 9)) == ((L,), 0)
+
+
+def test_an_expiry_is_expected_once_and_not_long_after_p_could_have_had_it() -> None:
+    leases = book()
+    leases.give(E, L)
+    leases.release(E, L, 10)
+    assert (leases.use_expected(E, 0), leases.use_expected(E, 2), leases.use_expected(E, 1)) == (0, 1, 0)
+    leases.hold(E, "read", 0)
+    leases.give(E, "read")
+    leases.release(E, "read", 10)
+    leases.hold(E, "next", 10 + 2 * DURATION_S * 1000 - 1)
+    assert (leases.use_expected(E, 0), leases.use_expected(E, 1)) == (0, 1), "it may have been idle so far"
+    leases.hold(E, "read", 0)
+    leases.give(E, "read")
+    leases.release(E, "read", 10)
+    leases.hold(E, "last", 10 + 2 * DURATION_S * 1000)
+    assert (leases.use_expected(E, 0), leases.use_expected(E, 1)) == (0, 0)
+
+
+def test_nothing_is_expected_of_an_engine_that_is_gone() -> None:
+    leases = book()
+    leases.forget(E)
+    leases.take_over(FIRST_MS)
+    assert leases.use_expected(E, 1) == 0
 
 
 @given(

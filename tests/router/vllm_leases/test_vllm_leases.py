@@ -142,16 +142,15 @@ async def test_a_release_before_the_engine_is_connected_is_sent_when_it_is() -> 
 async def test_what_a_d_may_be_reading_is_not_released() -> None:
     async with prefill_worker(duration_s=SHORT_S) as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
+        leases.use_expected(worker.where.engine_id, 0)
         await worker.grant(LEASE)
         lease = leases.hold(worker.where, LEASE, Over())
         await worker.next("renewed")
         lease.given()
         lease.release()
         assert (await worker.next("released", "expired"))["event"] == "expired"
-        assert leases.expected_expiries(worker.where.engine_id) > 0
+        assert leases.use_expected(worker.where.engine_id, 1) == 1
         assert leases.counters()["abandoned"] == 1
-        leases.forget(worker.where.engine_id)
-        assert leases.expected_expiries(worker.where.engine_id) == 0
 
 
 async def test_the_releases_that_are_left_are_sent_at_the_end() -> None:

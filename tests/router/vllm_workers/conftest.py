@@ -39,11 +39,16 @@ class Watched:
             self.channels,
             poll_interval_s=0.002,
             dns_interval_s=0.002,
-            expected_expiries=self.expected.__getitem__,
+            use_expected=self._use_expected,
             unexpected_expiries=self.unexpected,
             outcomes=self.outcomes,
             lookup=self._look_up,
         )
+
+    def _use_expected(self, engine_id: str, num_expired: int) -> int:
+        num_used = min(self.expected[engine_id], num_expired)
+        self.expected[engine_id] -= num_used
+        return num_used
 
     async def _look_up(self, host: str) -> list[str]:
         found = self.names[host]

@@ -341,6 +341,16 @@ class TestExpiries:
         await rounds(watched)
         assert watched.unexpected.total() == 0
 
+    async def test_nothing_is_compared_while_the_engine_is_unknown(self, watched: Watched) -> None:
+        server = await watched.server()
+        del watched.channels.facts[server.port]
+        (p,) = watched.pool.add_static([server.address], [])
+        await known(p)
+        assert p.engine_id == ""
+        server.numbers.expired += 1
+        await rounds(watched)
+        assert watched.unexpected.total() == 0
+
     async def test_all_ranks_of_a_server_count(self, watched: Watched) -> None:
         server = await watched.server()
         watched.channels.serve(server.port, engine_id="e_dp0")
