@@ -84,13 +84,16 @@ class Connections:
         if (one := self._all.get(engine_id)) is not None:
             one.is_met = False
 
+    def drop_unneeded(self, needed: Container[str]) -> None:
+        """Forget the engines that are neither met nor needed, and not connected yet."""
+        for engine_id, one in list(self._all.items()):
+            if one.state is _State.WAITING and not (one.is_met or engine_id in needed):
+                del self._all[engine_id]
+
     def take_due(self, needed: Container[str], now_ms: int) -> list[RemoteEngine]:
         """The engines to connect now; each is answered by ``made`` or ``lost``. Those not needed are forgotten."""
-        waiting = {key: one for key, one in self._all.items() if one.state is _State.WAITING}
-        for engine_id, one in waiting.items():
-            if not (one.is_met or engine_id in needed):
-                del self._all[engine_id]
-        due = [one for key, one in waiting.items() if key in self._all and one.since_ms <= now_ms]
+        self.drop_unneeded(needed)
+        due = [one for one in self._all.values() if one.state is _State.WAITING and one.since_ms <= now_ms]
         for one in due:
             one.state = _State.CONNECTING
         return [one.where for one in due]

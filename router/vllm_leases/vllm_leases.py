@@ -241,6 +241,8 @@ class VllmLeases:
             self._send_all(now_ms)
             for engine_id in self._connections.take_idle(self._book, now_ms):
                 self._disconnect(engine_id)
+        else:
+            self._connections.drop_unneeded(self._book)
         next_ms = [self._book.next_ms(self._connections.connected), self._unreported.next_ms()]
         if self._has_agent:
             next_ms.append(self._connections.next_ms())

@@ -54,6 +54,15 @@ def test_an_engine_without_leases_is_not_tried_again() -> None:
     assert (connections.take_due(set(), LONGEST_PAUSE_MS), connections.next_ms()) == ([], None)
 
 
+def test_without_an_agent_engines_are_forgotten_after_their_last_lease() -> None:
+    connections = wanting(A, B)
+    connections.meet(B, 0)
+    connections.drop_unneeded({"a"})
+    assert "a" in connections
+    connections.drop_unneeded(set())
+    assert ("a" in connections, "b" in connections) == (False, True)
+
+
 def test_a_new_agent_connects_everything_at_once() -> None:
     connections = wanting(A, B)
     connections.take_due({"a", "b"}, 0)
