@@ -63,6 +63,7 @@ class Exchange:
         "body",
         "decode_worker",
         "engine_id",
+        "goes_whole",
         "lease",
         "lease_end",
         "num_bytes",
@@ -121,6 +122,8 @@ class Exchange:
         self.lease: HeldLease | None = None
         #: How the lease ended while the request still needed it; None: it is held, as far as this router knows.
         self.lease_end: LeaseState | None = None
+        #: Whether one worker prefills and decodes it, although it could be split.
+        self.goes_whole = False
         #: The tokens that the client has been sent, so that another worker can continue; streams only.
         self.sent_tokens = sent_tokens
         #: What was tried, and which workers failed.

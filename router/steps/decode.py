@@ -68,6 +68,9 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
                 request.lease.not_given()
             continue
         if _is_lost(services, request, worker):  # D may have read after the end of the lease
+            # An unstreamed answer begins when it is complete. One that takes longer than a lease that nobody can renew
+            # would be thrown away each time.
+            request.goes_whole = not request.asked.stream
             _give_up_blocks(services, request)
             return None
         hit("router.decode.first_byte")

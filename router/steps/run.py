@@ -52,7 +52,7 @@ async def run(services: Services, request: Exchange) -> None:
         route = await _candidates(services, request)
         prefilled = None
         if request.asked.splits and not (
-            route.single or _is_last_token(request) or _skips_prefill(services, request, route)
+            request.goes_whole or route.single or _is_last_token(request) or _skips_prefill(services, request, route)
         ):
             prefilled = await prefill(services, request)
         if prefilled is None:
