@@ -18,7 +18,8 @@ async def test_a_held_request_outlives_four_lease_durations(vllm: VllmStack) -> 
     await vllm.need("p1", "d1")
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     expired = await vllm.metric("p1", EXPIRED)
-    async with vllm.router([vllm.address("p1")], [vllm.address("d1", 1)], token_timeout_s=300) as router:
+    patience = {"token_timeout_s": 300, "held_timeout_s": 300}
+    async with vllm.router([vllm.address("p1")], [vllm.address("d1", 1)], **patience) as router:
         async with occupied(vllm, router, "d1"):
             reads = await vllm.metric("d1", READS)
             held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
