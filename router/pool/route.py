@@ -59,11 +59,11 @@ class Route:
     def continuing(self, weights: str) -> Route | None:
         """The workers that can continue after tokens computed with these weights. None: no decode worker can.
 
-        Another revision of the model would continue differently.
+        Another revision of the model would continue differently. Of a plain worker nobody knows what it computes.
         """
         if weights not in self._by_weights:
             prefill, decode = (
-                tuple(worker for worker in some if worker.compatibility_hash and worker.weights_fingerprint == weights)
+                tuple(one for one in some if one.kind is not EngineKind.PLAIN and one.weights_fingerprint == weights)
                 for some in (self.prefill, self.decode)
             )
             self._by_weights[weights] = Route(prefill, decode, self.single, self.model) if decode else None

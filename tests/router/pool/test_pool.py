@@ -181,6 +181,18 @@ class TestPairsOfVllm:
         assert (route.single, {worker.worker_id for worker in route.decode}) == (True, {"vllm+http://b"})
 
 
+def test_vllm_servers_without_a_known_hash_continue_for_each_other() -> None:
+    """As without NixlConnector, or where the router cannot ask side channels."""
+    pool, workers = vllm_pool("vllm+http://a", "vllm+http://b", "vllm+http://c", "http://plain", roles="bbbb")
+    for worker, weights in zip(workers, ("w", "w", "other", "w"), strict=True):
+        worker.weights_fingerprint = weights
+    pool.learned(workers[0])
+    route = pool.candidates("m", "w")
+    assert route is not None
+    assert (route.single, route.decode) == (True, tuple(workers[:2]))
+    assert pool.candidates("m", "lost") is None
+
+
 def test_a_vllm_server_serves_nothing_before_it_has_said_what() -> None:
     pool = WorkerPool(4)
     pool.add_static(["vllm+http://p"], ["vllm+http://d"])
