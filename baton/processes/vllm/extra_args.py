@@ -15,6 +15,7 @@ OURS = {
     "--tensor-parallel-size": "use --prefill-tp and --decode-tp of baton up",
     "-tp": "use --prefill-tp and --decode-tp of baton up",
     "--api-key": "only the router asks the servers: set BATON_API_KEYS for its clients",
+    "--config": "the file could have any of the arguments that Baton gives: pass its arguments themselves",
 }
 _DATA_PARALLEL_SIZE = ("--data-parallel-size", "-dp")
 _MAX_NUM_SEQS = ("--max-num-seqs",)
@@ -29,8 +30,8 @@ class ExtraArgs:
         except ValueError as error:
             raise ValueError(f"not arguments as a shell splits them: {error}") from None
         for name, _ in self._named():
-            if name in OURS:
-                raise ValueError(f"{name} is not passed on: {OURS[name]}")
+            if (ours := _ours(name)) is not None:
+                raise ValueError(f"{ours} is not passed on: {OURS[ours]}")
         if self.argv and not self.argv[0].startswith("-"):
             raise ValueError(f"arguments for vLLM begin with a dash, unlike {self.argv[0]!r}")
 
@@ -57,3 +58,10 @@ class ExtraArgs:
                 name, has_value, value = part.partition("=")
                 pairs.append((name.replace("_", "-"), value if has_value else following))
         return pairs
+
+
+def _ours(name: str) -> str | None:
+    """Which of ``OURS`` the flag is. vLLM takes a key of a JSON value after a dot, and the beginning of a long name."""
+    name = name.partition(".")[0]
+    is_long = name.startswith("--") and name != "--"
+    return next((ours for ours in OURS if name == ours or (is_long and ours.startswith(name))), None)

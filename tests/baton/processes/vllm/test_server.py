@@ -90,6 +90,27 @@ def test_what_baton_gives_itself_is_refused_by_name(name: str) -> None:
             ExtraArgs(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("--kv-transfer-config.kv_connector_extra_config.kv_lease_duration 10", "--kv-transfer-config"),
+        ("--kv_transfer_config.kv_role=kv_both", "--kv-transfer-config"),
+        ("--kv-transfer-conf.kv_role kv_both", "--kv-transfer-config"),
+        ("--kv.kv_role kv_both", "--kv-transfer-config"),
+        ("--tensor-parallel 2", "--tensor-parallel-size"),
+        ("--config vllm.yaml", "--config"),
+    ],
+)
+def test_what_vllm_reads_as_one_of_them_is_refused(text: str, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} is not passed on: "):
+        ExtraArgs(text)
+
+
+def test_what_only_begins_like_one_of_them_is_passed_on() -> None:
+    text = "--model-impl vllm --api-server-count 1 --compilation-config.level 3 -tpx --speculative-config.model /m -- -"
+    assert ExtraArgs(text).argv == tuple(text.split())
+
+
 @pytest.mark.parametrize("text", ["--seed 'one", "serve --seed 1"])
 def test_what_are_no_arguments(text: str) -> None:
     with pytest.raises(ValueError, match="arguments"):
