@@ -44,9 +44,11 @@ class VllmAnswer(PrefillAnswer):
         self.where = self._engine()
 
     def _engine(self) -> RemoteEngine | None:
-        told = self.summary
-        if self.kv_transfer_params is None or not told.remote_request_id:
+        if self.kv_transfer_params is None:
             return None
+        told = self.summary
+        if not told.remote_request_id:  # D would read without a deadline
+            raise ValueError("kv_transfer_params without remote_request_id are another version's of vLLM than 0.32")
         check_lease_id(told.remote_request_id)
         return RemoteEngine(
             engine_id=told.remote_engine_id,

@@ -82,8 +82,17 @@ def test_a_server_without_a_connector_keeps_nothing() -> None:
         {"remote_engine_id": ""},
         {"remote_port": "5600"},
         {"remote_request_id": "a:b"},
+        {"remote_request_id": ""},
     ],
 )
 def test_what_is_no_engine_is_not_understood(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         answer({**PARAMS, **wrong})
+
+
+def test_blocks_without_a_lease_are_refused() -> None:
+    """As from a version of vLLM that does not name the request: D would read after any time."""
+    params = {name: value for name, value in PARAMS.items() if name != "remote_request_id"}
+    for told in (params, {}):
+        with pytest.raises(ValueError, match="remote_request_id"):
+            answer(told)
