@@ -42,6 +42,11 @@ def difference(source: Worker, reader: Worker, model: str) -> Difference | None:
 def _vllm_difference(source: Worker, reader: Worker, model: str) -> Difference | None:
     if not (source.hands_off and reader.hands_off):
         return Difference("connector: one runs without NixlConnector", "start both with NixlConnector")
+    if source.other_format or reader.other_format:
+        return Difference(
+            "side channel: that of one is in the format of a version of vLLM that Baton does not know",
+            "run vLLM 0.32 on both",
+        )
     if source is not reader and source.engine_id and source.engine_id == reader.engine_id:
         return Difference(
             "side channel: that of one answers for both, so nothing is known of the other",

@@ -56,6 +56,8 @@ class Worker:
     side_channel: tuple[str, int] | None = None
     #: Whether its engine can hand blocks over, and read them. False: a vLLM without the NixlConnector.
     hands_off: bool = True
+    #: Whether its side channel answered in a format that this router does not know: another version's of vLLM.
+    other_format: bool = False
     #: Ranks of its engine.
     tp: int = 1
     #: Blocks of its KV cache; 0: unknown.
@@ -143,7 +145,8 @@ class Worker:
         """
         if self.kind is not EngineKind.VLLM:
             return self.compatibility_hash
-        return f"{self.compatibility_hash or self.worker_id} {self.version} {self.block_size} {self.hands_off}"
+        parts = (self.version, self.block_size, self.hands_off, self.other_format)
+        return " ".join(map(str, (self.compatibility_hash or self.worker_id, *parts)))
 
     def serves(self, model: str) -> bool:
         """Whether it serves the model, or may do so: Baton's tries any worker that has not reported its models.

@@ -33,6 +33,8 @@ class Answered(NamedTuple):
 
     facts: SideChannelFacts | None
     problem: str = ""
+    #: In another version's format.
+    other_format: bool = False
 
 
 class SideChannel:
@@ -79,7 +81,7 @@ class SideChannel:
         except SideChannelError as error:
             self._again_at_s = asyncio.get_running_loop().time() + self._pause_s
             self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
-            return Answered(None, _sentence(error))
+            return Answered(None, _sentence(error), error.reason is SideChannelReason.OTHER_VERSION)
         self._again_at_s = None
         return Answered(facts)
 

@@ -105,7 +105,7 @@ class Watcher:
         is_other = load.started_s != self._started_s
         if is_other and self._is_met:  # it was away between two questions
             version, models = await self._server.version(), await self._server.models()
-        known = (worker.version, worker.compatibility_hash, worker.block_size, worker.hands_off)
+        known = _pairs_by(worker)
         worker.version = version
         if not self._is_met or is_other:
             await self._meet(load, is_other)
@@ -116,7 +116,7 @@ class Watcher:
         worker.weights_fingerprint = _fingerprint(worker, models)
         if models != worker.facts or worker.models is None:
             self._pool.learn_models(worker, models)
-        elif known != (worker.version, worker.compatibility_hash, worker.block_size, worker.hands_off):
+        elif known != _pairs_by(worker):
             self._pool.learned(worker)
         self._pool.reported(worker, load.as_worker_load(), load.full_at, num_sent)
         self._expiries.note(worker, load)
@@ -159,7 +159,7 @@ class Watcher:
             engine_id = "" if answer.facts is None else answer.facts.engine_id
             if is_other or engine_id != worker.engine_id:
                 self._pool.engine_started(worker, engine_id)
-            worker.compatibility_hash = ""
+            worker.compatibility_hash, worker.other_format = "", False
         self._note_answer(answer)
 
     def _note_answer(self, answer: Answered) -> None:
@@ -167,9 +167,11 @@ class Watcher:
         if facts is not None:
             if facts.engine_id != worker.engine_id:
                 self._pool.engine_started(worker, facts.engine_id)
-            worker.compatibility_hash = facts.compatibility_hash
+            worker.compatibility_hash, worker.other_format = facts.compatibility_hash, False
             if worker.role is not Role.DECODE:
                 self._side_channel.meet(facts.engine_id)
+        elif answer.other_format:
+            worker.compatibility_hash, worker.other_format = "", True
         self._problems.note(worker, About.SIDE_CHANNEL, answer.problem)
 
     def _away(self, problem: str) -> None:
@@ -184,6 +186,11 @@ class Watcher:
         if self._worker.models is not None:
             self._worker.models = None
             self._pool.learned(self._worker)
+
+
+def _pairs_by(worker: Worker) -> tuple[str, str, bool, int, bool]:
+    """What decides with whom it is paired, besides its models."""
+    return worker.version, worker.compatibility_hash, worker.other_format, worker.block_size, worker.hands_off
 
 
 def _fingerprint(worker: Worker, models: Mapping[str, ModelFacts]) -> str:

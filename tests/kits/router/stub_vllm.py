@@ -147,6 +147,8 @@ class ScriptedSideChannels:
     def __init__(self) -> None:
         self.facts: dict[int, SideChannelFacts] = {}
         self.errors: dict[int, str] = {}
+        #: Why those of ``errors`` do not say it.
+        self.reason = SideChannelReason.NO_ANSWER
         self.asked: list[tuple[str, int]] = []
         self.met: list[RemoteEngine] = []
 
@@ -159,7 +161,7 @@ class ScriptedSideChannels:
     async def query(self, host: str, port: int) -> SideChannelFacts:
         self.asked.append((host, port))
         if port in self.errors:
-            raise SideChannelError(SideChannelReason.OTHER_VERSION, self.errors[port])
+            raise SideChannelError(self.reason, self.errors[port])
         if port not in self.facts:
             raise SideChannelError(SideChannelReason.NO_ANSWER, f"{host}:{port} does not answer")
         return self.facts[port]

@@ -12,6 +12,7 @@ import pytest
 from core.protocol.errors import ApiError
 from router.pool.model_card import ModelFacts
 from router.vllm_leases.remote_engine import RemoteEngine
+from router.vllm_leases.side_channel_facts import SideChannelReason
 from router.vllm_workers.watcher import ROUNDS
 from tests.kits.router.cluster import eventually
 
@@ -281,11 +282,36 @@ async def test_servers_that_differ_are_named(watched: Watched, caplog: pytest.Lo
 async def test_a_side_channel_that_says_nothing(watched: Watched) -> None:
     """The pair is made all the same, as nothing is known to differ."""
     p, d = await watched.pair()
-    watched.channels.errors[watched.servers[0].port] = "the side channel is of another version"
+    watched.channels.errors[watched.servers[0].port] = "it is silent"
     await known(p, d)
-    assert "another version" in p.problem
+    assert "it is silent" in p.problem
     assert watched.pool.route("tiny").readers(p) == (d,)
     assert p.weights_fingerprint == "vllm 0.32.0 /model"
+
+
+async def test_a_side_channel_of_another_version_is_paired_with_nothing(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hand-offs may be of another format as well, and have no lease."""
+    monkeypatch.setattr("router.vllm_workers.side_channel.FIRST_PAUSE_S", 0.0)
+    watched.channels.reason = SideChannelReason.OTHER_VERSION
+    p, d = await watched.pair()
+    for server in watched.servers:
+        watched.channels.errors[server.port] = "it is of another version"
+    await known(p, d)
+    assert "another version" in p.problem
+    with pytest.raises(ApiError, match="side channel: that of one is in the format"):
+        watched.pool.route("tiny")
+    watched.channels.reason = SideChannelReason.NO_ANSWER
+    await rounds(watched, 3)
+    with pytest.raises(ApiError, match="side channel"):
+        watched.pool.route("tiny")
+    for worker, server in zip((p, d), watched.servers, strict=True):
+        await server.restart()
+        await eventually(lambda worker=worker: not worker.other_format)
+    del watched.channels.errors[watched.servers[0].port], watched.channels.errors[watched.servers[1].port]
+    await eventually(lambda: p.compatibility_hash == d.compatibility_hash == "hash")
+    assert watched.pool.route("tiny").readers(p) == (d,)
 
 
 async def test_a_side_channel_is_asked_again(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
