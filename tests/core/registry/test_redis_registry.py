@@ -12,6 +12,7 @@ import pytest
 import redis
 from redis.asyncio.client import PubSub
 
+from core.process.task_end import end_task
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry
 from core.registry.store import RegistryError
@@ -88,7 +89,7 @@ async def test_an_emptied_redis_makes_no_worker_vanish(own_redis: EmbeddedRedis)
         await workers.announce(worker("new"), LONG_MS)
         seen.append(await watch.next())
     assert seen == [[worker("a")], [worker("a"), worker("new")]]
-    task.cancel()
+    await end_task(task)
     await registry.close()
     await workers.close()
 
