@@ -182,7 +182,7 @@ async def test_a_p_that_dies_costs_its_own_leases_only() -> None:
 
 
 async def test_renewal_goes_on_after_the_agents_process_was_killed() -> None:
-    async with prefill_worker() as worker, leases_of(60) as leases:
+    async with prefill_worker(duration_s=30) as worker, leases_of(30) as leases:
         await worker.grant(LEASE)
         lease = leases.hold(worker.where, LEASE, Over())
         await worker.next("renewed")
