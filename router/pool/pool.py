@@ -157,8 +157,7 @@ class WorkerPool:
         """
         old = worker.engine_id or worker.worker_id
         worker.engine_id = engine_id
-        for listener in self.on_gone:
-            listener(old)
+        self._tell_gone(old, worker)
 
     def _watch_for_old_loads(self) -> None:
         if self._sweep is None:
@@ -352,10 +351,16 @@ class WorkerPool:
     def _remove(self, worker_id: str) -> None:
         worker = self._workers.pop(worker_id)
         self._routes.forget()
-        for listener in self.on_gone:
-            listener(worker.engine_id or worker.worker_id)
+        self._tell_gone(worker.engine_id or worker.worker_id, worker)
         for left in self.on_left:
             left(worker)
+
+    def _tell_gone(self, engine_id: str, worker: Worker) -> None:
+        """Say that the worker's engine is gone, unless it is reached under another worker's id as well."""
+        if any(other.engine_id == engine_id for other in self._workers.values() if other is not worker):
+            return
+        for listener in self.on_gone:
+            listener(engine_id)
 
     def _changed(self) -> None:
         self._routes.forget()

@@ -1,7 +1,7 @@
 """Host names in vLLM addresses: one with several IP addresses, as of a Kubernetes headless service, is several workers.
 
-Names are looked up again and again. A name that has one address is one worker under that name, as it is for names that
-nothing is known of. With https the name stays whatever it stands for: certificates have names.
+Names are looked up again and again. A name that has always had one address is one worker under that name, and so is one
+that nothing is known of. With https the name stays whatever it stands for: certificates have names.
 """
 
 from __future__ import annotations
@@ -90,10 +90,15 @@ class HostName:
             self._problems.note(worker, About.NAME, text)
 
     def _stand_for(self, ips: list[str]) -> None:
-        """Add workers for new addresses and remove those for old ones, in this order: models stay served."""
-        addresses = [self.given.at(ip) for ip in ips] if len(ips) > 1 else [self.given]
-        wanted = {address.worker_id: address for address in addresses}
+        """Add workers for new addresses, and remove those that are gone from DNS.
+
+        Once a name has stood for several addresses, each address has a worker of its own, also when one is left. The
+        worker under the name itself stays until one of them serves, so that the model is served all the time.
+        """
         known = {worker.worker_id: worker for worker in self.workers()}
+        is_split = len(ips) > 1 or any(worker_id != self.given.worker_id for worker_id in known)
+        addresses = [self.given.at(ip) for ip in ips] if is_split else [self.given]
+        wanted = {address.worker_id: address for address in addresses}
         taken = {worker.url for worker in self._pool}
         new = {
             address: self._role
@@ -102,6 +107,8 @@ class HostName:
         }
         if new:
             self._pool.add_addresses(new, given=self.given)
+        is_served = any(worker.takes_work and worker.models for worker in self.workers() if worker.worker_id in wanted)
         for worker_id, worker in known.items():
-            if worker_id not in wanted:
+            stays = worker_id == self.given.worker_id and worker.models and not is_served
+            if worker_id not in wanted and not stays:
                 self._pool.remove_static(worker)

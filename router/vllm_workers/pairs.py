@@ -24,7 +24,9 @@ def pair_problems(workers: Iterable[Worker]) -> dict[Worker, str]:
 def _same_engine(worker: Worker, servers: Sequence[Worker]) -> str:
     """Whether the side channel that was asked belongs to another server, as it does where two have the default port."""
     for other in servers:
-        if other is not worker and worker.engine_id and other.engine_id == worker.engine_id:
+        if other.given == worker.given:  # one host name, whose workers may be one server for a while
+            continue
+        if worker.engine_id and other.engine_id == worker.engine_id:
             place = "" if worker.side_channel is None else " at {}:{}".format(*worker.side_channel)
             return (
                 f"The side channel{place} and that of {other.worker_id} are of one engine: say where each is, "

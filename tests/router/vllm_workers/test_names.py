@@ -61,7 +61,7 @@ async def test_addresses_come_and_go_while_requests_run(watched: Watched) -> Non
     assert leaving.in_flight == 0
 
 
-async def test_a_name_with_one_address_stays_a_name(watched: Watched) -> None:
+async def test_a_name_with_one_address_stays_a_name_until_it_has_several(watched: Watched) -> None:
     server = await watched.server()
     watched.names["one"] = ["127.0.0.1"]
     watched.channels.serve(5600)
@@ -74,7 +74,31 @@ async def test_a_name_with_one_address_stays_a_name(watched: Watched) -> None:
     assert found is not None
     await eventually(lambda: found.takes_work and found.models == ("tiny",))
     watched.names["one"] = ["127.0.0.1"]
-    await eventually(lambda: ids(watched) == {f"vllm+http://one:{server.port}"})
+    await eventually(lambda: len(ids(watched)) == 1)
+    assert watched.pool.get(server.worker_id) is found, "the server that stays keeps its worker"
+
+
+async def test_a_model_is_served_while_its_name_gets_a_second_address(watched: Watched) -> None:
+    """Neither is the engine ever gone, so that requests that hold its blocks are not prefilled again."""
+    server = await watched.server()
+    watched.names["localhost"] = ["127.0.0.1"]
+    watched.channels.serve(5600)
+    by_name = f"vllm+http://localhost:{server.port}"
+    watched.pool.add_static([], [by_name])
+    await eventually(lambda: (one := watched.pool.get(by_name)) is not None and bool(one.models and one.engine_id))
+    engine_id = watched.pool.get(by_name).engine_id  # type: ignore[union-attr]
+    unserved: list[set[str]] = []
+
+    def look() -> None:
+        if watched.pool.candidates("tiny") is None:
+            unserved.append(ids(watched))
+
+    watched.pool.on_left.append(lambda _worker: look())
+    watched.names["localhost"] = ["127.0.0.1", "127.0.0.2"]
+    await eventually(lambda: by_name not in ids(watched))
+    assert ids(watched) == {server.worker_id, f"vllm+http://127.0.0.2:{server.port}"}
+    assert not unserved
+    assert engine_id not in watched.gone
 
 
 async def test_a_name_that_cannot_be_resolved_now(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
