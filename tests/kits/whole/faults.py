@@ -13,7 +13,6 @@ import pytest
 
 from baton.cluster.cluster import POLL_S, Cluster
 from baton.torture.clients.questions import make_questions
-from baton.torture.clients.reference import answer_all
 from baton.torture.clients.traffic import Traffic
 from baton.torture.records import Ending
 from baton.torture.report import timeline
@@ -94,7 +93,7 @@ async def running(
 ) -> AsyncIterator[Baton]:
     """The answers of a quiet worker, then the processes."""
     questions = make_questions(seed, num_questions)
-    answers = await answer_all(folder, questions)
+    answers = await shape.answers(folder, questions)
     async with cluster or Cluster(folder, shape.specs) as started:
         yield Baton(started, [question for question in questions if question.number in answers], answers)
 
