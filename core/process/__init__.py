@@ -6,7 +6,7 @@
 ``socket_child`` starts one that loads libraries such as NIXL's, with a socket to it
 ``log_pace``    how often a line that strangers can cause is logged
 ``failpoints``  where tests make a process die, stop or sleep
-``clock``       the monotonic clock in milliseconds
+``clock``       monotonic clocks in milliseconds
 ``signals``     signals as calls on the event loop
 ``status_pipe`` how a process reports its progress to its parent
 ``parent_death`` how a process ends with the one that started it

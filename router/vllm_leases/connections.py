@@ -1,8 +1,8 @@
 """Which vLLM engines the NIXL agent is connected to, and when it tries again, without I/O.
 
-All times are monotonic ms, passed in. An engine is connected when its worker is met, or else when the first lease on it
-is held. If its worker is not known, it is forgotten when it has had no lease for ``IDLE_MS``: engine ids are new at
-every start of a worker, so old ones would never go.
+All times are of one clock in ms, passed in. An engine is connected when its worker is met, or else when the first lease
+on it is held. If its worker is not known, it is forgotten when it has had no lease for ``IDLE_MS``: engine ids are new
+at every start of a worker, so old ones would never go.
 
 A worker that is met does not say how many ranks its engine has, and must not be asked for one that does not exist. So
 rank (0, 0), which every engine has, is connected then, and the others when the first lease names them.

@@ -60,9 +60,7 @@ def test_a_body_with_changed_bytes(served: Served, body: bytes, path: str) -> No
 
 @fuzz(80)
 @given(
-    values=st.dictionaries(
-        st.sampled_from([*BODY, "tools", "echo", "logprobs"]) | st.text(max_size=5), JSON, max_size=4
-    ),
+    values=st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), JSON, max_size=4),
     path=A_PATH,
 )
 def test_a_body_with_any_values(served: Served, values: dict[str, Any], path: str) -> None:

@@ -9,9 +9,9 @@ from baton.torture.records import AnswerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FINGERPRINT = "system_fingerprint"
 #: Fields that have the same value in all events of a stream.
-SAME = ("id", "object", "created", "model", "system_fingerprint")
-FINGERPRINT = SAME[-1]
+SAME = ("id", "object", "created", "model", FINGERPRINT)
 
 
 class OneStream:
