@@ -30,9 +30,6 @@ class HeldLease(Protocol):
     def given(self) -> None:
         """Note that a D is about to be sent the parameters: from now on it may read the blocks at any time."""
 
-    def not_given(self) -> None:
-        """Note that the D never had them after all: it refused the connection."""
-
     def confirmed(self) -> None:
         """Stop renewing: D has answered, so it has read the blocks."""
 

@@ -50,9 +50,6 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             after_no_reader(services, request)
             _start_again(services, request)
             return None
-        if _is_lost(services, request, worker):
-            _give_up_blocks(services, request)
-            return None
         request.on(Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
         try:
@@ -64,9 +61,10 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
                 await asyncio.sleep(decision.wait_s)
                 return None
             request.on(Event.DECODE_AGAIN)
-            if request.lease is not None:  # where no fence guards the blocks, this D never had the parameters
-                request.lease.not_given()
             continue
+        except LeaseLost:
+            _give_up_blocks(services, request)
+            return None
         if _is_lost(services, request, worker):  # D may have read after the end of the lease
             # An unstreamed answer begins when it is complete. One that takes longer than a lease that nobody can renew
             # would be thrown away each time.
@@ -82,8 +80,8 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
 def _is_lost(services: Services, request: Exchange, worker: Worker) -> bool:
     """Whether P may have given up the blocks, where no fence tells D.
 
-    Asked before D is sent the parameters, and again when D has begun to answer: an answer that began while P surely
-    kept the blocks was made of what P promised, and any other may have been made of another prompt's.
+    Asked just before D is sent the parameters, and again when D has begun to answer: an answer that began while P
+    surely kept the blocks was made of what P promised, and any other may have been made of another prompt's.
     """
     return request.lease is not None and not services.engines.of(worker).still_held(request.lease)
 
@@ -168,7 +166,10 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
 
 
 async def _first_bytes(services: Services, request: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
-    """The first events of D's stream, or the whole unstreamed body. Raises CallError, TryAnother, ApiError."""
+    """The first events of D's stream, or the whole unstreamed body.
+
+    Raises CallError, TryAnother, ApiError, and LeaseLost if the blocks were given up before D could be asked.
+    """
     settings = services.settings
 
     engine = services.engines.of(worker)
@@ -178,8 +179,13 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
         if engine.may_have_read(request):
             await services.liveness.until_silent(worker, settings.token_timeout_s)
 
-    if request.lease is not None:
-        request.lease.given()
+    def sending() -> None:
+        # Not earlier: until there is a connection to D, a client that leaves has its blocks freed at once.
+        if _is_lost(services, request, worker):
+            raise LeaseLost
+        if request.lease is not None:
+            request.lease.given()
+
     answer = request.answer = await services.upstream.request(
         "POST",
         worker.url,
@@ -189,6 +195,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
         settings.first_byte_timeout_s,
         None if request.asked.stream else patience,  # an unstreamed answer comes only when it is complete
         once=leg.once,
+        sending=sending,
     )
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.asked.stream:

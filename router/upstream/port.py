@@ -57,12 +57,14 @@ class Upstream(Protocol):
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
         *,
         once: bool = False,
+        sending: Callable[[], None] | None = None,
     ) -> Answer:
         """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
         With ``patience``, waiting continues after ``timeout_s`` until ``patience`` returns. ``headers`` must not have
         line breaks. If a pooled connection breaks before any byte of the answer, the worker had closed it: the request
-        is sent once more, on a new connection, unless it must be sent ``once`` only.
+        is sent once more, on a new connection, unless it must be sent ``once`` only. ``sending`` is called just before
+        the request is written to a connection; what it raises ends the call, with nothing written.
         """
 
     async def close(self) -> None:

@@ -129,11 +129,6 @@ class LeaseBook:
         if (lease := self._lease(engine_id, lease_id)) is not None:
             lease.is_given = True
 
-    def take_back(self, engine_id: str, lease_id: str) -> None:
-        """Note that no D knows of the lease, although one was about to."""
-        if (lease := self._lease(engine_id, lease_id)) is not None:
-            lease.is_given = False
-
     def is_given(self, engine_id: str, lease_id: str) -> bool:
         """Whether a D may know of the lease, which is held."""
         lease = self._lease(engine_id, lease_id)

@@ -182,10 +182,6 @@ class VllmLeases:
         """Note that a D may know of the lease from now on."""
         self._book.give(engine_id, lease_id)
 
-    def take_back(self, engine_id: str, lease_id: str) -> None:
-        """Note that no D knows of the lease after all."""
-        self._book.take_back(engine_id, lease_id)
-
     def confirm(self, engine_id: str, lease_id: str) -> None:
         """Stop renewing: D has read the blocks."""
         if self._on_over.pop((engine_id, lease_id), None) is not None:
@@ -388,10 +384,6 @@ class VllmLease:
     def given(self) -> None:
         """Note that a D is about to be sent the parameters. Renewing goes on, because D may wait before it reads."""
         self._leases.give(self.engine_id, self.lease_id)
-
-    def not_given(self) -> None:
-        """Note that the D never had the parameters, so that the blocks may be freed at once again."""
-        self._leases.take_back(self.engine_id, self.lease_id)
 
     def confirmed(self) -> None:
         """Stop renewing: D has answered, so it has read the blocks."""

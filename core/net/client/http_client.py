@@ -95,12 +95,15 @@ class HttpClient:
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
         *,
         once: bool = False,
+        sending: Callable[[], None] | None = None,
     ) -> HttpAnswer:
         """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
         With ``patience`` the call continues to wait when the time is up, until ``patience`` returns. ``headers`` must
         not contain line breaks. When a kept connection breaks at once, and nothing of an answer has come, the request
         is sent again on a new one, unless it must be sent ``once`` only: the new one may lead to another server.
+        ``sending`` is called whenever there is a connection and the request is about to be written; if it raises,
+        nothing is written and the call ends with what it raised.
         """
         try:
             origin = self._origins.get(base_url) or self._add_origin(base_url)
@@ -111,7 +114,7 @@ class HttpClient:
         sent_s = clock()
         kept = origin.take(sent_s)
         if kept is not None:
-            answer = kept.send(data)
+            answer = _send(kept, data, sending)
             try:
                 return await _wait(answer, timeout_s, patience)
             except ConnectionLost:
@@ -122,7 +125,7 @@ class HttpClient:
         except ConnectError as error:
             error.was_sent = kept is not None
             raise
-        return await _wait(connection.send(data), timeout_s, patience)
+        return await _wait(_send(connection, data, sending), timeout_s, patience)
 
     def _add_origin(self, base_url: str) -> _Origin:
         if len(self._origins) >= MAX_ORIGINS:
@@ -175,6 +178,16 @@ class HttpClient:
 def _machines_context() -> ssl.SSLContext:
     """The context for servers that are certified by a CA that this machine trusts."""
     return ssl.create_default_context()
+
+
+def _send(connection: Connection, data: bytes, sending: Callable[[], None] | None) -> HttpAnswer:
+    if sending is not None:
+        try:
+            sending()
+        except BaseException:
+            connection.abort()
+            raise
+    return connection.send(data)
 
 
 async def _wait(

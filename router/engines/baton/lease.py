@@ -25,9 +25,6 @@ class BatonLease:
     def given(self) -> None:
         """Nothing changes: a read after the end of the lease is caught by the fence."""
 
-    def not_given(self) -> None:
-        """Nothing changes."""
-
     def confirmed(self) -> None:
         """Stop renewing: D has read."""
         self._renewer.untrack(self.engine_id, self.lease_id)

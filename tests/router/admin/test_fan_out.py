@@ -99,10 +99,12 @@ async def test_requests_and_leases_of_all_routers(redis_url: str, workers: Annou
         tasks = [await routers.start(i) for i in range(3)]
         for i in range(3):
             listing = await routers.get(i, "/admin/requests")
-            assert [row["router"] for row in listing["requests"]] == routers.ids, "oldest first"
+            ages_ms = [row["age_ms"] for row in listing["requests"]]
+            assert ages_ms == sorted(ages_ms, reverse=True), "oldest first"
+            assert {row["router"] for row in listing["requests"]} == set(routers.ids)
             assert all(owner_of(row["id"]) == row["router"] for row in listing["requests"])
             assert listing["unreachable_routers"] == []
-        rows = listing["requests"]
+        rows = sorted(listing["requests"], key=lambda row: routers.ids.index(row["router"]))
         leases = await routers.get(1, "/admin/leases")
         assert {lease["request_id"] for lease in leases["leases"]} == {row["id"] for row in rows}
         assert leases["unreachable_routers"] == []

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from core.net.client import http_client
+from core.net.client.http_client import HttpClient
 from router.engines.engines import Engines
 from router.engines.vllm.engine import VllmEngine
 from router.pool import EngineKind
-from tests.kits.router.cluster import Cluster, chat
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
 
@@ -34,9 +36,6 @@ class ScriptedLease:
 
     def given(self) -> None:
         self.happened.append("given")
-
-    def not_given(self) -> None:
-        self.happened.append("not given")
 
     def confirmed(self) -> None:
         self.happened.append("confirmed")
@@ -130,3 +129,32 @@ async def test_parameters_are_sent_once_although_a_kept_connection_breaks(
     assert (await cluster.post(chat())).status_code == 200
     given = [body["kv_transfer_params"]["remote_request_id"] for body in d.bodies]
     assert given == ["chatcmpl-0", "chatcmpl-1", "chatcmpl-2"]
+
+
+async def test_a_client_that_leaves_before_d_is_connected_has_its_blocks_freed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = ScriptedLeases([])
+    _, d = await pair(cluster, leases, 1)
+    connect, connecting = HttpClient._connect, asyncio.Event()
+
+    async def to_all_but_d(client: HttpClient, origin: Any) -> Any:
+        if origin.port == d.port:
+            connecting.set()
+            await asyncio.Event().wait()
+        return await connect(client, origin)
+
+    monkeypatch.setattr(HttpClient, "_connect", to_all_but_d)
+    client = await cluster.open(chat())
+    await connecting.wait()
+    client.close()
+    await eventually(lambda: leases.leases[0].happened == ["release"])
+
+
+async def test_a_d_that_refuses_the_connection_was_given_nothing(cluster: Cluster) -> None:
+    leases = ScriptedLeases([5000, 4000], [5000, 4000])
+    p, d1 = await pair(cluster, leases, 1)
+    await d1.stop()
+    d2 = (await add_vllm(cluster, "decode"))[0]
+    assert (await cluster.post(chat())).status_code == 200
+    assert (len(p.bodies), len(d2.bodies), leases.leases[0].happened) == (1, 1, ["given", "confirmed"])

@@ -165,14 +165,6 @@ def test_a_lease_is_held_once() -> None:
     assert (len(leases), leases.remaining_ms(E, L, 0)) == (1, FIRST_MS)
 
 
-def test_a_d_that_refused_the_connection_leaves_the_blocks_to_be_released() -> None:
-    leases = book()
-    leases.give(E, L)
-    leases.take_back(E, L)
-    leases.release(E, L, 0)
-    assert (take(leases, 0).release, leases.use_expected(E, 9)) == ((L,), 0)
-
-
 def test_an_expiry_is_expected_once_and_not_long_after_p_could_have_had_it() -> None:
     leases = book()
     leases.give(E, L)

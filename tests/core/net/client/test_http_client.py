@@ -158,6 +158,23 @@ async def test_what_must_be_sent_once_is_not_sent_again(
     assert (server.num_connections, len(server.requests)) == (1, 2)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+async def test_who_has_second_thoughts_when_connected_sends_nothing(
+    server: Server, upstream: HttpClient, kept: bool
+) -> None:
+    server.answers = [[OK], [OK]]
+    if kept:
+        await ask(upstream, server)
+
+    def sending() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await upstream.request("POST", server.url, "/v1/x", (), b"body", 10, sending=sending)
+    assert await ask(upstream, server) == b"hi"
+    assert (len(server.requests), server.num_connections) == (1 + kept, 2)
+
+
 async def test_one_that_breaks_while_the_worker_may_be_at_work_is_not(
     server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
