@@ -13,7 +13,7 @@ from router.engines.baton.answer import PlainAnswer
 from router.engines.baton.bodies import LIMITS, common, decode_body
 from router.engines.baton.engine import BatonEngine
 from router.engines.leg_body import closed
-from router.engines.port import DecodeLeg
+from router.engines.port import DecodeLeg, PrefillLeg
 
 if TYPE_CHECKING:
     from core.net.client.errors import CallError
@@ -30,7 +30,7 @@ class PlainEngine(BatonEngine):
         """Always: only D's answer is known to be right."""
         return True
 
-    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
+    def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:
         """P is asked for one token; it may refuse a ``min_tokens`` above that."""
         fields = request.body.fields
         one = {"max_tokens": 1, **{name: 1 for name in LIMITS if fields.get(name) is not None}}
@@ -39,7 +39,7 @@ class PlainEngine(BatonEngine):
             tail["kv_transfer_params"] = ASK_PREFILL
         if fields.get("min_tokens"):
             tail["min_tokens"] = 1
-        return closed(request.body.encoded(common), tail)
+        return PrefillLeg(closed(request.body.encoded(common), tail), hand_off)
 
     def decoded(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
         """Only "stop" says that the first token is the last one; "length" says that one token was asked for."""

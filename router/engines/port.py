@@ -29,16 +29,25 @@ class DecodeLeg(NamedTuple):
     once: bool = False
 
 
+class PrefillLeg(NamedTuple):
+    """What P is sent. ``hand_off``: P is asked to keep the blocks for a D."""
+
+    body: bytes
+    hand_off: bool
+    #: When it was made, by the clock of the engine's leases, ms: the prefill ends later. None: no lease counts from it.
+    asked_ms: int | None = None
+
+
 class Engine(Protocol):
     """One kind of engine. Stateless but for the leases, so one object serves all workers of the kind."""
 
     def hands_off(self, asked: ClientRequest) -> bool:
         """Whether P is asked to keep the blocks for a D."""
 
-    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
-        """The body for P: one token, not streamed."""
+    def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:
+        """What P is sent now: it is asked for one token, not streamed."""
 
-    def prefill_answer(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+    def prefill_answer(self, data: bytes, leg: PrefillLeg) -> PrefillAnswer:
         """Decode P's answer. Raises ValueError if it is none, or names a lease that another request holds."""
 
     def hold(self, answer: PrefillAnswer, on_over: Callable[[LeaseState], None] | None) -> HeldLease | None:

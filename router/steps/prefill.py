@@ -103,7 +103,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
     timeout_s = services.settings.prefill_timeout_s
     engine = services.engines.of(worker)
     hand_off = engine.hands_off(request.asked)
-    body = engine.prefill_body(request, hand_off=hand_off)
+    leg = engine.prefill_leg(request, hand_off=hand_off)
     if hand_off and worker.internal_url:
         request.unread_prefill = worker
     answer = request.answer = await services.upstream.request(
@@ -111,7 +111,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
         worker.url,
         request.asked.path,
         (*request.headers(), *services.headers_for(worker)),
-        body,
+        leg.body,
         timeout_s,
     )
     data = await read_whole(answer, services.settings.max_answer_bytes, timeout_s)
@@ -120,7 +120,7 @@ async def _ask(services: Services, request: Exchange, worker: Worker) -> Prefill
         error = from_worker(answer.status, data, answer.retry_after, as_sent=request.asked.passed_on)
         raise TryAnother(error) if may_try_another(error) else error
     try:
-        prefilled = engine.prefill_answer(data, hand_off=hand_off)
+        prefilled = engine.prefill_answer(data, leg)
     except ValueError:
         raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
     request.unread_prefill = None

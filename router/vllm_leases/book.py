@@ -9,11 +9,12 @@ no notification, so the deadlines here are worked out, each from below. P (vLLM 
 
 From this, with the duration that the router was told (``vllm_lease_duration_s``, at most P's own):
 
-- *P's answer.* The prefill ended before P's answer arrived here, nobody knows how long before. So the first deadline is
-  the arrival, plus the duration, minus a sixth of it (``ANSWER_MARGIN``). The margin is for what P's server did after
-  the prefill (the text, HTTP) and for this router's event loop, unless that stood still: then ``standstills`` says
-  since when the answer may have lain unread. It is the only assumption on this page. The first renewal, which needs no
-  such margin, goes out at once.
+- *P's answer.* The prefill ended after P was asked, so the first deadline is that time plus the duration, or later. For
+  a long prefill that says little. It ended before P's answer arrived here, nobody knows how long before: so the
+  deadline may also be the arrival, plus the duration, minus a sixth of it (``ANSWER_MARGIN``). The margin is for what
+  P's server did after the prefill (the text, HTTP) and for this router's event loop, unless that stood still: then
+  ``standstills`` says since when the answer may have lain unread. It is the only assumption on this page. The first
+  renewal, which needs no such margin, goes out at once.
 - *A renewal.* P takes it after it was sent. So if P still had the lease then, P's new end is not before the time when
   sending began, plus two thirds. P had the lease if the renewal was there before the old deadline. When it was handed
   to the network is not known, only that this was before it was reported as sent; so the report must be here
@@ -104,17 +105,20 @@ class LeaseBook:
         """Whether a lease of that engine is held, or a release is to be sent to it."""
         return engine_id in self._engines
 
-    def hold(self, engine_id: str, lease_id: str, answered_ms: int) -> None:
-        """Renew the lease at once and from now on; P's answer did not come before ``answered_ms``.
+    def hold(self, engine_id: str, lease_id: str, answered_ms: int, asked_ms: int | None = None) -> None:
+        """Renew the lease at once and from now on; P's answer did not come before ``answered_ms``, and P was not asked
+        before ``asked_ms`` (None: that is not known).
 
         Raises AlreadyHeldError, and ValueError for an id that notifications cannot carry.
         """
         check_lease_id(lease_id)
         if self.holds(engine_id, lease_id):
             raise AlreadyHeldError(f"lease {lease_id} is held already")
-        first_ms = self._duration_ms - round(self._duration_ms * ANSWER_MARGIN)
+        prefilled_ms = answered_ms - round(self._duration_ms * ANSWER_MARGIN)
+        if asked_ms is not None:
+            answered_ms, prefilled_ms = max(answered_ms, asked_ms), max(prefilled_ms, asked_ms)
         leases = self._engines.setdefault(engine_id, _Engine()).leases
-        leases[lease_id] = _Lease(answered_ms + first_ms, renew_at_ms=answered_ms)
+        leases[lease_id] = _Lease(prefilled_ms + self._duration_ms, renew_at_ms=answered_ms)
         if (expiries := self._expiries.get(engine_id)) is not None:
             expiries.worked_ms = answered_ms
 

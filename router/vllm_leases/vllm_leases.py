@@ -107,14 +107,26 @@ class VllmLeases:
         """The id of the process with the NIXL agent; None while none runs."""
         return self._process.pid
 
-    def hold(self, where: RemoteEngine, lease_id: str, on_over: Callable[[LeaseState], None]) -> VllmLease:
+    def now_ms(self) -> int:
+        """The clock that leases are counted with, ms."""
+        return self._clock()
+
+    def hold(
+        self,
+        where: RemoteEngine,
+        lease_id: str,
+        on_over: Callable[[LeaseState], None],
+        *,
+        asked_ms: int | None = None,
+    ) -> VllmLease:
         """Renew a lease from now on. The prefill worker's answer must have been read just now.
 
+        ``asked_ms``: a time before the prefill worker was asked, by ``now_ms``; None: that is not known.
         ``on_over`` is called once when the deadline may have passed, with EXPIRED; not after ``confirmed`` or
         ``release``. Raises AlreadyHeldError, and ValueError for an id that notifications cannot carry.
         """
         now_ms = self._clock()
-        self._book.hold(where.engine_id, lease_id, self._standstills.unread_since_ms(now_ms))
+        self._book.hold(where.engine_id, lease_id, self._standstills.unread_since_ms(now_ms), asked_ms)
         self._connections.want(where, now_ms)
         self._on_over[where.engine_id, lease_id] = on_over
         self._counts["held"] += 1

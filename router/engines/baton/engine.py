@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from router.engines.baton.answer import BatonAnswer
 from router.engines.baton.bodies import decode_body, prefill_body
 from router.engines.baton.lease import BatonLease
-from router.engines.port import DecodeLeg
+from router.engines.port import DecodeLeg, PrefillLeg
 from router.request.sent_tokens import ASK_NAMES
 
 if TYPE_CHECKING:
@@ -34,14 +34,15 @@ class BatonEngine:
         """An answer of one token needs no D, so P need not keep the blocks."""
         return asked.max_new_tokens != 1
 
-    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
+    def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:
         """A migrated stream is prefilled after the tokens that the client has."""
         sent = request.sent_tokens
-        return prefill_body(request.body, hand_off=hand_off, resume=sent.resume() if sent.begun else None)
+        resume = sent.resume() if sent.begun else None
+        return PrefillLeg(prefill_body(request.body, hand_off=hand_off, resume=resume), hand_off)
 
-    def prefill_answer(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+    def prefill_answer(self, data: bytes, leg: PrefillLeg) -> PrefillAnswer:
         """Another request's lease is refused: both would renew it, and the first to finish would release it."""
-        answer = self.decoded(data, hand_off=hand_off)
+        answer = self.decoded(data, hand_off=leg.hand_off)
         engine_id, lease_id = answer.summary.remote_engine_id, answer.summary.lease_id
         if lease_id and (self._leases.tracks(engine_id, lease_id) or self._lease_limit.holds(lease_id)):
             raise ValueError("another request has that lease")

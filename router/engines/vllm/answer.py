@@ -11,6 +11,7 @@ from router.vllm_leases.notices import check_lease_id
 from router.vllm_leases.remote_engine import RemoteEngine
 
 if TYPE_CHECKING:
+    from router.engines.port import PrefillLeg
     from router.request.client_request import ClientRequest
 
 
@@ -31,11 +32,13 @@ _decoder = msgspec.json.Decoder(_Prompt)
 class VllmAnswer(PrefillAnswer):
     """P's token is not used, since only D's parsers of tools and reasoning see the whole answer: D samples it again."""
 
-    __slots__ = ("prompt_token_ids", "where")
+    __slots__ = ("asked_ms", "prompt_token_ids", "where")
 
-    def __init__(self, body: bytes, *, hand_off: bool) -> None:
-        """Raises ValueError."""
-        super().__init__(body, hand_off=hand_off)
+    def __init__(self, body: bytes, leg: PrefillLeg) -> None:
+        """``leg``: what P had been sent. Raises ValueError."""
+        super().__init__(body, hand_off=leg.hand_off)
+        #: When P was asked, by the clock of the leases, ms.
+        self.asked_ms = leg.asked_ms
         prompt = _decoder.decode(body)
         ids = bytes(prompt.prompt_token_ids or prompt.choices[0].prompt_token_ids)
         #: JSON list of the prompt's token ids; empty: P did not send them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.net.client.errors import ConnectError
-from router.engines.port import DecodeLeg
+from router.engines.port import DecodeLeg, PrefillLeg
 from router.engines.vllm.answer import VllmAnswer
 from router.engines.vllm.bodies import decode_body, prefill_body, whole_body
 from router.engines.vllm.continuing import can_continue
@@ -39,13 +39,13 @@ class VllmEngine:
         """Always: a request that P could answer alone is one that does not split."""
         return True
 
-    def prefill_body(self, request: Exchange, *, hand_off: bool) -> bytes:
+    def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:
         """A stream that broke is prefilled with the tokens that the client has."""
-        return prefill_body(request.body, self._token_ids(request))
+        return PrefillLeg(prefill_body(request.body, self._token_ids(request)), hand_off, self._leases.now_ms())
 
-    def prefill_answer(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
+    def prefill_answer(self, data: bytes, leg: PrefillLeg) -> PrefillAnswer:
         """P's answer. Another request's lease is refused: each would release the other's blocks."""
-        answer = VllmAnswer(data, hand_off=hand_off)
+        answer = VllmAnswer(data, leg)
         if answer.where is not None and self._leases.tracks(answer.where.engine_id, answer.summary.remote_request_id):
             raise ValueError("another request has that lease")
         return answer
@@ -55,7 +55,9 @@ class VllmEngine:
         assert isinstance(answer, VllmAnswer)
         if answer.where is None:
             return None
-        return self._leases.hold(answer.where, answer.summary.remote_request_id, on_over or _ignore)
+        return self._leases.hold(
+            answer.where, answer.summary.remote_request_id, on_over or _ignore, asked_ms=answer.asked_ms
+        )
 
     def still_held(self, lease: HeldLease) -> bool:
         """After the deadline a D would read another prompt's blocks, and nothing would tell."""

@@ -50,7 +50,8 @@ class Router:
 class VllmStack:
     """Two P and two D, started when a test first needs them, at the same time if it needs several.
 
-    A server that a test has killed is started again by the next test that needs it.
+    A server that a test has killed is started again by the next test that needs it. One that a test does not need is
+    killed: NIXL keeps a core busy in every server, also in an idle one, and there may be two cores for all.
     """
 
     def __init__(self, cluster: Cluster, http: httpx.AsyncClient, ports: HeldPorts, vllm: str, adapter: Path) -> None:
@@ -68,7 +69,8 @@ class VllmStack:
         self._num_routers = 0
 
     async def need(self, *names: str) -> None:
-        """Have these servers serve."""
+        """Have these servers serve, and no others."""
+        await asyncio.gather(*(self.kill(name) for name in self.names if name not in names and self._runs(name)))
         await asyncio.gather(*(self.start(name) for name in names if not self._runs(name)))
 
     async def start(self, name: str) -> None:

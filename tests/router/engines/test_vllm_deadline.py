@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +51,17 @@ class ScriptedLeases:
     def __init__(self, *remaining_ms: list[int]) -> None:
         self._script = deque(remaining_ms)
         self.leases: list[ScriptedLease] = []
+        self._clock = itertools.count(1)
+        self.asked_ms: list[int] = []
 
     def tracks(self, _engine_id: str, _lease_id: str) -> bool:
         return False
 
-    def hold(self, _where: RemoteEngine, lease_id: str, _on_over: Any) -> ScriptedLease:
+    def now_ms(self) -> int:
+        return next(self._clock)
+
+    def hold(self, _where: RemoteEngine, lease_id: str, _on_over: Any, *, asked_ms: int) -> ScriptedLease:
+        self.asked_ms.append(asked_ms)
         self.leases.append(ScriptedLease(lease_id, self._script.popleft()))
         return self.leases[-1]
 
@@ -97,6 +104,7 @@ async def test_an_answer_that_began_too_late_is_thrown_away(cluster: Cluster) ->
     assert (await cluster.post(chat(stream=True))).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (2, 2)
     assert [lease.happened for lease in leases.leases] == [["given", "release"], ["given", "confirmed"]]
+    assert leases.asked_ms == [1, 2], "each counts from when P was asked for it"
     assert d.bodies[1]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
 
 

@@ -38,6 +38,14 @@ def test_the_answer_of_p_is_taken_for_later_than_the_prefill() -> None:
     assert leases.take_over(FIRST_MS) == []
 
 
+@pytest.mark.parametrize(("asked_ms", "deadline_ms"), [(0, 9000), (3000, 9000), (3001, 9001), (9000, 15_000)])
+def test_the_prefill_ended_after_p_was_asked(asked_ms: int, deadline_ms: int) -> None:
+    """An answer that may have lain unread since 4000 was not there before it was asked for."""
+    leases = LeaseBook(DURATION_S)
+    leases.hold(E, L, 4000, asked_ms)
+    assert leases.remaining_ms(E, L, 0) == deadline_ms
+
+
 def test_a_renewal_counts_from_when_it_began_and_only_once_it_was_sent() -> None:
     leases = book()
     batch = take(leases, 2000)

@@ -48,5 +48,7 @@ async def test_a_lease_counts_from_before_the_standstill_in_which_ps_answer_came
     before = leases.hold(where, "a", lambda _end: None)
     now_ms = 20_000  # and the loop did not run
     after = leases.hold(where, "b", lambda _end: None)
+    asked = leases.hold(where, "c", lambda _end: None, asked_ms=20_000)
     assert after.remaining_ms() == before.remaining_ms() == 30_000
+    assert asked.remaining_ms() == 60_000, "what was asked for after the standstill did not come in it"
     await leases.close()
