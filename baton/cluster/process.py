@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
+from baton.cluster.spinning import without_spinning
 from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.processes.vllm.program import VllmProgram
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
@@ -119,7 +120,8 @@ class VllmSpec:
 
     def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
         """The spec of one start."""
-        return server_spec(name, self.kind, self.program, self.model, self.place, self.share, os.environ)
+        environ = {**os.environ, **without_spinning()}
+        return server_spec(name, self.kind, self.program, self.model, self.place, self.share, environ)
 
 
 @dataclass
