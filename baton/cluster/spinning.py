@@ -1,4 +1,4 @@
-"""Makes threads that spin around ``sched_yield`` sleep for a moment instead, in stock vLLM servers that share few cores.
+"""Makes threads of stock vLLM servers that spin around ``sched_yield`` sleep for a moment instead.
 
 vLLM's ranks wait so for their next step, and NIXL has a thread in every server that never rests. On Linux 6.18, where a
 yield moves a task's virtual time, threads that woke up beside two such servers on two cores were seen to wait for
