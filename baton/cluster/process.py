@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from core.protocol.status import Ready
 
 #: A process that does not serve after this many seconds never will, however busy the machine.
-START_TIMEOUT_S = 300.0
+START_TIMEOUT_S = 900.0
 ROUTER = "router"
 #: Flags of ``baton worker`` or ``baton router`` without the leading dashes. True is a bare flag.
 Flags = Mapping[str, Any]

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 MAX_LOGPROB_DIFFERENCE = 1e-2
 #: Seconds: clients and nemesis have one clock, but a client may notice a death a moment after it.
 SLACK_S = 0.5
+#: Seconds from a process's death at a failpoint until the run notices, where it shares few cores with vLLM servers.
+LATE_S = 5.0
+#: ``code`` in the error event of a vLLM server whose engine has died.
+VLLM_ENGINE_DEAD = 500
 #: How many prefills a router tries for one request, and how often it lets a stream migrate: ``max_prefill_attempts``
 #: and ``max_resumes``.
 MAX_PREFILLS, MAX_RESUMES = 3, 3
@@ -45,7 +49,7 @@ class Rule:
 
     why: str
     kinds: frozenset[str]
-    codes: frozenset[str]
+    codes: frozenset[str | int]
     count: int
     #: Whether the rule allows errors of streams only.
     streamed: bool = False
@@ -83,7 +87,7 @@ ALLOWED = (
     Rule(
         "its stream cannot be continued exactly",
         frozenset({"decode"}),
-        frozenset({"upstream_error", "engine_dead"}),
+        frozenset({"upstream_error", "engine_dead", VLLM_ENGINE_DEAD}),
         count=1,
         streamed=True,
         broken=True,
@@ -147,11 +151,12 @@ def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
 
 def during(attempt: Attempt, faults: Sequence[Fault]) -> list[Fault]:
     """The faults while the attempt was under way: kills during it, and stops that had not ended when it began."""
-    first_s, last_s = attempt.began_s - SLACK_S, attempt.ended_s + SLACK_S
+    first_s = attempt.began_s - SLACK_S
     return [
         fault
         for fault in faults
-        if fault.began_s <= last_s and (fault.began_s if fault.is_kill else fault.ended_s) >= first_s
+        if fault.began_s <= attempt.ended_s + (LATE_S if fault.what == "failpoint" else SLACK_S)
+        and (fault.began_s if fault.is_kill else fault.ended_s) >= first_s
     ]
 
 

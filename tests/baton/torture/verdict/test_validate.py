@@ -26,7 +26,7 @@ from baton.torture.verdict.settle import (
     what_is_held,
     what_vllm_holds,
 )
-from baton.torture.verdict.validate import Verdict, judge
+from baton.torture.verdict.validate import VLLM_ENGINE_DEAD, Verdict, judge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def fault(what: str, kind: str, began_s: float, ended_s: float = 99.0, name: str
     return Fault(what, kind, name or f"{kind}-0", began_s, ended_s, worker_id=worker_id)
 
 
-def error(code: str) -> dict[str, Any]:
+def error(code: str | int) -> dict[str, Any]:
     return {"message": "It failed.", "type": "server_error", "param": None, "code": code}
 
 
@@ -105,8 +105,10 @@ def test_what_came_before_the_end_has_to_be_right_as_well(ending: Ending) -> Non
 
 def test_a_broken_connection_is_excused_by_the_death_of_its_router_and_by_nothing_else() -> None:
     broken = attempt(Ending.BROKEN)
-    assert judge(broken, EXPECTED, [fault("kill", "router", 11.0)]).verdict is Verdict.ROUTER_DIED
+    for own in (fault("kill", "router", 11.0), fault("kill", "router", 12.4), fault("failpoint", "router", 16.0)):
+        assert judge(broken, EXPECTED, [own]).verdict is Verdict.ROUTER_DIED
     for other in (
+        [fault("failpoint", "router", 18.0)],
         [],
         [fault("kill", "router", 11.0, name="router-1")],
         [fault("kill", "decode", 11.0)],
@@ -309,9 +311,12 @@ def test_vllm_may_leave_the_details_of_a_usage_out() -> None:
     assert answer.num_tokens == (USAGE["prompt_tokens"], USAGE["completion_tokens"])
 
 
+@pytest.mark.parametrize("code", ["upstream_error", VLLM_ENGINE_DEAD])
 @pytest.mark.parametrize(("continues", "verdict"), [(False, Verdict.ALLOWED), (True, Verdict.WRONG)])
-def test_a_stream_that_cannot_be_continued_may_end_with_its_worker(continues: bool, verdict: Verdict) -> None:
-    broken = attempt(Ending.ERROR, text="a b", error=error("upstream_error"))
+def test_a_stream_that_cannot_be_continued_may_end_with_its_worker(
+    continues: bool, verdict: Verdict, code: str | int
+) -> None:
+    broken = attempt(Ending.ERROR, text="a b", error=error(code))
     deaths = [fault("kill", "decode", 11.0)]
     assert judge(broken, EXPECTED, deaths, continues=continues).verdict is verdict
     assert judge(broken, EXPECTED, [], continues=continues).verdict is Verdict.WRONG
