@@ -38,7 +38,7 @@ def main() -> None:
     config = json.loads(flags["--kv-transfer-config"])
     role = {"kv_producer": "prefill", "kv_consumer": "decode"}[config["kv_role"]]
     behaviour = os.environ.get(f"FAKE_VLLM_{role.upper()}", "")
-    stop = threading.Event()
+    stop: list[int] = []  # a signal handler may append; setting an event there waits for a lock that wait() may hold
     say("INFO 11-23 04:00:00 [model.py:733] Resolved architecture: LlamaForCausalLM")
     if behaviour == "usage":
         print("usage: vllm serve [model_tag] [options]", flush=True)
@@ -47,7 +47,7 @@ def main() -> None:
     if behaviour == "crash" or Path(os.environ.get("FAKE_VLLM_BROKEN", "/nowhere")).exists():
         print(CRASH, end="", flush=True)
         sys.exit(1)
-    signal.signal(signal.SIGTERM, lambda *_: None if behaviour == "deaf" else stop.set())
+    signal.signal(signal.SIGTERM, lambda *_: None if behaviour == "deaf" else stop.append(1))
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     note_start(role, engine.pid)
     print("Loading safetensors checkpoint shards:  50% Completed | 1/2\r", end="", flush=True)
@@ -59,7 +59,7 @@ def main() -> None:
     note("STAND_IN_STOPPED", role)
 
 
-def serve(flags: dict, stop: threading.Event) -> None:
+def serve(flags: dict, stop: list[int]) -> None:
     class Api(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             models = {"object": "list", "data": [{"id": flags.get("--served-model-name", "m"), "object": "model"}]}
@@ -78,10 +78,10 @@ def serve(flags: dict, stop: threading.Event) -> None:
     server.server_close()
 
 
-def wait(stop: threading.Event) -> None:
+def wait(stop: list[int]) -> None:
     """Wait in small steps: a signal that the system gives to another thread does not wake this one."""
-    while not stop.wait(0.05):
-        pass
+    while not stop:
+        time.sleep(0.05)
 
 
 def say(line: str) -> None:
