@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LeaseLost(Exception):
-    """P no longer holds the blocks of a request that waits for a D."""
+    """P no longer holds the blocks of a request that waits for a D, or is about to be sent to one."""
 
 
 class Trace(Protocol):

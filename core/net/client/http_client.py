@@ -181,7 +181,7 @@ def _machines_context() -> ssl.SSLContext:
 
 
 def _send(connection: Connection, data: bytes, sending: Callable[[], None] | None) -> HttpAnswer:
-    if sending is not None:
+    if sending is not None and connection.usable:  # else nothing will be written
         try:
             sending()
         except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ from tests.kits.router.stub_workers import Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from router.vllm_leases.remote_engine import RemoteEngine
 
 
@@ -34,6 +35,9 @@ class ScriptedLease:
 
     def remaining_ms(self) -> int | None:
         return self._remaining_ms.popleft()
+
+    def ends(self) -> None:
+        self._remaining_ms = deque([0, 0])
 
     def given(self) -> None:
         self.happened.append("given")
@@ -51,14 +55,12 @@ class ScriptedLeases:
     def __init__(self, *remaining_ms: list[int]) -> None:
         self._script = deque(remaining_ms)
         self.leases: list[ScriptedLease] = []
-        self._clock = itertools.count(1)
+        #: Its clock shows how many prompts P has been sent.
+        self.now_ms: Callable[[], int] = lambda: 0
         self.asked_ms: list[int] = []
 
     def tracks(self, _engine_id: str, _lease_id: str) -> bool:
         return False
-
-    def now_ms(self) -> int:
-        return next(self._clock)
 
     def hold(self, _where: RemoteEngine, lease_id: str, _on_over: Any, *, asked_ms: int) -> ScriptedLease:
         self.asked_ms.append(asked_ms)
@@ -86,6 +88,7 @@ async def pair(cluster: Cluster, leases: ScriptedLeases, num_prefills: int) -> t
     cluster.services.engines = Engines({EngineKind.VLLM: engine})
     p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
     p.script.extend(map(prefilled, range(num_prefills)))
+    leases.now_ms = lambda: len(p.bodies)
     return p, d
 
 
@@ -104,7 +107,7 @@ async def test_an_answer_that_began_too_late_is_thrown_away(cluster: Cluster) ->
     assert (await cluster.post(chat(stream=True))).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (2, 2)
     assert [lease.happened for lease in leases.leases] == [["given", "release"], ["given", "confirmed"]]
-    assert leases.asked_ms == [1, 2], "each counts from when P was asked for it"
+    assert leases.asked_ms == [0, 1], "each counts from when P was asked for it"
     assert d.bodies[1]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
 
 
@@ -123,6 +126,25 @@ async def test_no_d_is_given_parameters_after_the_deadline(cluster: Cluster) -> 
     p, d = await pair(cluster, leases, 2)
     assert (await cluster.post(chat())).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (2, 1)
+    assert leases.leases[0].happened == ["release"]
+
+
+async def test_a_lease_that_ends_while_the_router_connects_to_d_is_not_given(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = ScriptedLeases([5000, 4000], [5000, 4000])
+    _, d = await pair(cluster, leases, 2)
+    connect = HttpClient._connect
+
+    async def slowly_to_d(client: HttpClient, origin: Any) -> Any:
+        made = await connect(client, origin)
+        if origin.port == d.port and len(leases.leases) == 1:
+            leases.leases[0].ends()
+        return made
+
+    monkeypatch.setattr(HttpClient, "_connect", slowly_to_d)
+    assert (await cluster.post(chat())).status_code == 200
+    assert [body["kv_transfer_params"]["remote_request_id"] for body in d.bodies] == ["chatcmpl-1"]
     assert leases.leases[0].happened == ["release"]
 
 
@@ -162,7 +184,19 @@ async def test_a_client_that_leaves_before_d_is_connected_has_its_blocks_freed(
 async def test_a_d_that_refuses_the_connection_was_given_nothing(cluster: Cluster) -> None:
     leases = ScriptedLeases([5000, 4000], [5000, 4000])
     p, d1 = await pair(cluster, leases, 1)
-    await d1.stop()
     d2 = (await add_vllm(cluster, "decode"))[0]
+    await d2.stop()
     assert (await cluster.post(chat())).status_code == 200
-    assert (len(p.bodies), len(d2.bodies), leases.leases[0].happened) == (1, 1, ["given", "confirmed"])
+    assert cluster.services.metrics.retries["decode"] == 1, "the one that refuses was tried first"
+    assert (len(p.bodies), len(d1.bodies), leases.leases[0].happened) == (1, 1, ["given", "confirmed"])
+
+
+async def test_a_client_that_leaves_after_a_refusal_has_its_blocks_freed(cluster: Cluster) -> None:
+    """No other D has room, so the request is held again."""
+    leases = ScriptedLeases([5000])
+    _, d = await pair(cluster, leases, 1)
+    await d.stop()
+    client = await cluster.open(chat())
+    await eventually(lambda: cluster.services.metrics.retries["decode"] == 1)
+    client.close()
+    await eventually(lambda: leases.leases[0].happened == ["release"])

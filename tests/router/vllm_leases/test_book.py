@@ -15,11 +15,11 @@ E, L = "engine", "lease"
 DURATION_S, EXTENSION_MS, FIRST_MS = 6, 4000, 5000
 
 
-def book(at_ms: int = 0) -> LeaseBook:
+def book(at_ms: int = 0, asked_ms: int | None = None) -> LeaseBook:
     """With one lease."""
     made = LeaseBook(DURATION_S)
     made.use_expected(E, 0)
-    made.hold(E, L, at_ms)
+    made.hold(E, L, at_ms, asked_ms)
     return made
 
 
@@ -199,13 +199,16 @@ def test_nothing_is_expected_of_an_engine_that_is_gone() -> None:
 
 @given(
     answer_ms=st.integers(0, 1000),
+    asked_ms=st.none() | st.integers(-2000, 0),
     rounds=st.lists(
         st.tuples(st.integers(1, 6000), st.integers(0, 3000), st.integers(0, DELIVERY_MS), st.booleans()), max_size=8
     ),
 )
-def test_p_keeps_the_blocks_whenever_the_book_says_so(answer_ms: int, rounds: list[tuple[int, int, int, bool]]) -> None:
+def test_p_keeps_the_blocks_whenever_the_book_says_so(
+    answer_ms: int, asked_ms: int | None, rounds: list[tuple[int, int, int, bool]]
+) -> None:
     """Against P as vLLM has it. A round: pause before a renewal, until it is sent, until P has it; whether all went."""
-    leases = book(at_ms=answer_ms)
+    leases = book(answer_ms, asked_ms)
     p_ends_ms, now_ms = DURATION_S * 1000, answer_ms  # the prefill ended at 0
     for pause_ms, sending_ms, delivery_ms, all_went in rounds:
         began_ms = now_ms + pause_ms
