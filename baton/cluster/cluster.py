@@ -120,11 +120,11 @@ class Cluster:
         watcher = asyncio.create_task(self._watch(name, process), name=f"end of {name}")
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
-        ready = await in_time(name, child.ready())
+        ready = await in_time(name, self.specs[name], child.ready())
         process.url, process.internal_url = ready.url, ready.internal_url
         process.worker_id = ready.worker_id or self.specs[name].worker_id
         if self.specs[name].kind == ROUTER:
-            await in_time(name, self.routable(name, num_workers))
+            await in_time(name, self.specs[name], self.routable(name, num_workers))
         if process.why:  # it was ready, and has died since
             raise ChildDiedError(process.why)
         process.up, process.served_s = True, time.monotonic()

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from core.protocol.status import Ready
 
-#: A process that does not serve after this many seconds never will, however busy the machine.
-START_TIMEOUT_S = 900.0
+#: A process of ours that does not serve after this many seconds never will, however busy the machine.
+START_TIMEOUT_S = 300.0
+#: Longest start of a vLLM server, seconds: beside three others on two cores it takes minutes.
+VLLM_START_TIMEOUT_S = 900.0
 ROUTER = "router"
 #: Flags of ``baton worker`` or ``baton router`` without the leading dashes. True is a bare flag.
 Flags = Mapping[str, Any]
@@ -38,6 +40,10 @@ class Startable(Protocol):
     @property
     def kind(self) -> str:
         """``router``, or a worker's role."""
+
+    @property
+    def start_timeout_s(self) -> float:
+        """If it does not serve after this many seconds it never will."""
 
     @property
     def has_failpoints(self) -> bool:
@@ -69,6 +75,7 @@ class ProcessSpec:
     prefix: tuple[str, ...] = ()
     #: Variables with these prefixes are not inherited. Settings come from ``flags`` and ``environ`` alone.
     not_inherited: tuple[str, ...] = ("BATON_",)
+    start_timeout_s: float = START_TIMEOUT_S
     has_failpoints: ClassVar[bool] = True
     worker_id: ClassVar[str] = ""
 
@@ -101,6 +108,7 @@ class VllmSpec:
     model: VllmModel
     place: ServerPlace
     share: ServerShare = field(default_factory=ServerShare)
+    start_timeout_s: ClassVar[float] = VLLM_START_TIMEOUT_S
     has_failpoints: ClassVar[bool] = False
 
     @property
@@ -109,8 +117,11 @@ class VllmSpec:
         return self.place.router_address().partition("?")[0]
 
     def ranks(self, pid: int) -> list[int]:
-        """The processes of its engine, all that are under the one with the HTTP port, which is the launcher's child."""
-        return [each for server in children_of(pid) for each in descendants_of(server)]
+        """The processes of its engine: all that are under the one with the HTTP port, which is the launcher's child,
+        except Python's tracker of shared memory, which nobody misses.
+        """
+        under = [each for server in children_of(pid) for each in descendants_of(server)]
+        return [each for each in under if b"resource_tracker" not in command_line(each)]
 
     def kill(self, child: Child) -> bool:
         """Kill all of its processes at once: its engine would live on without the one with the HTTP port."""
@@ -166,18 +177,26 @@ async def alone(name: str, spec: Startable, folder: Path, stop_timeout_s: float 
     child = make_child(name, spec, folder)
     await child.start()
     try:
-        yield await in_time(name, child.ready())
+        yield await in_time(name, spec, child.ready())
     finally:
         await child.stop(stop_timeout_s)
 
 
-async def in_time(name: str, serves: Awaitable[T]) -> T:
-    """Await ``serves``, which shows that a process serves. Raises ChildDiedError after ``START_TIMEOUT_S``."""
+async def in_time(name: str, spec: Startable, serves: Awaitable[T]) -> T:
+    """Await ``serves``, which shows that a process serves. Raises ChildDiedError after ``start_timeout_s``."""
     try:
-        async with asyncio.timeout(START_TIMEOUT_S):
+        async with asyncio.timeout(spec.start_timeout_s):
             return await serves
     except TimeoutError:
-        raise ChildDiedError(f"{name}: does not serve after {START_TIMEOUT_S:g} s") from None
+        raise ChildDiedError(f"{name}: does not serve after {spec.start_timeout_s:g} s") from None
+
+
+def command_line(pid: int) -> bytes:
+    """The arguments of a process, each with a zero byte behind it; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def send(pid: int, number: signal.Signals) -> bool:
@@ -216,8 +235,8 @@ def rank_of(pid: int) -> int | None:
     rank.
     """
     try:
-        spec = json.loads(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2])
-    except (OSError, IndexError, ValueError):
+        spec = json.loads(command_line(pid).split(b"\0")[-2])
+    except (IndexError, ValueError):
         return None
     rank = spec.get("rank", 0) if isinstance(spec, dict) else None
     return rank if isinstance(rank, int) else None

@@ -134,7 +134,7 @@ def timeline(outcome: RunOutcome, attempt: Attempt, why: str, folder: Path) -> l
     ]
     lines += [
         f"  {fault.began_s - began_s:+.3f} s to {fault.ended_s - began_s:+.3f} s: {fault}"
-        for fault in during(attempt, outcome.faults)
+        for fault in during(attempt, outcome.faults, outcome.plan.shape.late_s)
     ]
     for path in sorted(folder.glob("*.log")) if attempt.request_id else []:
         about = [line for line in path.read_text(errors="replace").splitlines() if attempt.request_id in line]

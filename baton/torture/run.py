@@ -130,7 +130,16 @@ async def run(outcome: RunOutcome, cluster: Cluster, tell: Callable[[str], None]
             outcome.faults, outcome.surprises = list(nemesis.faults), nemesis.surprises
             note_deaths(cluster.folder, outcome.attempts)
             outcome.judged = [
-                (one, judge(one, answers[one.question], outcome.faults, continues=one.question in kept_on))
+                (
+                    one,
+                    judge(
+                        one,
+                        answers[one.question],
+                        outcome.faults,
+                        continues=one.question in kept_on,
+                        late_s=plan.shape.late_s,
+                    ),
+                )
                 for one in outcome.attempts
             ]
         await _look(outcome, cluster, before, tell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from baton.cluster.cluster import DEMO_WORKER
 from baton.cluster.process import ROUTER, Flags, ProcessSpec
@@ -34,6 +34,10 @@ class AnyShape(Protocol):
     def frequencies(self) -> Mapping[tuple[str, str], int]:
         """How often each fault is drawn."""
 
+    @property
+    def late_s(self) -> float:
+        """Seconds from a death at a failpoint until the run has surely noticed it."""
+
     def questions(self, seed: int, count: int) -> list[Question]:
         """What clients ask."""
 
@@ -55,6 +59,7 @@ class Shape:
     decode_tp: int = 1
     worker_flags: Flags = field(default_factory=dict)
     router_flags: Flags = field(default_factory=dict)
+    late_s: ClassVar[float] = 0.5
 
     @property
     def specs(self) -> dict[str, ProcessSpec]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from baton.cluster.cluster import REDIS
 from baton.cluster.process import ROUTER, ProcessSpec, Startable, VllmSpec
@@ -54,6 +54,8 @@ class VllmShape:
     prefill: int = 2
     decode: int = 2
     routers: int = 2
+    #: The run shares few cores with its servers, which keep all of them busy.
+    late_s: ClassVar[float] = 5.0
 
     @property
     def specs(self) -> dict[str, Startable]:

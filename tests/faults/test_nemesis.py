@@ -9,6 +9,7 @@ import random
 import sys
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -16,7 +17,6 @@ import pytest
 from baton.cluster.cluster import POLL_S, REDIS, Cluster
 from baton.cluster.process import Process, ProcessSpec, rank_of
 from baton.processes.child import Child, ChildDiedError, ChildSpec
-from baton.torture.faults import nemesis as nemesis_module
 from baton.torture.faults.nemesis import Nemesis
 from baton.torture.faults.schedule import FREQUENCIES, LOOKAHEAD, Schedule
 from baton.torture.shape import Shape
@@ -125,12 +125,10 @@ async def test_one_that_was_ready_and_died_before_anybody_looked_does_not_serve(
         assert process.up == (process.why == "")
 
 
-async def test_who_does_not_end_when_its_rank_is_killed_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nemesis_module, "HEAL_S", 0.2)
+async def test_who_does_not_end_when_its_rank_is_killed_is_told(tmp_path: Path) -> None:
     cluster = ScriptedCluster(tmp_path, decode_0=[CARELESS])
     async with hurting(cluster) as nemesis:
+        nemesis.heal_s = 0.2
         nemesis.hurt("rank", "decode-0")
         await nemesis.heal()
         (told,) = nemesis.surprises
@@ -145,18 +143,19 @@ async def test_a_storm_ends_when_somebody_does_not_come_back(tmp_path: Path) -> 
 
 
 async def test_a_storm_ends_when_nobody_can_be_hurt_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nemesis_module, "HEAL_S", 0.2)
     monkeypatch.setattr(Schedule, "next", lambda *_: None)
     async with hurting(ScriptedCluster(tmp_path, decode_0=[CARELESS])) as nemesis:
+        nemesis.heal_s = 0.2
         nemesis.hurt("rank", "decode-0")
         await nemesis.run(lambda: False, 0.01)
         assert len(nemesis.surprises) == 1
 
 
-async def test_one_that_never_serves_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.cluster.process.START_TIMEOUT_S", 0.3)
-    with pytest.raises(ChildDiedError, match="does not serve after"):
-        async with ScriptedCluster(tmp_path, decode_0=["import time; time.sleep(600)"]):
+async def test_one_that_never_serves_is_given_up(tmp_path: Path) -> None:
+    cluster = ScriptedCluster(tmp_path, decode_0=["import time; time.sleep(600)"])
+    cluster.specs = {name: replace(spec, start_timeout_s=0.3) for name, spec in SHAPE.specs.items()}
+    with pytest.raises(ChildDiedError, match=r"decode-0: does not serve after 0\.3 s"):
+        async with cluster:
             pass
 
 
@@ -238,7 +237,7 @@ async def what_was_drawn(
         slept.append(seconds)
         await turns(0 if seconds > 2 else 20)  # no stop lasts until the next card
 
-    monkeypatch.setattr(nemesis_module, "STOP_S", (3.0, 5.0))
+    monkeypatch.setattr("baton.torture.faults.nemesis.STOP_S", (3.0, 5.0))
     monkeypatch.setattr(asyncio, "sleep", sleep)
     cluster = PaperCluster(restart_seed)
     async with aclosing(Nemesis(cast("Cluster", cluster), seed)) as nemesis:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from baton.cluster.cluster import REDIS
-from baton.cluster.process import START_TIMEOUT_S, send
+from baton.cluster.process import send
 from baton.processes.child import ChildDiedError
 from baton.torture.faults.schedule import FREQUENCIES, Schedule
 from baton.torture.records import Fault
@@ -35,9 +35,8 @@ FAILPOINT_SHARE = 0.2
 MAX_HITS = 8
 #: For this many seconds an armed process gets no other fault, so that it reaches its failpoint.
 ARMED_S = 10.0
-#: Longest time, in seconds, until everything that was killed serves again; also the longest time without a possible
-#: victim. It is longer than a start may take.
-HEAL_S = START_TIMEOUT_S + 60.0
+#: Seconds by which ``heal_s`` is longer than a start may take.
+HEAL_MARGIN_S = 60.0
 #: Beginnings of the names of those failpoints that a process of a kind reaches.
 PREFIXES = {"prefill": ("worker.",), "decode": ("rank.",), "router": ("router.",)}
 
@@ -75,6 +74,9 @@ class Nemesis:
         #: Set whenever a fault or an end has been noted.
         self.news = asyncio.Event()
         self._healing = False
+        #: Longest time, in seconds, until everything that was killed serves again; also the longest time without a
+        #: possible victim.
+        self.heal_s = max(spec.start_timeout_s for spec in cluster.specs.values()) + HEAL_MARGIN_S
         cluster.on_end = self._on_end
 
     def _rng(self, purpose: str) -> random.Random:
@@ -103,7 +105,7 @@ class Nemesis:
             if due is not None:
                 done_s = time.monotonic()
                 self.hurt(due[0], self._rng("victims").choice(self.victims(due[1])))
-            elif time.monotonic() - done_s > HEAL_S:
+            elif time.monotonic() - done_s > self.heal_s:
                 self._give_up()
 
     def _give_up(self) -> None:
@@ -283,7 +285,7 @@ class Nemesis:
         for name in [*self._cluster.processes, REDIS]:
             self._cluster.go_on(name)
         try:
-            async with asyncio.timeout(HEAL_S):
+            async with asyncio.timeout(self.heal_s):
                 await self.calm()
         except TimeoutError:
             self._give_up()

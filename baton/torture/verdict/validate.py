@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 MAX_LOGPROB_DIFFERENCE = 1e-2
 #: Seconds: clients and nemesis have one clock, but a client may notice a death a moment after it.
 SLACK_S = 0.5
-#: Seconds from a process's death at a failpoint until the run notices, where it shares few cores with vLLM servers.
-LATE_S = 5.0
-#: ``code`` in the error event of a vLLM server whose engine has died.
-VLLM_ENGINE_DEAD = 500
+#: How the message of a vLLM server whose engine has died begins; ``code`` is 500 then, as for any bug in it.
+VLLM_ENGINE_DEAD = "EngineCore encountered an issue"
 #: How many prefills a router tries for one request, and how often it lets a stream migrate: ``max_prefill_attempts``
 #: and ``max_resumes``.
 MAX_PREFILLS, MAX_RESUMES = 3, 3
@@ -49,7 +47,7 @@ class Rule:
 
     why: str
     kinds: frozenset[str]
-    codes: frozenset[str | int]
+    codes: frozenset[str]
     count: int
     #: Whether the rule allows errors of streams only.
     streamed: bool = False
@@ -87,7 +85,7 @@ ALLOWED = (
     Rule(
         "its stream cannot be continued exactly",
         frozenset({"decode"}),
-        frozenset({"upstream_error", "engine_dead", VLLM_ENGINE_DEAD}),
+        frozenset({"upstream_error", "engine_dead"}),
         count=1,
         streamed=True,
         broken=True,
@@ -103,10 +101,18 @@ class Judgement:
     why: str = ""
 
 
-def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault], *, continues: bool = True) -> Judgement:
+def judge(
+    attempt: Attempt,
+    expected: ClientAnswer,
+    faults: Sequence[Fault],
+    *,
+    continues: bool = True,
+    late_s: float = SLACK_S,
+) -> Judgement:
     """The judgement on an attempt. ``faults`` has the faults of all processes. ``continues``: another worker goes on
-    with its stream when that breaks.
+    with its stream when that breaks. ``late_s``: seconds from a death at a failpoint until the run has noticed it.
     """
+    faults = during(attempt, faults, late_s)
     wrong = difference(attempt, expected)
     if wrong:
         return Judgement(Verdict.WRONG, wrong)
@@ -118,7 +124,7 @@ def judge(attempt: Attempt, expected: ClientAnswer, faults: Sequence[Fault], *, 
         case Ending.ERROR:
             return _judge_error(attempt, faults, continues)
         case Ending.BROKEN:
-            own = [fault for fault in during(attempt, faults) if fault.name == attempt.router and fault.is_kill]
+            own = [fault for fault in faults if fault.name == attempt.router and fault.is_kill]
             if own:
                 return Judgement(Verdict.ROUTER_DIED)
             return Judgement(Verdict.WRONG, "the connection broke, and its router had not died")
@@ -131,6 +137,8 @@ def _judge_error(attempt: Attempt, faults: Sequence[Fault], continues: bool) -> 
     if shape:
         return Judgement(Verdict.WRONG, shape)
     code = attempt.error["code"]
+    if code == 500 and attempt.error["message"].startswith(VLLM_ENGINE_DEAD):
+        code = "engine_dead"
     for rule in ALLOWED:
         if code in rule.codes and not (rule.broken and continues) and _applies(rule, attempt, faults):
             return Judgement(Verdict.ALLOWED, rule.why)
@@ -141,7 +149,7 @@ def _judge_error(attempt: Attempt, faults: Sequence[Fault], continues: bool) -> 
 def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
     if rule.streamed and not attempt.streamed:
         return False
-    deaths = [fault for fault in during(attempt, faults) if fault.is_kill and fault.kind in rule.kinds]
+    deaths = [fault for fault in faults if fault.is_kill and fault.kind in rule.kinds]
     if rule.own:  # a worker may have lost a rank first and been killed then, which counts as one death
         deaths = list({death.worker_id: death for death in deaths if death.worker_id in attempt.deaths}.values())
     times_s = sorted(fault.began_s for fault in deaths)
@@ -149,13 +157,13 @@ def _applies(rule: Rule, attempt: Attempt, faults: Sequence[Fault]) -> bool:
     return bool(spans_s) and (not attempt.streamed or min(spans_s) <= rule.within_s)
 
 
-def during(attempt: Attempt, faults: Sequence[Fault]) -> list[Fault]:
+def during(attempt: Attempt, faults: Sequence[Fault], late_s: float) -> list[Fault]:
     """The faults while the attempt was under way: kills during it, and stops that had not ended when it began."""
     first_s = attempt.began_s - SLACK_S
     return [
         fault
         for fault in faults
-        if fault.began_s <= attempt.ended_s + (LATE_S if fault.what == "failpoint" else SLACK_S)
+        if fault.began_s <= attempt.ended_s + (late_s if fault.what == "failpoint" else SLACK_S)
         and (fault.began_s if fault.is_kill else fault.ended_s) >= first_s
     ]
 

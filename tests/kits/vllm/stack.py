@@ -51,7 +51,7 @@ class VllmStack:
     """Two P and two D, started when a test first needs them, at the same time if it needs several.
 
     A server that a test has killed is started again by the next test that needs it. One that a test does not need is
-    killed: NIXL keeps a core busy in every server, also in an idle one, and there may be two cores for all.
+    killed: also an idle one has threads that wake up all the time, and there may be two cores for all.
     """
 
     def __init__(self, cluster: Cluster, http: httpx.AsyncClient, ports: HeldPorts, vllm: str, adapter: Path) -> None:

@@ -105,8 +105,12 @@ def test_what_came_before_the_end_has_to_be_right_as_well(ending: Ending) -> Non
 
 def test_a_broken_connection_is_excused_by_the_death_of_its_router_and_by_nothing_else() -> None:
     broken = attempt(Ending.BROKEN)
-    for own in (fault("kill", "router", 11.0), fault("kill", "router", 12.4), fault("failpoint", "router", 16.0)):
+    for own in (fault("kill", "router", 11.0), fault("kill", "router", 12.4), fault("failpoint", "router", 12.4)):
         assert judge(broken, EXPECTED, [own]).verdict is Verdict.ROUTER_DIED
+    late = [fault("failpoint", "router", 16.0)]
+    assert judge(broken, EXPECTED, late, late_s=5.0).verdict is Verdict.ROUTER_DIED
+    assert judge(broken, EXPECTED, late).verdict is Verdict.WRONG
+    assert judge(broken, EXPECTED, [fault("kill", "router", 16.0)], late_s=5.0).verdict is Verdict.WRONG
     for other in (
         [fault("failpoint", "router", 18.0)],
         [],
@@ -311,16 +315,24 @@ def test_vllm_may_leave_the_details_of_a_usage_out() -> None:
     assert answer.num_tokens == (USAGE["prompt_tokens"], USAGE["completion_tokens"])
 
 
-@pytest.mark.parametrize("code", ["upstream_error", VLLM_ENGINE_DEAD])
+DEAD_ENGINE = error(500) | {"message": f"{VLLM_ENGINE_DEAD}. See stack trace (above) for the root cause."}
+
+
+@pytest.mark.parametrize("seen", [error("upstream_error"), DEAD_ENGINE])
 @pytest.mark.parametrize(("continues", "verdict"), [(False, Verdict.ALLOWED), (True, Verdict.WRONG)])
 def test_a_stream_that_cannot_be_continued_may_end_with_its_worker(
-    continues: bool, verdict: Verdict, code: str | int
+    continues: bool, verdict: Verdict, seen: dict[str, Any]
 ) -> None:
-    broken = attempt(Ending.ERROR, text="a b", error=error(code))
+    broken = attempt(Ending.ERROR, text="a b", error=seen)
     deaths = [fault("kill", "decode", 11.0)]
     assert judge(broken, EXPECTED, deaths, continues=continues).verdict is verdict
     assert judge(broken, EXPECTED, [], continues=continues).verdict is Verdict.WRONG
     assert judge(broken, EXPECTED, [fault("kill", "prefill", 11.0)], continues=continues).verdict is Verdict.WRONG
+
+
+def test_no_death_allows_another_internal_error_of_vllm() -> None:
+    failed = attempt(Ending.ERROR, text="a b", error=error(500))
+    assert judge(failed, EXPECTED, [fault("kill", "decode", 11.0)], continues=False).verdict is Verdict.WRONG
 
 
 def test_a_fingerprint_may_be_in_some_events_only() -> None:
