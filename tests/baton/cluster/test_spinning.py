@@ -1,4 +1,4 @@
-"""Threads that spin around ``sched_yield`` sleep in the servers of a run."""
+"""Threads that never rest sleep for a moment each time round, in the servers of a run."""
 
 from __future__ import annotations
 
@@ -52,3 +52,29 @@ def test_a_signal_during_the_sleep_is_no_error() -> None:
     environ = {**os.environ, **without_spinning()}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+POLL = """
+import os, select, time
+read, write = os.pipe()
+poll = select.poll()
+poll.register(read, select.POLLIN)
+began = time.monotonic()
+assert not any(poll.poll(0) for _ in range(50))
+took = time.monotonic() - began
+began = time.monotonic()
+assert poll.poll(1100) == []
+waited = time.monotonic() - began
+os.write(write, b"x")
+assert poll.poll(0) == poll.poll(-1) == poll.poll(1500) == [(read, select.POLLIN)]
+print(took, waited)
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_poll_that_waits_for_nothing_and_finds_nothing_is_a_short_sleep() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", POLL], env={**os.environ, **without_spinning()}, capture_output=True, check=True
+    )
+    took_s, waited_s = map(float, done.stdout.split())
+    assert took_s >= 50 * 1e-3 and waited_s >= 1.1
