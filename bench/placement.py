@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from core.protocol.worker import Role, WorkerLoad
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, Prefilled, Prompt, available
+from router.placement.chunks import num_bytes_in
 from router.placement.prefix_index import PrefixIndex
 from router.placement.prompt import BYTES_PER_TOKEN
 from router.placement.two_choices import TwoChoices
@@ -98,8 +99,10 @@ class Simulation:
         self._number = itertools.count()
         self.p = [_worker(f"p{i}", Role.PREFILL, 16, 24_000) for i in range(num_workers)]
         self.d = [_worker(f"d{i}", Role.DECODE, 64, 12_000) for i in range(num_workers)]
-        #: What is in the caches of the simulated workers, in chunks of 128 tokens. Policies do not see it.
-        self.cache = {worker: PrefixIndex(worker.num_blocks // 8) for worker in (*self.p, *self.d)}
+        #: What is in the caches of the simulated workers, in chunks of the prompts. Policies do not see it.
+        self.cache = {
+            worker: PrefixIndex(worker.num_blocks * BLOCK_SIZE * BYTES_PER_TOKEN) for worker in (*self.p, *self.d)
+        }
         self.free_at_s = dict.fromkeys(self.p, 0.0)
         self.used_blocks = dict.fromkeys(self.d, 0)
         self.to_prefill: deque[Turn] = deque()
@@ -164,7 +167,7 @@ class Simulation:
 
         Afterwards all are: P works in order, so queued prompts count too.
         """
-        found = self.cache[worker].longest(worker.worker_id, turn.prompt.chunks) * 128
+        found = num_bytes_in(self.cache[worker].longest(worker.worker_id, turn.prompt.chunks)) // BYTES_PER_TOKEN
         self.cache[worker].note(worker.worker_id, turn.prompt.chunks)
         return found
 

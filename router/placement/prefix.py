@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.placement.chunks import CHUNK_BYTES
+from router.placement.chunks import num_bytes_in
 from router.placement.least_loaded import LeastLoaded, share_in_use
 from router.placement.ports import key_of
 from router.placement.prefix_index import PrefixIndex
@@ -28,15 +28,15 @@ MAX_GAP = 0.25
 MAX_GAP_REQUESTS = 64
 #: and is also more than this many times the lowest.
 MAX_RATIO = 1.5
-#: Chunks remembered per worker: 8 MiB of text, about two million tokens.
-MAX_ENTRIES = 16384
+#: Text remembered per worker, bytes: about two million tokens.
+MAX_BYTES = 8 << 20
 
 
 class Prefix:
     """Decides by what this router sent, not by reports: that costs workers nothing, and is right for LRU caches."""
 
-    def __init__(self, on_gone: OnGone, max_entries: int = MAX_ENTRIES) -> None:
-        self.index = PrefixIndex(max_entries)
+    def __init__(self, on_gone: OnGone, max_bytes: int = MAX_BYTES) -> None:
+        self.index = PrefixIndex(max_bytes)
         self._least_loaded = LeastLoaded()
         on_gone.append(self.index.forget)
 
@@ -67,7 +67,7 @@ class Prefix:
         lowest = min(share_in_use(worker) for worker in workers)
         matches = [0 if _too_busy(worker, lowest) else self.index.longest(key_of(worker), chunks) for worker in workers]
         most = max(matches)
-        if most < LEAST_MATCH * len(chunks):
+        if num_bytes_in(most) < LEAST_MATCH * num_bytes_in(len(chunks)):
             return workers
         return [worker for worker, match in zip(workers, matches, strict=True) if match == most]
 
@@ -78,5 +78,5 @@ def _too_busy(worker: Worker, lowest: float) -> bool:
 
 
 def _capacity(worker: Worker) -> int | None:
-    """The number of chunks that fit into the worker's cache; older ones are surely evicted. None: not known."""
-    return worker.num_blocks * worker.block_size * BYTES_PER_TOKEN // CHUNK_BYTES or None
+    """Bytes of text that fit into the worker's cache; what is older is surely evicted. None: not known."""
+    return worker.num_blocks * worker.block_size * BYTES_PER_TOKEN or None

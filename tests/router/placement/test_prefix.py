@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.placement.affinity import Affinity
-from router.placement.chunks import MAX_CHUNKS
+from router.placement.chunks import CHUNK_BYTES, MAX_BYTES, PARTS, SIZES, chunk_hashes, num_bytes_in
 from router.placement.prefix import Prefix
 from router.placement.prefix_index import PrefixIndex
 from router.pool import WorkerPool
@@ -20,6 +20,17 @@ PROMPTS = st.lists(st.sampled_from("ab"), min_size=1, max_size=6).map(
 SENT = st.lists(st.tuples(st.sampled_from(["one", "two"]), PROMPTS), max_size=30)
 
 
+# --- chunks
+
+
+@given(st.integers(0, 2 * MAX_BYTES))
+def test_of_every_prompt_all_but_a_small_part_is_in_chunks(num_bytes: int) -> None:
+    num_chunks = len(chunk_hashes(b"x" * num_bytes, "m"))
+    assert num_bytes_in(num_chunks) == sum(SIZES[:num_chunks]) <= num_bytes
+    if num_chunks < len(SIZES):
+        assert num_bytes < num_bytes_in(num_chunks) * (1 + 1 / PARTS) + CHUNK_BYTES
+
+
 # --- the index
 
 
@@ -27,7 +38,7 @@ SENT = st.lists(st.tuples(st.sampled_from(["one", "two"]), PROMPTS), max_size=30
 def test_with_room_it_finds_the_longest_beginning_that_was_sent(
     sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...]
 ) -> None:
-    index = PrefixIndex(1000)
+    index = PrefixIndex(1000 * CHUNK_BYTES)
     for key, chunks in sent:
         index.note(key, chunks)
     for key in ("one", "two"):
@@ -41,7 +52,7 @@ def test_with_room_it_finds_the_longest_beginning_that_was_sent(
 def test_it_is_bounded_and_never_claims_a_chunk_without_those_before(
     sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...], room: int
 ) -> None:
-    index = PrefixIndex(room)
+    index = PrefixIndex(room * CHUNK_BYTES)
     for key, chunks in sent:
         index.note(key, chunks)
         assert len(index) <= 2 * room
@@ -55,7 +66,7 @@ def test_it_is_bounded_and_never_claims_a_chunk_without_those_before(
 def test_who_is_forgotten_has_nothing_and_the_other_keeps_everything(
     sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...]
 ) -> None:
-    index = PrefixIndex(1000)
+    index = PrefixIndex(1000 * CHUNK_BYTES)
     for key, chunks in sent:
         index.note(key, chunks)
     before = index.longest("two", asked)
@@ -67,7 +78,7 @@ def test_who_is_forgotten_has_nothing_and_the_other_keeps_everything(
 
 
 def test_the_least_recently_sent_goes_first() -> None:
-    index = PrefixIndex(4)
+    index = PrefixIndex(4 * CHUNK_BYTES)
     index.note("w", (1, 2))
     index.note("w", (3, 4))
     index.note("w", (1, 2))
@@ -75,11 +86,21 @@ def test_the_least_recently_sent_goes_first() -> None:
     assert [index.longest("w", chunks) for chunks in ((1, 2), (3, 4), (5,))] == [2, 1, 1]
 
 
+def test_a_large_chunk_takes_the_room_of_many_small_ones() -> None:
+    long = tuple(range(1000, 1000 + len(SIZES)))
+    index = PrefixIndex(sum(SIZES))
+    index.note("w", (1, 2, 3))
+    index.note("w", long)
+    assert (index.longest("w", (1, 2, 3)), index.longest("w", long)) == (0, len(long))
+    index.note("w", (1,))
+    assert index.longest("w", long) == len(long) - 1
+
+
 def test_a_worker_with_a_smaller_cache_has_a_smaller_index() -> None:
-    index = PrefixIndex(100)
-    index.note("w", (1, 2, 3), max_entries=2)
+    index = PrefixIndex(100 * CHUNK_BYTES)
+    index.note("w", (1, 2, 3), max_bytes=2 * CHUNK_BYTES)
     assert index.longest("w", (1, 2, 3)) == 2
-    index.note("w", (9,), max_entries=0)
+    index.note("w", (9,), max_bytes=0)
     assert len(index) == 1
     with pytest.raises(ValueError, match="room"):
         PrefixIndex(0)
@@ -137,7 +158,8 @@ def test_prompts_too_short_for_a_chunk_go_to_the_least_loaded() -> None:
 def test_no_prompt_is_too_long() -> None:
     policy = Prefix([])
     policy.pick([worker("a")], prompt(b"x" * 1_000_000))
-    assert len(policy.index) == MAX_CHUNKS
+    assert len(policy.index) == len(SIZES) < 100
+    assert num_bytes_in(len(SIZES)) > MAX_BYTES * (1 - 1 / PARTS)
 
 
 async def test_the_pool_tells_it_who_went() -> None:
