@@ -12,7 +12,7 @@ An event that the table does not list raises IllegalEvent and changes nothing.
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 
 class State(StrEnum):
@@ -28,7 +28,7 @@ class State(StrEnum):
     ABORTED = "aborted"
 
 
-class Event(Enum):
+class Event(StrEnum):
     """What can happen to a request."""
 
     PREFILL_SENT = "prefill_sent"

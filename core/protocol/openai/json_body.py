@@ -42,7 +42,7 @@ class BodyLimits:
     def check_bytes(self, raw: bytes) -> None:
         """Raise BadRequestError for JSON that would be too much to build. Anything else is left to the parser."""
         # This counts the text of strings too, so the count is never too low, and nearly always within the bounds.
-        if _num_nodes(raw) > self.max_nodes or raw.count(b",") >= self.max_values:
+        if _num_nodes(raw) > self.max_nodes or _count(raw, b",") >= self.max_values:
             self._check_outside_strings(raw)
 
     def check_messages(self, body: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class BodyLimits:
         outside = b"".join(bare.split(b'"')[::2])
         if _num_nodes(outside) > self.max_nodes:
             raise _too_large(f"{self.max_nodes} objects, arrays and keys")
-        if outside.count(b",") >= self.max_values:
+        if _count(outside, b",") >= self.max_values:
             raise _too_large(f"{self.max_values} values")
 
 
@@ -85,7 +85,12 @@ def parse_body(raw: bytes, limits: BodyLimits) -> dict[str, Any]:
 
 
 def _num_nodes(raw: bytes) -> int:
-    return raw.count(b"{") + raw.count(b"[") + raw.count(b":")
+    return _count(raw, b"{") + _count(raw, b"[") + _count(raw, b":")
+
+
+def _count(raw: bytes, byte: bytes) -> int:
+    """As ``raw.count(byte)``, which looks at each byte by itself; ``replace`` searches with ``memchr``."""
+    return len(raw) - len(raw.replace(byte, b""))
 
 
 def _too_large(what: str) -> BadRequestError:
