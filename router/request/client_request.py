@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest
+from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
 from router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
-    from core.protocol.openai.requests import CompletionRequest
+    from core.protocol.openai.plain import PlainChat, PlainCompletion
+    from core.protocol.openai.requests import ChatRequest, CompletionRequest
+
+    Validated = ChatRequest | CompletionRequest | PlainChat | PlainCompletion
 
 
 CHAT_PATH = "/v1/chat/completions"
@@ -49,9 +52,9 @@ class ClientRequest(msgspec.Struct, frozen=True):
         return "chat.completion.chunk" if self.chat else "text_completion"
 
     @classmethod
-    def of(cls, request: ChatRequest | CompletionRequest) -> ClientRequest:
+    def of(cls, request: Validated, *, chat: bool) -> ClientRequest:
         """Make one from a validated body."""
-        chat, wanted = isinstance(request, ChatRequest), request.max_new_tokens
+        wanted = request.max_new_tokens
         return cls(
             chat=chat,
             model=request.model,

@@ -12,6 +12,7 @@ import msgspec
 from core.protocol.errors import BadRequestError, NotFoundError
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.passed_on import PassedOnChat, PassedOnCompletion, check_depth, strip, validate_passed_on
+from core.protocol.openai.plain import plain
 from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
 from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
 from router.request.endpoints import ENDPOINTS, RESPONSES
@@ -37,11 +38,15 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
     route = pool.candidates(model) if isinstance(model, str) else None
     if route is not None and route.is_vllm:
         return _for_vllm(path, raw, body)
+    chat = path == CHAT_PATH
+    found = plain(body, chat=chat)
+    if found is not None:
+        return ClientRequest.of(found, chat=chat)
     # A client's parameters are dropped, not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)
-    request = validate(ChatRequest, body) if path == CHAT_PATH else validate(CompletionRequest, body)
+    request = validate(ChatRequest, body) if chat else validate(CompletionRequest, body)
     simplify(request, body)
-    return ClientRequest.of(request)
+    return ClientRequest.of(request, chat=chat)
 
 
 def with_priority(asked: ClientRequest, priority: int | None, body: dict[str, Any]) -> ClientRequest:
