@@ -1,7 +1,7 @@
 """The router: OpenAI's API for clients, over prefill and decode workers and leases between them. Never imports torch.
 
 ``main``       runs one router process; ``server`` is its uvicorn server, ``tls`` its two kinds of TLS
-``app``        puts the HTTP application together; ``front`` is the hot path in front of it, as raw ASGI
+``app``        puts the HTTP application together; in ``front`` requests come in, those for workers without ASGI
 ``build``      makes the parts that all requests share, from ``settings``; ``services`` holds them
 ``steps``      the steps of a request: admitted, prefilled, held, decoded, relayed, ended; and retries
 ``request``    the record of one request: its states, what was tried, and what follows a failure (``failure_table``)

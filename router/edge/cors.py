@@ -49,6 +49,10 @@ class Cors:
 
         return send_opened
 
+    def lines(self, origin: bytes | None) -> bytes:
+        """The same headers as ``opened`` adds, as they are sent."""
+        return b"".join([b"%b: %b\r\n" % header for header in self._headers(origin)])
+
     def preflight(self, asked: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Headers that list what an allowed page may send, in addition to those of ``opened``."""
         headers = [

@@ -80,7 +80,6 @@ class Exchange:
         "sent_tokens",
         "stop_error",
         "task",
-        "timer",
         "trace",
         "unread_prefill",
         "waiter",
@@ -135,17 +134,17 @@ class Exchange:
         self.relayed_error: ApiError | None = None
         self.stop_error: ApiError | None = None
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
         self.trace: Trace | None = None
 
     # --- from outside
 
     def stop(self, error: ApiError) -> bool:
         """End the request now, in any state. Returns False if it was over or ending."""
-        if self.stop_error is not None or self.progress.over or self.task is None:
+        if self.stop_error is not None or self.progress.over:
             return False
         self.stop_error = error
-        self.task.cancel()
+        if self.task is not None:  # else the task looks before its first step
+            self.task.cancel()
         return True
 
     def deadline(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes the answer to the client, over ASGI's ``send``. Headers are sent only with the first content.
+"""Writes the answer to the client. Headers are sent only with the first content.
 
 A client that does not read blocks every write, but not the end of its request: ``error`` waits for ``LAST_WRITE_S``
 at most, and then drops the connection.
@@ -14,25 +14,31 @@ from core.net.answers import EVENT_STREAM, JSON, retry_after
 from router.request.client_id import HEADER as CLIENT_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
-    from starlette.types import Send
-
+    from core.net.answers import Header
+    from core.net.served.call import HttpCall
     from core.protocol.errors import ApiError
 
 #: Seconds that the final error may wait for a client that does not read.
 LAST_WRITE_S = 1.0
 
 
+def _lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they are sent. No value may have a line break."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+_STREAM_LINES = _lines(EVENT_STREAM)
+
+
 class ClientReply:
     """One answer. ``first_content_s`` is when its first content left, on the loop's clock; None before."""
 
     __slots__ = (
-        "_complete",
-        "_drop",
-        "_id_headers",
+        "_call",
+        "_id_lines",
         "_request_id",
-        "_send",
         "_unsent",
         "client_id",
         "ended",
@@ -41,24 +47,19 @@ class ClientReply:
         "started",
     )
 
-    def __init__(self, send: Send, request_id: str, drop: Callable[[], None], client_id: str = "") -> None:
-        """``drop`` closes the client's connection at once, whatever is still to be sent there.
-
-        ``client_id``: the client's own id of the request; empty if it gave none.
-        """
-        self._send = send
-        self._drop = drop
+    def __init__(self, call: HttpCall, request_id: str, client_id: str = "") -> None:
+        """``client_id``: the client's own id of the request; empty if it gave none."""
+        self._call = call
         self._request_id = request_id
         self.client_id = client_id
-        theirs = ((CLIENT_ID, client_id.encode("ascii")),) if client_id else ()
-        self._id_headers = ((b"x-request-id", request_id.encode("ascii")), *theirs)
+        theirs = b"%b: %b\r\n" % (CLIENT_ID, client_id.encode("ascii")) if client_id else b""
+        self._id_lines = b"x-request-id: %b\r\n%b" % (request_id.encode("ascii"), theirs)
         self._unsent = b""
         #: Whether the events of its stream have names; an error is then called ``error``.
         self.names_events = False
         self.started = False
-        #: Whether the last write has begun; ``_complete``: whether it has also finished.
+        #: Whether the last write has begun.
         self.ended = False
-        self._complete = False
         self.first_content_s: float | None = None
 
     async def write(self, data: bytes, *, content: bool = True) -> None:
@@ -66,17 +67,21 @@ class ClientReply:
 
         Data without ``content`` is kept until the first content comes.
         """
-        if not self.started:
-            data = self._unsent + data
-            if not content:
-                self._unsent = data
-                return
-            self.first_content_s = asyncio.get_running_loop().time()
-            await self._send(
-                {"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM, *self._id_headers]}
-            )
-            self.started = True
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        call = self._call
+        if self.started:
+            if call.is_blocked:
+                await call.drain()
+            call.write(data)
+            return
+        data = self._unsent + data
+        if not content:
+            self._unsent = data
+            return
+        self.first_content_s = asyncio.get_running_loop().time()
+        if call.is_blocked:
+            await call.drain()
+        call.start(_STREAM_LINES + self._id_lines, data)
+        self.started = True
 
     def forget(self) -> None:
         """Drop the data kept until the first content. Only before the answer has begun."""
@@ -85,43 +90,41 @@ class ClientReply:
     async def end(self) -> None:
         """Complete the stream."""
         self.ended = True
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-        self._complete = True
+        if self._call.is_blocked:
+            await self._call.drain()
+        self._call.end()
 
-    async def whole(
-        self, status: int, content_type: bytes, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
-    ) -> None:
+    async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
         """Send the answer in one piece."""
         self.started = self.ended = True
         self.first_content_s = asyncio.get_running_loop().time()
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [
-                    (b"content-type", content_type),
-                    (b"content-length", b"%d" % len(body)),
-                    *self._id_headers,
-                    *headers,
-                ],
-            }
-        )
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
-        self._complete = True
+        if self._call.is_blocked:
+            await self._call.drain()
+        self._send(status, content_type, body, headers)
+
+    def refuse(self, error: ApiError) -> None:
+        """Send an error at once, as the whole answer."""
+        self.started = self.ended = True
+        self._send(error.status, JSON, error.to_json(self._request_id), retry_after(error))
+
+    def _send(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header]) -> None:
+        lines = b"content-type: %b\r\n%b%b" % (content_type, self._id_lines, _lines(headers) if headers else b"")
+        self._call.answer(status, lines, body)
 
     async def error(self, error: ApiError) -> None:
         """Send an error: as a whole answer or, if the stream has begun, as an event.
 
         A client that does not read is dropped.
         """
-        if self._complete:
+        call = self._call
+        if call.response_complete:
             return
         if not self.ended:  # if it has ended, its last write was cut off
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
                     await self._tell(error)
-        if not self._complete:
-            self._drop()
+        if not call.response_complete:
+            call.drop()
             await asyncio.sleep(0)  # the server then notes the end of the connection before the end of the answer
 
     async def _tell(self, error: ApiError) -> None:

@@ -39,8 +39,6 @@ def settle(services: Services, request: Exchange, error: ApiError | None) -> Non
     before = request.progress.state
     if not request.progress.over:
         request.on(Event.ABORTED if error is not None and error is request.stop_error else Event.FAILED)
-    if request.timer is not None:
-        request.timer.cancel()
     request.drop_lease()
     services.active.remove(request)
     now_s = asyncio.get_running_loop().time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from core.net.served.call import HttpCall
+
+#: Whether ports answer POST requests as calls; the others are ASGI in any case.
+as_calls = ContextVar("as_calls", default=False)
 HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -35,6 +40,10 @@ class App:
         #: Instead of the number.
         self.answer = b""
         self._asked = asyncio.Condition()
+        #: Requests that came as calls; those whose body came later than its head, and those whose client left.
+        self.calls: list[HttpCall] = []
+        self.waited: list[HttpCall] = []
+        self.gone_calls: list[HttpCall] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)
@@ -53,6 +62,55 @@ class App:
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    # --- the same, as calls
+
+    urls = frozenset({b"/echo", b"/early", b"/held", b"/long", b"/timed"})
+
+    def begin(self, call: HttpCall) -> None:
+        self.calls.append(call)
+        self.scopes.append({"path": call.path, "headers": list(call.headers.items())})
+        call.track(asyncio.create_task(self._tell(call)))
+        if call.path == "/early":
+            self._answer(call)
+
+    def wait(self, call: HttpCall) -> None:
+        self.waited.append(call)
+
+    def took(self, _call: HttpCall, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
+
+    def serve(self, call: HttpCall) -> None:
+        if call.path == "/timed":
+            call.leave_to_deadline()
+        if call.path == "/echo":
+            self._answer(call)
+        else:
+            call.track(asyncio.create_task(self._later(call)))
+
+    def gone(self, call: HttpCall) -> None:
+        self.gone_calls.append(call)
+
+    def _answer(self, call: HttpCall) -> None:
+        call.answer(200, b"", self.answer or b"%d" % self.num_bytes)
+
+    async def _tell(self, call: HttpCall) -> None:
+        async with self._asked:
+            self._asked.notify_all()
+        call.untrack(asyncio.current_task())
+
+    async def _later(self, call: HttpCall) -> None:
+        if call.path == "/held":
+            await self.go_on.wait()
+            self._answer(call)
+        else:
+            call.start(b"", b"x" * (1 << 16))
+            while not call.disconnected:
+                if call.is_blocked:
+                    await call.drain()
+                call.write(b"x" * (1 << 16))
+                await asyncio.sleep(0)
+        call.untrack(asyncio.current_task())
 
     async def until_asked(self, num_requests: int) -> None:
         async with self._asked:
@@ -139,7 +197,8 @@ async def serving(config: PortConfig | None = None, timeout_s: float | None = 20
     """A port on loopback; bounded in time, so that a test that waits for nothing fails."""
     app = App()
     bound = bind("127.0.0.1", 0)
-    port = HttpPort(app, bound, config or PortConfig(keep_alive_s=60))
+    calls = app if as_calls.get() else None
+    port = HttpPort(app, bound, config or PortConfig(keep_alive_s=60), calls=calls)
     await port.start()
     served = Served(app, port, port_of(bound))
     try:

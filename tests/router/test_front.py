@@ -215,7 +215,7 @@ class TestFewRequests:
     async def test_requests_that_are_still_coming_count(self, cluster: Cluster) -> None:
         await ready(cluster)
         callers = [await half(cluster) for _ in range(2)]
-        await eventually(lambda: len(cluster.front._bodies) == 2)
+        await eventually(lambda: cluster.front.calls.num_arriving == 2)
         assert (await cluster.post(chat())).status_code == 429
         for caller in callers:
             finish(caller)
@@ -227,7 +227,7 @@ class TestFewRequests:
 async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster) -> None:
     await ready(cluster)
     caller = await half(cluster)
-    await eventually(lambda: len(cluster.front._bodies) == 1)
+    await eventually(lambda: cluster.front.calls.num_arriving == 1)
     cluster.server.stop()
     assert await caller.code() == (503, "shutting_down")
     caller.writer.close()

@@ -96,7 +96,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core.net": (
         ("access", "error_pages"),
         ("client", "served"),
-        ("answers", "sockets", "tls"),
+        ("answers", "deadlines", "sockets", "tls"),
     ),
 }
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 #: Bytes of an answer that may wait for its reader before the connection is paused.
 HIGH_WATER_BYTES = 256 << 10
+
+
+class Cancellable(Protocol):
+    """A timeout."""
+
+    def cancel(self) -> None:
+        """Stop it."""
 
 
 class Source(Protocol):
@@ -22,6 +32,9 @@ class Source(Protocol):
 
     def resume(self) -> None:
         """Resume reading."""
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> Cancellable:
+        """Call after ``delay_s`` seconds."""
 
 
 class HttpAnswer:
@@ -76,8 +89,8 @@ class HttpAnswer:
         Raises ConnectionLost, also when the answer ends early, and CallTimeout; bytes that came before the error are
         returned first.
         """
-        if timeout_s is not None and not self._parts:
-            timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, CallTimeout("nothing came in time"))
+        if timeout_s is not None and not self._parts and self._connection is not None:
+            timer = self._connection.call_later(timeout_s, self._silent)
             try:
                 return await self.chunk()
             finally:
@@ -101,8 +114,8 @@ class HttpAnswer:
 
         Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
         """
-        if not self.complete and timeout_s is not None:
-            timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, CallTimeout("the answer took too long"))
+        if timeout_s is not None and self._connection is not None:
+            timer = self._connection.call_later(timeout_s, self._slow)
             try:
                 return await self._read(limit_bytes)
             finally:
@@ -124,8 +137,8 @@ class HttpAnswer:
 
     def watch(self, gap_s: float) -> None:
         """From now on, ``chunk`` raises CallTimeout when it has waited for ``gap_s``, or at most 1.25 times as long."""
-        if not self.complete and self._error is None:
-            self._watch = _GapWatch(self, gap_s)
+        if self._connection is not None:
+            self._watch = _GapWatch(self, self._connection, gap_s)
 
     def waiting(self) -> object | None:
         """Returns an object that stands for the chunk that a reader waits for; None: no reader waits."""
@@ -138,6 +151,12 @@ class HttpAnswer:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
+
+    def _silent(self) -> None:
+        self.fail(CallTimeout("nothing came in time"))
+
+    def _slow(self) -> None:
+        self.fail(CallTimeout("the answer took too long"))
 
     def _end_watch(self) -> None:
         if self._watch is not None:
@@ -196,10 +215,11 @@ class _GapWatch:
     wait, for example because its own client is slow, is no fault of the server.
     """
 
-    __slots__ = ("_answer", "_gap_s", "_since_s", "_timer", "_waiting")
+    __slots__ = ("_answer", "_connection", "_gap_s", "_since_s", "_timer", "_waiting")
 
-    def __init__(self, answer: HttpAnswer, gap_s: float) -> None:
+    def __init__(self, answer: HttpAnswer, connection: Source, gap_s: float) -> None:
         self._answer = answer
+        self._connection = connection
         self._gap_s = gap_s
         self._since_s = 0.0
         self._waiting: object | None = None
@@ -213,7 +233,7 @@ class _GapWatch:
         elif loop.time() - self._since_s >= self._gap_s:
             self._answer.fail(CallTimeout("nothing more came in time"))
             return
-        self._timer = loop.call_later(self._gap_s / 4, self._look)
+        self._timer = self._connection.call_later(self._gap_s / 4, self._look)
 
     def cancel(self) -> None:
         self._timer.cancel()

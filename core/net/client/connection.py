@@ -13,6 +13,7 @@ import httptools
 
 from core.net.client.answer import HttpAnswer
 from core.net.client.errors import CallError, ConnectionLost, NotHttp
+from core.net.deadlines import Timeouts
 from core.net.sockets import set_tcp_options
 
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
@@ -33,7 +34,10 @@ class Connection(asyncio.Protocol):
     methods.
     """
 
-    def __init__(self, idle: list[Connection], everyone: set[Connection]) -> None:
+    def __init__(self, idle: list[Connection], everyone: set[Connection], timeouts: Timeouts | None = None) -> None:
+        """Several connections may share their ``timeouts``."""
+        #: See ``answer.Source``.
+        self.call_later = (timeouts or Timeouts(asyncio.get_running_loop())).call_later
         #: The idle connections to one origin; the one used last is last.
         self.idle = idle
         self._everyone = everyone

@@ -16,12 +16,14 @@ from urllib.parse import urlsplit
 
 from core.net.client.connection import Connection
 from core.net.client.errors import CallTimeout, ConnectError, ConnectionLost
+from core.net.deadlines import Timeouts
 from core.net.tls import why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from core.net.client.answer import HttpAnswer
+    from core.net.deadlines import Timeout
     from core.net.tls import InternalTls
 
 logger = logging.getLogger("baton.net")
@@ -80,6 +82,7 @@ class HttpClient:
         self.foreign: set[str] = set()
         self._origins: dict[str, _Origin] = {}
         self._connections: set[Connection] = set()
+        self._timeouts: Timeouts | None = None
 
     def __repr__(self) -> str:
         return f"<HttpClient {len(self._connections)} connections to {len(self._origins)} origins>"
@@ -116,7 +119,7 @@ class HttpClient:
         if kept is not None:
             answer = _send(kept, data, sending)
             try:
-                return await _wait(answer, timeout_s, patience)
+                return await _wait(answer, kept.call_later, timeout_s, patience)
             except ConnectionLost:
                 if once or answer.started or clock() - sent_s > STALE_S:
                     raise
@@ -125,7 +128,7 @@ class HttpClient:
         except ConnectError as error:
             error.was_sent = kept is not None
             raise
-        return await _wait(_send(connection, data, sending), timeout_s, patience)
+        return await _wait(_send(connection, data, sending), connection.call_later, timeout_s, patience)
 
     def _add_origin(self, base_url: str) -> _Origin:
         if len(self._origins) >= MAX_ORIGINS:
@@ -136,11 +139,16 @@ class HttpClient:
 
     async def _connect(self, origin: _Origin) -> Connection:
         loop = asyncio.get_running_loop()
+        if self._timeouts is None:
+            self._timeouts = Timeouts(loop)
         options = self._tls_options(origin)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(origin.idle, self._connections), origin.host, origin.port, **options
+                    lambda: Connection(origin.idle, self._connections, self._timeouts),
+                    origin.host,
+                    origin.port,
+                    **options,
                 )
         except TimeoutError:
             raise ConnectError("no connection to the worker in time") from None
@@ -171,6 +179,8 @@ class HttpClient:
         """Close all connections."""
         for connection in list(self._connections):
             connection.abort()
+        if self._timeouts is not None:
+            self._timeouts.close()
         await asyncio.sleep(0)  # lets the transports call connection_lost
 
 
@@ -191,9 +201,11 @@ def _send(connection: Connection, data: bytes, sending: Callable[[], None] | Non
 
 
 async def _wait(
-    answer: HttpAnswer, timeout_s: float, patience: Callable[[], Coroutine[Any, Any, None]] | None
+    answer: HttpAnswer,
+    call_later: Callable[[float, Callable[[], object]], Timeout],
+    timeout_s: float,
+    patience: Callable[[], Coroutine[Any, Any, None]] | None,
 ) -> HttpAnswer:
-    loop = asyncio.get_running_loop()
     patient: asyncio.Task[None] | None = None
 
     def give_up() -> None:
@@ -205,10 +217,10 @@ async def _wait(
         if patience is None:
             give_up()
         else:
-            patient = loop.create_task(patience())
+            patient = asyncio.create_task(patience())
             patient.add_done_callback(lambda task: None if task.cancelled() else give_up())
 
-    timer = loop.call_later(timeout_s, time_is_up)
+    timer = call_later(timeout_s, time_is_up)
     try:
         await answer.headers()
     except BaseException:

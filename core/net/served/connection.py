@@ -14,17 +14,22 @@ import re
 import socket
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from core.net.served.call import HttpCall
 from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
 from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
     from uvicorn.config import Config
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
     from uvicorn.server import ServerState
 
+    from core.net.served.call import Calls
     from core.net.served.connections import Connections
 
 #: The key of ``scope["state"]`` with the function that closes the request's connection at once.
@@ -63,7 +68,12 @@ class _Patient(asyncio.Transport):
 class Connection(HttpToolsProtocol):
     """Answers what it refuses with OpenAI's error object, and closes."""
 
-    def __init__(self, config: Config, server_state: ServerState, port: Connections) -> None:
+    #: The last request whose head is complete, of either kind. None before the first one.
+    cycle: RequestResponseCycle | HttpCall  # type: ignore[assignment]
+
+    def __init__(
+        self, config: Config, server_state: ServerState, port: Connections, calls: Calls | None = None
+    ) -> None:
         super().__init__(config, server_state, {}, asyncio.get_running_loop())
         self._port = port
         self._max_bytes = port.config.head.max_bytes
@@ -91,6 +101,9 @@ class Connection(HttpToolsProtocol):
         self._num_ignored = 0
         #: As in ``connections.Client``.
         self.has_deadline = False
+        self._calls = calls
+        #: The request under way, if it is answered without ASGI. ``cycle`` may be one behind it.
+        self._call: HttpCall | None = None
 
     # --- what the transport says
 
@@ -102,9 +115,10 @@ class Connection(HttpToolsProtocol):
         self._port.owe(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timeouts."""
+        """Stop all timeouts, and tell whoever works on the request."""
         self._port.forget(self)
         super().connection_lost(exc)
+        self._tell_gone()
         self._port.left.set()
         del self._patient  # it refers to this
 
@@ -126,6 +140,7 @@ class Connection(HttpToolsProtocol):
         self._chunk_bytes = len(data)
         if not self._in_head:
             self._take_body(data)
+            self._wait_for_body()
             return
         if not self._num_bytes:
             self._port.wake(self)
@@ -134,8 +149,7 @@ class Connection(HttpToolsProtocol):
             self._take_long(data)
         else:
             self._feed(data)
-        if self._num_bytes and self._in_head and not self._ignores:
-            self._wait_for_head()
+        self._wait()
 
     def _take_long(self, data: bytes) -> None:
         """Parse data of which only the first part may belong to this head."""
@@ -169,6 +183,17 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(_not_http())
 
+    def _wait(self) -> None:
+        """Start the timeout of what has not come together with the first bytes of a request."""
+        if not self._in_head:
+            self._wait_for_body()
+        elif self._num_bytes and not self._ignores:
+            self._wait_for_head()
+
+    def _wait_for_body(self) -> None:
+        if not self._in_head and isinstance(self.cycle, HttpCall):
+            self.cycle.wait()
+
     def _wait_for_head(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
             self._owes = True
@@ -177,13 +202,12 @@ class Connection(HttpToolsProtocol):
     # --- what the parser says
 
     def on_message_begin(self) -> None:
-        """A request begins."""
-        super().on_message_begin()
+        """A request begins. Only its head tells whether it needs a scope."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._num_bytes = self._num_bytes or 1  # it may begin in the piece in which the last one ended
         self._num_hosts = 0
-        state = self.scope["state"]
-        state[DROP] = self.transport.abort
-        state[HAS_DEADLINE] = self._leave_to_deadline
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line. Those after a body are counted and dropped."""
@@ -214,18 +238,76 @@ class Connection(HttpToolsProtocol):
         if self._owes:
             self._owes = False
             self._port.settle(self)
-        super().on_headers_complete()
+        path = self._path_of_call()
+        before = self.cycle
+        if path is None:
+            self._begin_cycle()
+        else:
+            self.cycle = self._new_call(path)
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0
         self._goes_on = self.cycle.keep_alive
         self.cycle.keep_alive = False
         self.cycle.transport = self._patient
+        if path is None:
+            return
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.pipeline.appendleft((self.cycle, self.app))  # type: ignore[arg-type]
+
+    def _path_of_call(self) -> str | None:
+        """The path of a request that is answered without ASGI; None for any other."""
+        calls = self._calls
+        if calls is None or self.parser.get_method() != b"POST":
+            return None
+        url = self.url
+        if url not in calls.urls:
+            url = unquote_to_bytes(httptools.parse_url(url).path)
+            if url not in calls.urls:
+                return None
+        return url.decode("ascii")
+
+    def _new_call(self, path: str) -> HttpCall:
+        assert self._calls is not None
+        parser = self.parser
+        return HttpCall(
+            self,
+            self._calls,
+            path,
+            dict(self.headers),
+            keep_alive=parser.get_http_version() != "1.0" and bool(parser.should_keep_alive()),
+            waits_for_100=self.expect_100_continue,
+        )
+
+    def _begin_cycle(self) -> None:
+        """Do what uvicorn does with a head."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = url, headers, expects
+        self.scope["headers"] = headers
+        state = self.scope["state"]
+        state[DROP] = self.transport.abort
+        state[HAS_DEADLINE] = self._leave_to_deadline
+        super().on_headers_complete()
+        if self._call is not None:  # uvicorn does not read on behind a request; then its client's end would not be seen
+            self.flow.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle | HttpCall, app: ASGI3Application) -> None:
+        if isinstance(cycle, HttpCall):
+            self._call = cycle
+            cycle.begin()
+        else:
+            super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, which is thrown away once the answer has begun."""
         self._quiet_bytes = 0
-        if self.cycle.response_started:
+        cycle = self.cycle
+        if cycle.response_started:
             self._ignore(len(body))
+        elif isinstance(cycle, HttpCall):
+            cycle.feed(body)
         else:
             super().on_body(body)
 
@@ -233,10 +315,14 @@ class Connection(HttpToolsProtocol):
         """The request is complete; the next head may begin."""
         self._in_head = True
         self._num_bytes = 0
-        if not self.cycle.response_started:
-            self.cycle.keep_alive = self._goes_on
-        self.cycle.transport = self.transport
-        super().on_message_complete()
+        cycle = self.cycle
+        if not cycle.response_started:
+            cycle.keep_alive = self._goes_on
+        cycle.transport = self.transport
+        if isinstance(cycle, HttpCall):
+            cycle.complete()
+        else:
+            super().on_message_complete()
 
     def _check_size(self) -> None:
         """Raise HeadTooLargeError for a large head. Needed when a whole head came in one piece, which was not counted
@@ -257,6 +343,7 @@ class Connection(HttpToolsProtocol):
         """Do what uvicorn does, but with one timer for all idle connections."""
         self.server_state.total_requests += 1
         self.has_deadline = False
+        self._call = None
         if self.transport.is_closing():
             self._flush()
             return
@@ -277,7 +364,8 @@ class Connection(HttpToolsProtocol):
         self._ignores = True
         self.flow.resume_reading()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has gone, which the loop has not seen yet
+                self.transport.write_eof()
         self._port.leave(self)
 
     def close(self) -> None:
@@ -323,6 +411,11 @@ class Connection(HttpToolsProtocol):
     def _leave_to_deadline(self) -> None:
         self.has_deadline = True
 
+    def _tell_gone(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.gone()
+
     def _flush(self) -> None:
         if self.unsent_bytes():
             self._port.leave(self)
@@ -345,6 +438,7 @@ class Connection(HttpToolsProtocol):
         else:
             cycle.disconnected = True
             cycle.message_event.set()
+            self._tell_gone()
             self._answer(error)
 
     def _stop_after_this(self) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from core.net.served.call import Calls
     from core.net.served.config import PortConfig
 
 
@@ -32,8 +33,14 @@ class PortServer(uvicorn.Server):
     """
 
     def __init__(
-        self, app: ASGIApp, config: PortConfig, grace_s: float, on_refusing: Callable[[], None] = lambda: None
+        self,
+        app: ASGIApp,
+        config: PortConfig,
+        grace_s: float,
+        on_refusing: Callable[[], None] = lambda: None,
+        calls: Calls | None = None,
     ) -> None:
+        """``calls`` answers its requests without ASGI, and ``app`` all others."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -53,6 +60,7 @@ class PortServer(uvicorn.Server):
         self._port_config = config
         self._acceptors: list[Acceptor] = []
         self._on_refusing = on_refusing
+        self._calls = calls
         self._leaving = asyncio.Event()
         self.up = asyncio.Event()
         self.servers = []  # uvicorn's, which are asyncio's
@@ -76,7 +84,7 @@ class PortServer(uvicorn.Server):
         self.up.set()
 
     def _connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self.connections)
+        return Connection(self.config, self.server_state, self.connections, self._calls)
 
     async def main_loop(self) -> None:
         """Wait for ``leave``. uvicorn's own loop polls ten times a second, and makes a Date header that is not sent."""
@@ -130,9 +138,10 @@ class HttpPort:
         bound: socket.socket,
         config: PortConfig,
         on_refusing: Callable[[], None] = lambda: None,
+        calls: Calls | None = None,
     ) -> None:
         self._bound = bound
-        self._server = PortServer(app, config, 1.0, on_refusing)
+        self._server = PortServer(app, config, 1.0, on_refusing, calls)
         self._task: asyncio.Task[None] | None = None
 
     @property

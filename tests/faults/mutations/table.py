@@ -241,7 +241,7 @@ ROUTER = (
         "the exit awaits something before it gives back what is held, so that a second cancellation ends it there",
         (
             Change(
-                "router/front.py",
+                "router/front/hot.py",
                 "            settle(self._services, request, error)\n",
                 "            await asyncio.sleep(0)\n            settle(self._services, request, error)\n",
             ),

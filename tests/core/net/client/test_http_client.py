@@ -17,7 +17,9 @@ from core.net.client.http_client import MAX_IDLE_S, HttpClient
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+
+    from core.net.deadlines import Timeout
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
 
@@ -236,6 +238,7 @@ async def test_an_answer_that_ends_without_a_status_is_lost() -> None:
         def abort(self) -> None: ...
         def pause(self) -> None: ...
         def resume(self) -> None: ...
+        def call_later(self, delay_s: float, call: Callable[[], object]) -> Timeout: ...
 
     answer = HttpAnswer(Nothing())
     waiting = asyncio.create_task(answer.headers())

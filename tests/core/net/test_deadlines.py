@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from core.net.served.deadlines import Deadlines
+from core.net.deadlines import MAX_DELAYS, Deadlines, Timeouts
 from core.net.served.notices import BAD_REQUEST, PERIOD_S, TURNED_AWAY, Notices
 from tests.kits.clock import Clock
 
@@ -118,3 +118,47 @@ def test_what_was_not_told_is_told_at_the_end(clock: Clock, caplog: pytest.LogCa
     assert caplog.messages == [f"p: {BAD_REQUEST}: 1"] * 2
     clock.go_on(2 * PERIOD_S)
     assert notices.counts == {BAD_REQUEST: 2}
+
+
+def test_timeouts_of_any_length_are_due_in_their_time(clock: Clock, due: list[str]) -> None:
+    timeouts = Timeouts(clock)
+    timeouts.call_later(5.0, lambda: due.append("five"))
+    timeouts.call_later(3.0, lambda: due.append("three"))
+    timeouts.call_later(5.0, lambda: due.append("cancelled")).cancel()
+    clock.go_on(4)
+    timeouts.call_later(3.0, lambda: due.append("seven"))
+    assert due == ["three"]
+    clock.go_on(10)
+    assert due == ["three", "five", "seven"]
+
+
+def test_a_timeout_may_be_cancelled_when_it_was_due_and_begin_another(clock: Clock, due: list[str]) -> None:
+    timeouts = Timeouts(clock)
+
+    def again() -> None:
+        due.append("again")
+        first.cancel()
+        timeouts.call_later(3.0, lambda: due.append("last"))
+
+    first = timeouts.call_later(3.0, again)
+    clock.go_on(3)
+    clock.go_on(3)
+    assert due == ["again", "last"]
+
+
+def test_lengths_that_nobody_waits_for_are_forgotten_and_no_others(clock: Clock, due: list[str]) -> None:
+    timeouts = Timeouts(clock)
+    timeouts.call_later(1.0, lambda: due.append("kept"))
+    for number in range(10 * MAX_DELAYS):
+        timeouts.call_later(100.0 + number, lambda: None).cancel()
+    assert len(timeouts._by_delay) <= MAX_DELAYS
+    clock.go_on(1)
+    assert due == ["kept"]
+
+
+def test_nothing_is_called_after_the_end(clock: Clock, due: list[str]) -> None:
+    timeouts = Timeouts(clock)
+    timeouts.call_later(1.0, lambda: due.append("late"))
+    timeouts.close()
+    clock.go_on(2)
+    assert due == []

@@ -1,4 +1,8 @@
-"""Timeouts of equal length for many things, with one timer for all of them."""
+"""Timeouts of equal length for many things, with one timer for all of them.
+
+Nearly every timeout is cancelled. A timer of an event loop costs several times as much as an entry of a dictionary, and
+most timeouts of a process have one of a few lengths, so those of one length are due in the order in which they began.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+
+#: Delays remembered. Beyond this number, those that nobody waits for are forgotten.
+MAX_DELAYS = 64
 
 
 class Timers(Protocol):
@@ -75,3 +82,49 @@ class Deadlines(Generic[T]):
             self._timer = None
             if self._due_s:
                 self._timer = self._timers.call_at(next(iter(self._due_s.values())), self._wake)
+
+
+class Timeout:
+    """One call that is to be made, unless ``cancel`` is called before."""
+
+    __slots__ = ("_call", "_deadlines")
+
+    def __init__(self, deadlines: Deadlines[Timeout], call: Callable[[], object]) -> None:
+        self._deadlines = deadlines
+        self._call = call
+
+    def cancel(self) -> None:
+        """Do not call any more. Does nothing after the call."""
+        self._deadlines.discard(self)
+
+    def due(self) -> None:
+        """Call."""
+        self._call()
+
+
+class Timeouts:
+    """``call_later`` of an event loop, for delays of few different lengths."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._by_delay: dict[float, Deadlines[Timeout]] = {}
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> Timeout:
+        """Call after ``delay_s`` seconds, unless the returned timeout is cancelled."""
+        deadlines = self._by_delay.get(delay_s)
+        if deadlines is None:
+            deadlines = self._add(delay_s)
+        timeout = Timeout(deadlines, call)
+        deadlines.add(timeout)
+        return timeout
+
+    def close(self) -> None:
+        """Make no call any more."""
+        for deadlines in self._by_delay.values():
+            deadlines.close()
+
+    def _add(self, delay_s: float) -> Deadlines[Timeout]:
+        if len(self._by_delay) >= MAX_DELAYS:
+            self._by_delay = {delay_s: some for delay_s, some in self._by_delay.items() if len(some)}
+        self._by_delay[delay_s] = added = Deadlines[Timeout](self._timers, delay_s, Timeout.due)
+        return added

@@ -1,0 +1,263 @@
+"""A request that a port answers without ASGI, for the routes where the framework's share would be the largest part.
+
+There is no scope, no message and no task until the whole body is here. It differs from uvicorn's cycle of a request in
+the interface to whoever answers. What the connection asks of either is the same, so it keeps both in the same places.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Set
+
+    from uvicorn.protocols.http.flow_control import FlowControl
+
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CLOSE = b"connection: close\r\n"
+_CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+class Calls(Protocol):
+    """Answers the calls of a port. Nothing here may raise: the parser is on the stack."""
+
+    @property
+    def urls(self) -> Set[bytes]:
+        """The paths whose POST requests are calls."""
+
+    def begin(self, call: HttpCall) -> None:
+        """The head is complete, and maybe the body: answer now to refuse it."""
+
+    def wait(self, call: HttpCall) -> None:
+        """The body did not come together with its head. Called after the first ``took``."""
+
+    def took(self, call: HttpCall, num_bytes: int) -> None:
+        """That much more of the body has come: answer now to refuse it."""
+
+    def serve(self, call: HttpCall) -> None:
+        """The whole body is in ``call.parts``."""
+
+    def gone(self, call: HttpCall) -> None:
+        """The client is gone, and the answer is not complete."""
+
+
+class Connected(Protocol):
+    """The part of a connection that a call needs."""
+
+    flow: FlowControl
+    transport: asyncio.Transport
+    tasks: set[asyncio.Task[None]]
+    has_deadline: bool
+
+    def on_response_complete(self) -> None:
+        """The answer is complete: go on to the next request."""
+
+
+class _NoEvent:
+    """What uvicorn's connection sets for each piece of a body; a call is told in another way."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
+class HttpCall:
+    """One request and its answer. ``path`` is decoded; ``headers`` have lower-case names, the last of each counts."""
+
+    __slots__ = (
+        "_calls",
+        "_connection",
+        "_flow",
+        "_has_begun",
+        "_is_late",
+        "_is_next",
+        "_waits_for_100",
+        "disconnected",
+        "headers",
+        "keep_alive",
+        "more_headers",
+        "num_bytes",
+        "on_gone",
+        "parts",
+        "path",
+        "response_complete",
+        "response_started",
+        "transport",
+        "whole",
+    )
+
+    #: What uvicorn's connection expects of its cycles.
+    message_event = _NoEvent()
+
+    def __init__(
+        self,
+        connection: Connected,
+        calls: Calls,
+        path: str,
+        headers: dict[bytes, bytes],
+        *,
+        keep_alive: bool,
+        waits_for_100: bool,
+    ) -> None:
+        self._connection = connection
+        self._calls = calls
+        self._flow: FlowControl = connection.flow
+        #: Whether it is the one to be answered, whether its body did not come together with its head, and whether
+        #: ``calls`` know of it.
+        self._is_next = self._is_late = self._has_begun = False
+        self._waits_for_100 = waits_for_100
+        self.path = path
+        self.headers = headers
+        #: Lines that every answer to it has in addition.
+        self.more_headers = b""
+        self.keep_alive = keep_alive
+        #: The connection changes it while the body comes.
+        self.transport: asyncio.Transport = connection.transport
+        self.parts: list[bytes] = []
+        self.num_bytes = 0
+        #: Whether all of the body is here.
+        self.whole = False
+        self.disconnected = False
+        self.response_started = False
+        self.response_complete = False
+        self.on_gone: Callable[[], None] | None = None
+
+    # --- from the connection
+
+    def begin(self) -> None:
+        """The requests before it on its connection are answered."""
+        self._is_next = True
+        if self.whole or self._is_late:
+            self._look()
+
+    def feed(self, part: bytes) -> None:
+        """A piece of the body."""
+        self.parts.append(part)
+        self.num_bytes += len(part)
+        if self._has_begun:
+            self._calls.took(self, len(part))
+        elif self.num_bytes > HIGH_WATER_LIMIT and not self._is_next:  # reading goes on after the one before it
+            self._flow.pause_reading()
+
+    def complete(self) -> None:
+        """The body is complete."""
+        self.whole = True
+        if not self._has_begun:
+            if self._is_next:
+                self._look()
+        elif not self.response_started:
+            self._calls.serve(self)
+
+    def wait(self) -> None:
+        """What has come so far has ended before the body."""
+        if self._is_late:
+            return
+        self._is_late = True
+        if self._is_next:
+            self._look()
+
+    def _look(self) -> None:
+        """Begin. Not earlier: who is refused after its whole request has come keeps the connection."""
+        self._has_begun = True
+        calls = self._calls
+        calls.begin(self)
+        if self.num_bytes and not self.response_started:
+            calls.took(self, self.num_bytes)
+        if self.response_started:
+            return
+        if self.whole:
+            calls.serve(self)
+            return
+        if self._waits_for_100 and not self.num_bytes:
+            self.transport.write(_CONTINUE)
+        calls.wait(self)
+
+    def gone(self) -> None:
+        """The connection is lost, or what follows on it is not HTTP."""
+        self.disconnected = True
+        if not self.response_complete:
+            self._calls.gone(self)
+
+    # --- from whoever answers
+
+    def body(self) -> bytes:
+        """The body; only once."""
+        parts, self.parts = self.parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def drop(self) -> None:
+        """Close the connection at once, whatever is still to be sent."""
+        self._connection.transport.abort()
+
+    def leave_to_deadline(self) -> None:
+        """Its answer has a deadline of its own: the connection is not closed because the client does not read."""
+        self._connection.has_deadline = True
+
+    def track(self, task: asyncio.Task[None]) -> None:
+        """Have the port wait for the task when it stops, until ``untrack``."""
+        self._connection.tasks.add(task)
+
+    def untrack(self, task: asyncio.Task[None] | None) -> None:
+        """The task is about to end."""
+        if task is not None:
+            self._connection.tasks.discard(task)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether ``drain`` would wait: the client does not read as fast as the answer comes."""
+        return self._flow.write_paused and not self.disconnected
+
+    async def drain(self) -> None:
+        """Wait until the client has read."""
+        await self._flow.drain()
+
+    def answer(self, status: int, head: bytes, body: bytes) -> None:
+        """Send the whole answer. ``head``: lines of headers, without those for length and connection."""
+        if self.disconnected:
+            return
+        self.response_started = True
+        self.transport.write(
+            b"%b%b%bcontent-length: %d\r\n%b\r\n%b"
+            % (STATUS_LINE[status], head, self.more_headers, len(body), b"" if self.keep_alive else _CLOSE, body)
+        )
+        self._end()
+
+    def start(self, head: bytes, data: bytes) -> None:
+        """Begin to send a stream, with status 200. ``data`` is not empty."""
+        if self.disconnected:
+            return
+        self.response_started = True
+        self.transport.write(
+            b"%b%b%b%b%b%x\r\n%b\r\n"
+            % (
+                STATUS_LINE[200],
+                head,
+                self.more_headers,
+                b"" if self.keep_alive else _CLOSE,
+                _CHUNKED,
+                len(data),
+                data,
+            )
+        )
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the stream."""
+        if data and not self.disconnected:  # an empty chunk would be the end
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def end(self) -> None:
+        """Complete the stream."""
+        if not self.disconnected:
+            self.transport.write(_LAST_CHUNK)
+            self._end()
+
+    def _end(self) -> None:
+        self.response_complete = True
+        if not self.keep_alive:
+            self.transport.close()
+        self._connection.on_response_complete()

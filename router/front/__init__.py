@@ -1,0 +1,11 @@
+"""Where requests of the public port come in.
+
+``hot``     the hot path: requests for workers, which the port hands over without ASGI; docs/hot-path.md says what it
+            leaves out
+``front``   all other requests: checked, and passed on to the framework
+``head``    what is read from a head
+"""
+
+from router.front.front import Front
+
+__all__ = ["Front"]

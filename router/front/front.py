@@ -1,0 +1,95 @@
+"""All requests of the public port except those for workers, which ``hot`` answers: checked, then the framework's."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from core.net.answers import retry_after, send_whole
+from core.net.served.body import Body, BodyReader
+from core.protocol.errors import ApiError, PermissionDeniedError
+from core.protocol.excerpts import excerpt
+from core.protocol.router import new_request_id
+from router.edge.body_limits import SMALL
+from router.edge.cors import answer_preflight, is_preflight
+from router.edge.doors import Doors, is_api
+from router.front.hot import HotCalls
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from router.edge.auth import AdminKeys, BearerKeys
+    from router.services import Services
+    from router.tracing.provider import Tracing
+
+log = logging.getLogger("baton.router")
+
+
+class Front:
+    """The public port: ``calls`` answers requests for workers, and the rest is ASGI, passed on to ``app``."""
+
+    def __init__(self, services: Services, keys: BearerKeys, admin_keys: AdminKeys, app: ASGIApp) -> None:
+        self._services = services
+        self._keys = keys
+        self._admin_keys = admin_keys
+        self._app = app
+        self._doors = Doors(services.settings)
+        self._bodies = BodyReader(services.settings.max_body_bytes, services.body_budget)
+        self.calls = HotCalls(services, keys, self._doors, self._bodies)
+
+    @property
+    def closing(self) -> bool:
+        """Whether new requests are refused."""
+        return self.calls.closing
+
+    def trace_with(self, tracing: Tracing) -> None:
+        """Trace every request from now on, and pass the trace on to workers."""
+        self.calls.tracing = tracing
+
+    def close(self) -> None:
+        """Refuse new requests, and requests whose bodies are not complete yet."""
+        self.calls.close()
+        self._bodies.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if self._doors.cors and is_api(path):
+            send = self._doors.cors.opened(send, headers.get(b"origin"))
+        try:
+            self._doors.check(method, path, headers)
+        except PermissionDeniedError as error:
+            await self._refuse(send, error)
+            return
+        if self._doors.cors and is_api(path) and is_preflight(method, headers):
+            await answer_preflight(send, self._doors.cors.preflight(headers))
+        else:
+            await self._pass_on(scope, headers, receive, send)
+
+    async def _pass_on(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        """Pass a request to the framework after checking its key. The body is read only if the route takes one."""
+        try:
+            if scope["path"].startswith("/admin"):
+                self._admin_keys.check(headers.get(b"authorization"))
+            elif is_api(scope["path"]):
+                self._keys.check(headers.get(b"authorization"))
+        except ApiError as error:
+            await self._refuse(send, error)
+            return
+        with Body(self._bodies) as body:
+            timeout_s = self._services.settings.body_timeout_s
+            receive = body.when_asked(scope["method"], headers, receive, timeout_s, SMALL.check_bytes)
+            try:
+                await self._app(scope, receive, send)
+            except Exception:
+                log.exception("%s %s met a bug", scope["method"], excerpt(scope["path"]))
+            if body.error is not None:
+                self._services.metrics.refused[body.error.status] += 1
+
+    async def _refuse(self, send: Send, error: ApiError) -> None:
+        self._services.metrics.refused[error.status] += 1
+        request_id = new_request_id(self._services.router_id)
+        headers = ((b"x-request-id", request_id.encode()), *retry_after(error))
+        await send_whole(send, error.status, error.to_json(request_id), headers=headers)

@@ -1,0 +1,69 @@
+"""What the head of a request for workers says: its key, its deadline, its content type, its priority. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from core.protocol.errors import BadRequestError
+from router.queue.priorities import HEADER
+from router.request.endpoints import ENDPOINTS, MESSAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from router.queue.priorities import PriorityClasses
+
+_PRIORITY = HEADER.encode()
+#: Not ``isdigit``, which accepts superscripts. 2**64 has twenty digits, and ``int`` refuses thousands of them.
+_LENGTH = re.compile(rb"[0-9]{1,20}")
+
+
+def key_in(path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The header with the client's key. Anthropic's clients have one of their own."""
+    given = headers.get(b"authorization")
+    if given is None and path.startswith(MESSAGES.path):
+        anthropic = headers.get(b"x-api-key")
+        return None if anthropic is None else b"Bearer " + anthropic
+    return given
+
+
+def check_content_type(path: str, headers: Mapping[bytes, bytes]) -> None:
+    """Raise BadRequestError for a form where only JSON is passed on."""
+    if path in ENDPOINTS and headers.get(b"content-type", b"").strip().lower().startswith(b"multipart/"):
+        raise BadRequestError(
+            "Only JSON bodies are passed on to workers here, no multipart/form-data.", code="unsupported_content_type"
+        )
+
+
+def timeout_s(headers: Mapping[bytes, bytes], limit_s: float) -> float:
+    """Seconds that the request may take: ``limit_s`` unless the client wants fewer. Raises BadRequestError."""
+    given = headers.get(b"x-request-timeout")
+    if given is None:
+        return limit_s
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise BadRequestError(
+            "The header 'x-request-timeout' must be a positive number of seconds.",
+            param="x-request-timeout",
+            code="invalid_value",
+        )
+    return min(seconds, limit_s)
+
+
+def priority_in(headers: Mapping[bytes, bytes], classes: PriorityClasses) -> int | None:
+    """The priority that the header names; None without a header: then the body's priority counts."""
+    given = headers.get(_PRIORITY)
+    return None if given is None else classes.number_of(given)
+
+
+def announced_bytes(headers: Mapping[bytes, bytes]) -> int:
+    """The announced size of the body; 0 if none is. Raises BadRequestError."""
+    announced = headers.get(b"content-length", b"0")
+    if _LENGTH.fullmatch(announced) is None:
+        raise BadRequestError("Invalid content-length.")
+    return int(announced)

@@ -1,0 +1,240 @@
+"""The hot path: requests for workers (``POST /v1/chat/completions`` and so on), from their head to their end.
+
+Everything up to the first await, which is the call to P, happens while the port takes the last bytes of the body: no
+task, no timer of its own, no scope and no message of a framework. docs/hot-path.md says what that leaves out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from core.net.deadlines import Deadlines
+from core.protocol.errors import (
+    ApiError,
+    BodyTimeoutError,
+    InternalError,
+    UnavailableError,
+)
+from core.protocol.openai.json_body import parse_body
+from core.protocol.router import new_request_id
+from router.front.head import announced_bytes, check_content_type, key_in, priority_in, timeout_s
+from router.request.bodies import ClientBody
+from router.request.client_id import client_id
+from router.request.reply import ClientReply
+from router.request.snapshot import facts_of
+from router.request.validated import PATHS, validated, with_priority
+from router.steps.admission import check_queue, check_requests, make_room
+from router.steps.exit import ClientGone, settle
+from router.steps.run import new_request, run
+from router.tracing.setup import set_up
+
+if TYPE_CHECKING:
+    from core.net.served.body import BodyReader
+    from core.net.served.call import HttpCall
+    from router.edge.auth import BearerKeys
+    from router.edge.doors import Doors
+    from router.request.exchange import Exchange
+    from router.services import Services
+    from router.tracing.provider import Tracing
+
+log = logging.getLogger("baton.router")
+
+
+class _Arrival:
+    """What is known of a request before its body is complete."""
+
+    __slots__ = ("came_s", "exchange", "num_bytes", "priority", "request_id", "timer", "waited")
+
+    def __init__(self, request_id: str, came_s: float) -> None:
+        self.request_id = request_id
+        self.came_s = came_s
+        #: Bytes of its body that count in the budget.
+        self.num_bytes = 0
+        self.priority: int | None = None
+        #: Runs if the client wants a deadline of its own.
+        self.timer: asyncio.TimerHandle | None = None
+        #: Whether time has passed since it was admitted.
+        self.waited = False
+        #: The record of the request, once its body is complete.
+        self.exchange: Exchange | None = None
+
+
+class HotCalls:
+    """Implements ``Calls`` of the port."""
+
+    def __init__(self, services: Services, keys: BearerKeys, doors: Doors, bodies: BodyReader) -> None:
+        """``bodies`` reads those of other requests: both kinds count for the bounds."""
+        settings = services.settings
+        self.urls = frozenset(path.encode() for path in PATHS)
+        self.closing = False
+        self.tracing: Tracing | None = set_up(os.environ)
+        self._services = services
+        self._keys = keys
+        self._doors = doors
+        self._bodies = bodies
+        self._budget = services.body_budget
+        self._limits = settings.body_limits
+        self._scheme = "https" if settings.speaks_tls else "http"
+        self._loop = asyncio.get_running_loop()
+        self._arrivals: dict[HttpCall, _Arrival] = {}
+        #: Calls whose bodies did not come together with their heads.
+        self._waiting = Deadlines(self._loop, settings.body_timeout_s, self._late_body)
+        self._deadlines = Deadlines(self._loop, settings.request_timeout_s, self._deadline)
+
+    @property
+    def num_arriving(self) -> int:
+        """Requests of either kind whose bodies are not complete."""
+        return len(self._waiting) + len(self._bodies)
+
+    def close(self) -> None:
+        """Refuse new requests, and requests whose bodies are not complete yet."""
+        self.closing = True
+        for call, arrival in list(self._arrivals.items()):
+            if arrival.exchange is None:
+                self._refuse(call, UnavailableError("The server is shutting down.", code="shutting_down"))
+
+    # --- Calls
+
+    def begin(self, call: HttpCall) -> None:
+        """Check everything that the head says."""
+        services, headers, path = self._services, call.headers, call.path
+        arrival = self._arrivals[call] = _Arrival(new_request_id(services.router_id), self._loop.time())
+        try:
+            cors = self._doors.cors
+            if cors:
+                call.more_headers = cors.lines(headers.get(b"origin"))
+            self._doors.check("POST", path, headers)
+            self._keys.check(key_in(path, headers))
+            check_content_type(path, headers)
+            limit_s = services.settings.request_timeout_s
+            seconds = timeout_s(headers, limit_s)
+            arrival.priority = priority_in(headers, services.priorities)
+            self._admit(arrival.priority)
+            if announced_bytes(headers) > self._bodies.limit_bytes:
+                raise self._bodies.too_large()
+        except ApiError as error:
+            self._refuse(call, error)
+            return
+        if seconds == limit_s:
+            self._deadlines.add(call)
+        else:
+            arrival.timer = self._loop.call_at(arrival.came_s + seconds, self._deadline, call)
+
+    def wait(self, call: HttpCall) -> None:
+        """Give the body its time."""
+        self._arrivals[call].waited = True
+        self._waiting.add(call)
+
+    def took(self, call: HttpCall, num_bytes: int) -> None:
+        """Count the bytes of the body."""
+        try:
+            if call.num_bytes > self._bodies.limit_bytes:
+                raise self._bodies.too_large()
+            self._budget.take(num_bytes)
+            self._arrivals[call].num_bytes += num_bytes
+        except ApiError as error:
+            self._refuse(call, error)
+
+    def serve(self, call: HttpCall) -> None:
+        """Validate the body, and begin to run the request."""
+        arrival = self._arrivals[call]
+        try:
+            self._begin(call, arrival)
+        except ApiError as error:
+            self._refuse(call, error)
+        except Exception:
+            log.exception("request %s met a bug", arrival.request_id)
+            self._refuse(call, InternalError("The router failed on this request."))
+
+    def gone(self, call: HttpCall) -> None:
+        """End the request, or what is known of it."""
+        arrival = self._arrivals.get(call)
+        if arrival is None:
+            return
+        if arrival.exchange is None:
+            self._forget(call)
+        else:
+            arrival.exchange.stop(ClientGone("The client closed the connection."))
+
+    # --- the request
+
+    def _begin(self, call: HttpCall, arrival: _Arrival) -> None:
+        """Raises ApiError."""
+        services = self._services
+        if arrival.waited:
+            self._waiting.discard(call)
+            self._admit(arrival.priority)
+        raw = call.body()
+        body = parse_body(raw, self._limits)
+        asked = with_priority(validated(services.pool, call.path, raw, body), arrival.priority, body)
+        services.pool.route(asked.model)
+        make_room(services, asked.model, asked.priority, len(raw))
+        reply = ClientReply(call, arrival.request_id, client_id(call.headers))
+        reply.names_events = not asked.ends_with_done
+        exchange = new_request(services, arrival.request_id, asked, ClientBody(body), reply, len(raw))
+        if self.tracing is not None:
+            facts = facts_of(exchange, exchange.progress.started_s)
+            exchange.trace = self.tracing.begin(facts, call.headers, arrival.came_s, self._scheme)
+        arrival.exchange = exchange
+        call.leave_to_deadline()
+        services.active.add(exchange)
+        call.track(self._loop.create_task(self._run(call, exchange)))
+
+    async def _run(self, call: HttpCall, request: Exchange) -> None:
+        request.task = asyncio.current_task()
+        error = request.stop_error  # it may have been ended before this task's first step
+        try:
+            if error is None:
+                await run(self._services, request)
+        except asyncio.CancelledError:
+            if request.stop_error is None:  # the server stops
+                error = UnavailableError("The router is shutting down.")
+                raise
+            if request.task is not None:
+                request.task.uncancel()
+            error = request.stop_error
+        except ApiError as failure:
+            error = failure
+        except Exception:
+            log.exception("request %s met a bug: %r", request.request_id, request)
+            error = InternalError("The router failed on this request.")
+        finally:
+            settle(self._services, request, error)
+            self._forget(call)
+            call.untrack(request.task)
+        if error is not None and not isinstance(error, ClientGone):
+            await request.reply.error(error)
+
+    def _refuse(self, call: HttpCall, error: ApiError) -> None:
+        """Answer a request that never began. If its body was not read to the end, the connection is closed."""
+        self._services.metrics.refused[error.status] += 1
+        request_id = self._arrivals[call].request_id
+        self._forget(call)
+        ClientReply(call, request_id, client_id(call.headers)).refuse(error)
+
+    def _forget(self, call: HttpCall) -> None:
+        arrival = self._arrivals.pop(call)
+        self._budget.give_back(arrival.num_bytes)
+        self._waiting.discard(call)
+        self._deadlines.discard(call)
+        if arrival.timer is not None:
+            arrival.timer.cancel()
+
+    def _admit(self, priority: int | None) -> None:
+        if self.closing:
+            raise UnavailableError("The router is shutting down.", code="shutting_down", retry_after_s=1)
+        check_queue(self._services, priority)
+        check_requests(self._services, self.num_arriving)
+
+    def _late_body(self, call: HttpCall) -> None:
+        self._refuse(call, BodyTimeoutError("The request's body did not come in time."))
+
+    def _deadline(self, call: HttpCall) -> None:
+        arrival = self._arrivals[call]
+        if arrival.exchange is None:
+            self._late_body(call)
+        else:
+            arrival.exchange.deadline()

@@ -1,0 +1,124 @@
+"""Requests that are answered without ASGI: when they begin, what is told of their bodies, and beside others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.kits.patience import PATIENCE_S
+from tests.kits.port import HEAD, as_calls, serving
+
+BODY = HEAD + b"content-length: 4\r\n\r\n"
+HELD = BODY.replace(b"/echo", b"/held")
+
+
+@pytest.fixture(autouse=True)
+def kind() -> None:
+    as_calls.set(True)
+
+
+@pytest.mark.parametrize("target", [b"/echo", b"/echo?a=b", b"/%65cho", b"http://x/echo", b"/echo#a"])
+async def test_a_path_is_a_call_however_it_is_written(target: bytes) -> None:
+    async with serving() as served:
+        _, answer = await served.ask(BODY.replace(b"/echo", target) + b"abcd")
+        assert (answer.status, answer.body, [call.path for call in served.app.calls]) == (200, b"4", ["/echo"])
+
+
+@pytest.mark.parametrize(
+    "head", [BODY.replace(b"/echo", b"/echo/"), BODY.replace(b"/echo", b"/ECHO"), b"PUT" + BODY[4:]]
+)
+async def test_other_paths_and_methods_are_none(head: bytes) -> None:
+    async with serving() as served:
+        _, answer = await served.ask(head + b"abcd")
+        assert (answer.status, answer.body, served.app.calls) == (200, b"4", [])
+
+
+async def test_a_body_in_pieces_is_told_piece_by_piece() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(BODY)
+        await served.app.until_asked(1)
+        (call,) = served.app.waited
+        for number in range(1, 4):
+            await caller.send(b"x")
+            while served.app.num_bytes < number:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+                await asyncio.sleep(0)
+            assert not call.whole
+        await caller.send(b"x")
+        assert (await caller.answer()).body == b"4"
+        assert (call.body(), served.app.waited) == (b"xxxx", [call])
+
+
+async def test_a_body_that_comes_with_its_head_is_not_waited_for() -> None:
+    async with serving() as served:
+        await served.ask(BODY + b"abcd")
+        (call,) = served.app.calls
+        assert (call.body(), served.app.waited) == (b"abcd", [])
+
+
+async def test_who_asks_whether_to_go_on_is_told_so() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(BODY[:-2] + b"expect: 100-continue\r\n\r\n")
+        assert await caller.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await caller.send(b"abcd")
+        assert (await caller.answer()).body == b"4"
+
+
+async def test_one_behind_another_begins_after_that_and_has_its_body_by_then() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(HELD + b"abcd" + BODY + b"ef")
+        await served.app.until_asked(1)
+        assert len(served.app.calls) == 1
+        served.app.go_on.set()
+        assert (await caller.answer()).body == b"4"
+        await served.app.until_asked(2)
+        assert [call.num_bytes for call in served.app.waited] == [2]
+        await caller.send(b"gh" + BODY + b"abcd")
+        assert ((await caller.answer()).body, (await caller.answer()).body) == (b"8", b"12")
+
+
+async def test_both_kinds_are_answered_in_order() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        get = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
+        await caller.send(HELD + b"abcd" + get + BODY + b"abcd" + get)
+        await served.app.until_asked(1)
+        served.app.go_on.set()
+        assert [(await caller.answer()).body for _ in range(4)] == [b"4", b"4", b"8", b"8"]
+
+
+@pytest.mark.parametrize("behind", [b"", BODY + b"abcd", b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"])
+async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(behind: bytes) -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(HELD + b"abcd" + behind)
+        await served.app.until_asked(1)
+        caller.writer.close()
+        async with asyncio.timeout(PATIENCE_S):
+            while not served.app.gone_calls:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        assert served.app.gone_calls == served.app.calls
+        assert served.app.calls[0].disconnected
+
+
+async def test_that_the_client_left_amid_its_body_is_told() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(BODY + b"ab")
+        await served.app.until_asked(1)
+        caller.writer.close()
+        async with asyncio.timeout(PATIENCE_S):
+            while not served.app.gone_calls:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        assert not served.app.gone_calls[0].whole
+
+
+async def test_who_has_its_answer_does_not_leave() -> None:
+    async with serving() as served:
+        caller, _ = await served.ask(BODY + b"abcd")
+        caller.writer.close()
+        await served.port.connections.gone()
+        assert served.app.gone_calls == []
