@@ -48,7 +48,7 @@ def worker_url(address: str) -> str:
     url = address if "://" in address else f"http://{address}"
     parts = _split(url)
     if parts.scheme not in {"http", "https"} or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("worker addresses are host:port or http(s)://host:port")
+        raise ValueError("worker addresses are host:port, http(s)://host:port or vllm+http(s)://host:port")
     _check_place(parts)
     base_url = url.rstrip("/")
     if len(base_url) > MAX_URL_CHARS:

@@ -46,7 +46,7 @@ class NewWorker(StrictBody):
         address = worker_address(url)
         # A single word could be a host with a worker on port 80, but is more often a mistake.
         if "://" not in url and urlsplit(address.url).port is None:
-            raise ValueError("worker addresses are host:port or http(s)://host:port")
+            raise ValueError("worker addresses are host:port, http(s)://host:port or vllm+http(s)://host:port")
         return address.text
 
     @property

@@ -85,7 +85,11 @@ def worker_routes(services: Services) -> APIRouter:
                 param="url",
             )
         if is_known(pool, new.address):
-            raise ConflictError("There is a worker with that URL already.", code="worker_exists", param="url")
+            raise ConflictError(
+                "There is a worker with that URL already; DELETE it first to change its role or its options.",
+                code="worker_exists",
+                param="url",
+            )
         view = view_worker(add_worker(pool, new))
         return ChangedWorker(**view.model_dump(), unreachable_routers=await tell_others(services, "add", new))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from core.net.client.errors import CallError
+from core.protocol.worker import Role
 from router.pool.breaker import BreakerState
 from router.pool.model_card import ModelFacts
 from router.pool.worker import EngineKind
@@ -29,6 +30,11 @@ FIRST_PROBE_S = 0.1
 MAX_PROBE_S = 5.0
 PROBE_TIMEOUT_S = 2.0
 _MAX_ANSWER_BYTES = 1 << 20
+#: Nothing keeps such a server's blocks while a request waits, and nobody compares it with the others.
+UNGUARDED = (
+    "This is a vLLM server, but its address says nothing of that: its KV blocks may be another prompt's by the time a "
+    "decode worker reads them. Give it as vllm+{url}."
+)
 
 
 class _Model(msgspec.Struct):
@@ -39,6 +45,7 @@ class _Model(msgspec.Struct):
     parent: Any = ""
     created: Any = 0
     max_model_len: Any = 0
+    owned_by: Any = ""
 
     def facts(self) -> ModelFacts:
         """The facts; fields of an unexpected type count as not reported."""
@@ -67,6 +74,11 @@ def read_models(body: bytes) -> dict[str, ModelFacts]:
         return {model.id: model.facts() for model in _models_decoder.decode(body).data}
     except RecursionError:
         raise ValueError("the list is nested too deep") from None
+
+
+def is_of_vllm(body: bytes) -> bool:
+    """Whether a ``/v1/models`` answer, which ``read_models`` has understood, is a vLLM server's."""
+    return any(model.owned_by == "vllm" for model in _models_decoder.decode(body).data)
 
 
 class HealthProbes:
@@ -144,3 +156,6 @@ class HealthProbes:
             log.warning("worker %s did not say which models it serves; any is tried there", worker.worker_id)
             return
         self._pool.learn_models(worker, models)
+        if worker.role is not Role.BOTH and is_of_vllm(body):
+            worker.problem = UNGUARDED.format(url=worker.url)
+            log.warning("worker %s: %s", worker.worker_id, worker.problem)

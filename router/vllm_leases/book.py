@@ -67,9 +67,14 @@ class _Engine:
 
 @dataclass(slots=True)
 class _Expiries:
-    """Lost leases, and those that were given to a D that never confirmed: it may have told P that it has read."""
+    """Lost leases, and those that were given to a D that never confirmed: it may have told P that it has read.
 
-    expected_ms: deque[int] = field(default_factory=deque)
+    P may expire each of these, and may also hear of each from a D after that: a D that reads late, or that says once
+    more that it has read when its request is cancelled, as vLLM's does for an unstreamed one.
+    """
+
+    expired_ms: deque[int] = field(default_factory=deque)
+    late_ms: deque[int] = field(default_factory=deque)
     #: When P is known to have worked last. An idle P expires nothing.
     worked_ms: int = 0
 
@@ -212,15 +217,16 @@ class LeaseBook:
         self._drop_late_releases(now_ms)
         return over
 
-    def use_expected(self, engine_id: str, num_expired: int) -> int:
-        """How many were expected of the leases of that engine that P says it expired. Each is expected once.
+    def use_expected(self, engine_id: str, num_seen: int, *, late: bool = False) -> int:
+        """How many were expected of the leases of that engine that P says it expired, or (``late``) that it says it was
+        told of too late. Each is expected once.
 
         Those that P had two durations to expire, and did not, were read: they excuse no other. Nothing is kept for an
         engine before it is first asked about, nor after ``forget``.
         """
         expiries = self._expiries.setdefault(engine_id, _Expiries())
-        expected_ms, num_used = expiries.expected_ms, 0
-        while expected_ms and num_used < num_expired:
+        expected_ms, num_used = expiries.late_ms if late else expiries.expired_ms, 0
+        while expected_ms and num_used < num_seen:
             expected_ms.popleft()
             num_used += 1
         while expected_ms and expected_ms[0] + 2 * self._duration_ms <= expiries.worked_ms:
@@ -233,7 +239,8 @@ class LeaseBook:
 
     def _expect(self, engine_id: str, num_leases: int, now_ms: int) -> None:
         if (expiries := self._expiries.get(engine_id)) is not None:
-            expiries.expected_ms.extend([now_ms] * num_leases)
+            expiries.expired_ms.extend([now_ms] * num_leases)
+            expiries.late_ms.extend([now_ms] * num_leases)
 
     def _drop_late_releases(self, now_ms: int) -> None:
         for engine_id, engine in list(self._engines.items()):

@@ -160,9 +160,11 @@ class VllmLeases:
         """
         return dict(self._counts)
 
-    def use_expected(self, engine_id: str, num_expired: int) -> int:
-        """How many of the leases that this engine says it expired were expected; see ``LeaseBook``."""
-        return self._book.use_expected(engine_id, num_expired)
+    def use_expected(self, engine_id: str, num_seen: int, *, late: bool = False) -> int:
+        """How many of the leases that this engine says it expired, or was told of too late, were expected; see
+        ``LeaseBook``.
+        """
+        return self._book.use_expected(engine_id, num_seen, late=late)
 
     def forget(self, engine_id: str) -> None:
         """Drop what was counted about an engine that is gone, and disconnect it unless leases on it are held still."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable
 
     from router.pool import Worker
     from router.vllm_workers.load import ServerLoad
@@ -20,6 +19,12 @@ log = logging.getLogger("baton.router")
 
 #: What an engine's id ends with where a server has several engines (data parallelism), and for the first of them.
 _RANK = "_dp"
+
+
+class UseExpected(Protocol):
+    """Says how many of so many leases of an engine were expected to expire, or (``late``) to be told of too late."""
+
+    def __call__(self, engine_id: str, num_seen: int, /, *, late: bool = False) -> int: ...
 
 
 @dataclass
@@ -35,10 +40,8 @@ class _Seen:
 class Expiries:
     """Compares the counts of all servers."""
 
-    def __init__(self, use_expected: Callable[[str, int], int], counts: Counter[str]) -> None:
-        """``use_expected``: by engine id, how many of so many expiries were expected. ``counts``, by worker, gets the
-        unexpected ones.
-        """
+    def __init__(self, use_expected: UseExpected, counts: Counter[str]) -> None:
+        """``counts``, by worker, gets the unexpected ones."""
         self._use_expected = use_expected
         self._counts = counts
         self._seen: dict[Worker, _Seen] = {}
@@ -52,9 +55,9 @@ class Expiries:
         self._seen[worker] = now
         if seen is None or (seen.started_s, seen.engine_id) != (now.started_s, now.engine_id):
             seen = now
-        num_expired = max(0, now.num_expired - seen.num_expired)
-        num_unexpected = self._num_unexpected(worker.engine_id, load.num_engines, num_expired)
-        num_unexpected += max(0, now.num_late - seen.num_late)
+        engine_ids = _engine_ids(worker.engine_id, load.num_engines)
+        num_unexpected = self._num_unexpected(engine_ids, now.num_expired - seen.num_expired, late=False)
+        num_unexpected += self._num_unexpected(engine_ids, now.num_late - seen.num_late, late=True)
         if num_unexpected:
             self._counts[worker.worker_id] += num_unexpected
             log.warning(
@@ -68,9 +71,13 @@ class Expiries:
         """Forget a worker that left."""
         self._seen.pop(worker, None)
 
-    def _num_unexpected(self, engine_id: str, num_engines: int, num_expired: int) -> int:
-        base = engine_id.removesuffix(f"{_RANK}0")
-        engine_ids = [engine_id] if base == engine_id else [f"{base}{_RANK}{rank}" for rank in range(num_engines)]
-        for one in engine_ids:
-            num_expired -= self._use_expected(one, num_expired)
-        return num_expired
+    def _num_unexpected(self, engine_ids: list[str], num_seen: int, *, late: bool) -> int:
+        num_seen = max(0, num_seen)
+        for engine_id in engine_ids:
+            num_seen -= self._use_expected(engine_id, num_seen, late=late)
+        return num_seen
+
+
+def _engine_ids(engine_id: str, num_engines: int) -> list[str]:
+    base = engine_id.removesuffix(f"{_RANK}0")
+    return [engine_id] if base == engine_id else [f"{base}{_RANK}{rank}" for rank in range(num_engines)]

@@ -17,10 +17,10 @@ from router.vllm_workers.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable
 
     from router.pool import Worker, WorkerPool
     from router.upstream.port import Upstream
+    from router.vllm_workers.expiries import UseExpected
     from router.vllm_workers.names import Resolve
     from router.vllm_workers.side_channel import SideChannels
 
@@ -41,7 +41,7 @@ class VllmWorkers:
         *,
         poll_interval_s: float,
         dns_interval_s: float,
-        use_expected: Callable[[str, int], int],
+        use_expected: UseExpected,
         unexpected_expiries: Counter[str],
         outcomes: Counter[str],
         lookup: Resolve = resolve,

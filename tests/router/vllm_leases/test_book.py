@@ -190,6 +190,20 @@ def test_an_expiry_is_expected_once_and_not_long_after_p_could_have_had_it() -> 
     assert (leases.use_expected(E, 0), leases.use_expected(E, 1)) == (0, 0)
 
 
+def test_of_a_lease_that_was_given_and_left_p_may_also_hear_too_late() -> None:
+    """vLLM's D says once more that it has read when its unstreamed request is cancelled."""
+    leases = book()
+    leases.use_expected(E, 0)
+    leases.give(E, L)
+    leases.release(E, L, 10)
+    assert (leases.use_expected(E, 2, late=True), leases.use_expected(E, 1, late=True)) == (1, 0)
+    assert leases.use_expected(E, 2) == 1, "it may have expired as well"
+    leases.hold(E, "read", 100)
+    leases.give(E, "read")
+    leases.confirm(E, "read")
+    assert leases.use_expected(E, 1, late=True) == 0
+
+
 def test_nothing_is_expected_of_an_engine_that_is_gone() -> None:
     leases = book()
     leases.forget(E)

@@ -26,6 +26,7 @@ class Watched:
         self.upstream = HttpClient(3.0)
         self.channels = ScriptedSideChannels()
         self.expected: Counter[str] = Counter()
+        self.expected_late: Counter[str] = Counter()
         self.unexpected: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
         #: What host names stand for, or why they stand for nothing.
@@ -45,9 +46,10 @@ class Watched:
             lookup=self._look_up,
         )
 
-    def _use_expected(self, engine_id: str, num_expired: int) -> int:
-        num_used = min(self.expected[engine_id], num_expired)
-        self.expected[engine_id] -= num_used
+    def _use_expected(self, engine_id: str, num_seen: int, *, late: bool = False) -> int:
+        expected = self.expected_late if late else self.expected
+        num_used = min(expected[engine_id], num_seen)
+        expected[engine_id] -= num_used
         return num_used
 
     async def _look_up(self, host: str) -> list[str]:

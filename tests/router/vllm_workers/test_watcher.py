@@ -345,7 +345,9 @@ class TestExpiries:
         await rounds(watched)
         assert watched.unexpected.total() == 0, "they are from before"
         watched.expected[p.engine_id] += 2
+        watched.expected_late[p.engine_id] += 1
         watched_server.numbers.expired += 2
+        watched_server.numbers.late += 1
         await rounds(watched)
         assert watched.unexpected.total() == 0
         with caplog.at_level(logging.WARNING, logger="baton.router"):
