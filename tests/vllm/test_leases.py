@@ -10,6 +10,10 @@ from tests.kits.vllm.asking import Answer, ask, chat, occupied, prompts
 from tests.kits.vllm.stack import LEASE_DURATION_S, VllmStack
 
 PROMPT = prompts()[14]
+#: vLLM's count of reads that P was told of when it had no such lease any more.
+LATE = "vllm:nixl_num_notifications_after_expiry_total"
+#: How often a router asks servers by default, seconds.
+POLL_S = 0.5
 #: A cancel frees P's blocks within this time, seconds.
 CANCEL_S = 1.0
 
@@ -42,7 +46,7 @@ async def test_without_renewal_it_expires(vllm: VllmStack) -> None:
         async with occupied(vllm, router, "d1"):
             held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
             await vllm.until_held(router)
-            await vllm.until(lambda: _more(vllm, expired), "P has given the blocks up")
+            await vllm.until(lambda: _more(vllm, "p1", EXPIRED, expired), "P has given the blocks up")
         await held
     await vllm.until_free("p1", "d1")
 
@@ -80,6 +84,21 @@ async def test_an_abort_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> 
         assert answer.error is not None
 
 
+async def test_a_cancelled_unstreamed_answer_rings_no_alarm(vllm: VllmStack) -> None:
+    """D then says once more that it has read, which P counts as said too late."""
+    await vllm.need("p1", "d1")
+    reads, late = await vllm.metric("d1", READS), await vllm.metric("p1", LATE)
+    async with vllm.router([vllm.address("p1")], [vllm.address("d1")]) as router:
+        asked = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT, 400, ignore_eos=True)))
+        await vllm.until(lambda: _more(vllm, "d1", READS, reads), "D has read")
+        asked.cancel()
+        await vllm.until(lambda: _more(vllm, "p1", LATE, late), "D has said so once more")
+        await asyncio.sleep(4 * POLL_S)
+        metrics = (await vllm.http.get(f"{router.url}/metrics")).text
+        assert "baton_router_vllm_polls_total" in metrics
+        assert "baton_router_vllm_unexpected_expiries_total{" not in metrics
+
+
 async def test_a_killed_router_leaves_blocks_for_one_lease_only(vllm: VllmStack) -> None:
     await vllm.need("p1", "d1")
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
@@ -98,5 +117,5 @@ async def test_a_killed_router_leaves_blocks_for_one_lease_only(vllm: VllmStack)
         assert await ask(vllm.http, router.url, *chat(PROMPT)) == wanted
 
 
-async def _more(vllm: VllmStack, expired: float) -> bool:
-    return await vllm.metric("p1", EXPIRED) > expired
+async def _more(vllm: VllmStack, name: str, metric: str, before: float) -> bool:
+    return await vllm.metric(name, metric) > before
