@@ -126,6 +126,8 @@ async def serve(
         outcomes=services.metrics.vllm_polls,
     )
     services.pool.add_static(settings.prefill, settings.decode)
+    if settings.prefill and not settings.decode:
+        logger.warning("prefill workers were given and no decode worker: decode workers have to come from the registry")
     follower = workers if tls.internal is None else OnlyTls(workers)
     watch = asyncio.get_running_loop().create_task(discover(stores.registry, follower))
     recorder = HistoryRecorder(services)

@@ -189,6 +189,14 @@ async def test_without_redis(announced: Announced) -> None:
     assert (await router.stop())[0] == 0
 
 
+async def test_who_is_given_no_decode_worker_says_where_one_has_to_come_from(
+    redis_url: str, announced: Announced
+) -> None:
+    router = await RouterProcess().start(redis_url=redis_url, prefill=[announced.p.url])
+    _, stderr = await router.stop()
+    assert "no decode worker: decode workers have to come from the registry" in stderr
+
+
 @pytest.mark.parametrize("shape", ["text", "json"])
 async def test_log_lines(announced: Announced, shape: str) -> None:
     router = await RouterProcess().start(

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Set
+    from collections.abc import Set
 
     from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -82,7 +82,6 @@ class HttpCall:
         "keep_alive",
         "more_headers",
         "num_bytes",
-        "on_gone",
         "parts",
         "path",
         "response_complete",
@@ -125,7 +124,6 @@ class HttpCall:
         self.disconnected = False
         self.response_started = False
         self.response_complete = False
-        self.on_gone: Callable[[], None] | None = None
 
     # --- from the connection
 
