@@ -92,7 +92,12 @@ async def test_a_cancelled_unstreamed_answer_rings_no_alarm(vllm: VllmStack) -> 
         asked = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT, 400, ignore_eos=True)))
         await vllm.until(lambda: _more(vllm, "d1", READS, reads), "D has read")
         asked.cancel()
-        await vllm.until(lambda: _more(vllm, "p1", LATE, late), "D has said so once more")
+
+        async def is_told() -> bool:
+            await ask(vllm.http, router.url, *chat(prompts()[3], 4))  # P takes notifications only when it steps
+            return await _more(vllm, "p1", LATE, late)
+
+        await vllm.until(is_told, "D has said so once more")
         await asyncio.sleep(4 * POLL_S)
         metrics = (await vllm.http.get(f"{router.url}/metrics")).text
         assert "baton_router_vllm_polls_total" in metrics
