@@ -27,6 +27,11 @@ def retry_after(error: ApiError) -> tuple[Header, ...]:
     return () if error.retry_after_s is None else ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
 
 
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they are sent. No value may have a line break."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
 async def send_whole(
     send: Send, status: int, body: bytes, content_type: bytes = JSON, headers: Iterable[Header] = ()
 ) -> None:

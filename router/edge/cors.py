@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from core.net.answers import header_lines
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -51,7 +53,7 @@ class Cors:
 
     def lines(self, origin: bytes | None) -> bytes:
         """The same headers as ``opened`` adds, as they are sent."""
-        return b"".join([b"%b: %b\r\n" % header for header in self._headers(origin)])
+        return header_lines(self._headers(origin))
 
     def preflight(self, asked: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Headers that list what an allowed page may send, in addition to those of ``opened``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import BadRequestError
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from router.queue.priorities import PriorityClasses
 
 _PRIORITY = HEADER.encode()
-#: Not ``isdigit``, which accepts superscripts. 2**64 has twenty digits, and ``int`` refuses thousands of them.
-_LENGTH = re.compile(rb"[0-9]{1,20}")
 
 
 def key_in(path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
@@ -59,11 +56,3 @@ def priority_in(headers: Mapping[bytes, bytes], classes: PriorityClasses) -> int
     """The priority that the header names; None without a header: then the body's priority counts."""
     given = headers.get(_PRIORITY)
     return None if given is None else classes.number_of(given)
-
-
-def announced_bytes(headers: Mapping[bytes, bytes]) -> int:
-    """The announced size of the body; 0 if none is. Raises BadRequestError."""
-    announced = headers.get(b"content-length", b"0")
-    if _LENGTH.fullmatch(announced) is None:
-        raise BadRequestError("Invalid content-length.")
-    return int(announced)

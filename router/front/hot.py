@@ -12,15 +12,15 @@ import os
 from typing import TYPE_CHECKING
 
 from core.net.deadlines import Deadlines
+from core.net.served.body import shutting_down, too_late
 from core.protocol.errors import (
     ApiError,
-    BodyTimeoutError,
     InternalError,
     UnavailableError,
 )
 from core.protocol.openai.json_body import parse_body
 from core.protocol.router import new_request_id
-from router.front.head import announced_bytes, check_content_type, key_in, priority_in, timeout_s
+from router.front.head import check_content_type, key_in, priority_in, timeout_s
 from router.request.bodies import ClientBody
 from router.request.client_id import client_id
 from router.request.reply import ClientReply
@@ -46,7 +46,7 @@ log = logging.getLogger("baton.router")
 class _Arrival:
     """What is known of a request before its body is complete."""
 
-    __slots__ = ("came_s", "exchange", "num_bytes", "priority", "request_id", "timer", "waited")
+    __slots__ = ("came_s", "exchange", "num_bytes", "priority", "request_id", "timer")
 
     def __init__(self, request_id: str, came_s: float) -> None:
         self.request_id = request_id
@@ -56,8 +56,6 @@ class _Arrival:
         self.priority: int | None = None
         #: Runs if the client wants a deadline of its own.
         self.timer: asyncio.TimerHandle | None = None
-        #: Whether time has passed since it was admitted.
-        self.waited = False
         #: The record of the request, once its body is complete.
         self.exchange: Exchange | None = None
 
@@ -75,7 +73,6 @@ class HotCalls:
         self._keys = keys
         self._doors = doors
         self._bodies = bodies
-        self._budget = services.body_budget
         self._limits = settings.body_limits
         self._scheme = "https" if settings.speaks_tls else "http"
         self._loop = asyncio.get_running_loop()
@@ -94,7 +91,7 @@ class HotCalls:
         self.closing = True
         for call, arrival in list(self._arrivals.items()):
             if arrival.exchange is None:
-                self._refuse(call, UnavailableError("The server is shutting down.", code="shutting_down"))
+                self._refuse(call, shutting_down())
 
     # --- Calls
 
@@ -113,8 +110,7 @@ class HotCalls:
             seconds = timeout_s(headers, limit_s)
             arrival.priority = priority_in(headers, services.priorities)
             self._admit(arrival.priority)
-            if announced_bytes(headers) > self._bodies.limit_bytes:
-                raise self._bodies.too_large()
+            self._bodies.check_announced(headers)
         except ApiError as error:
             self._refuse(call, error)
             return
@@ -125,18 +121,17 @@ class HotCalls:
 
     def wait(self, call: HttpCall) -> None:
         """Give the body its time."""
-        self._arrivals[call].waited = True
         self._waiting.add(call)
 
     def took(self, call: HttpCall, num_bytes: int) -> None:
         """Count the bytes of the body."""
+        arrival = self._arrivals[call]
         try:
-            if call.num_bytes > self._bodies.limit_bytes:
-                raise self._bodies.too_large()
-            self._budget.take(num_bytes)
-            self._arrivals[call].num_bytes += num_bytes
+            self._bodies.take(arrival.num_bytes, num_bytes)
         except ApiError as error:
             self._refuse(call, error)
+        else:
+            arrival.num_bytes += num_bytes
 
     def serve(self, call: HttpCall) -> None:
         """Validate the body, and begin to run the request."""
@@ -164,7 +159,7 @@ class HotCalls:
     def _begin(self, call: HttpCall, arrival: _Arrival) -> None:
         """Raises ApiError."""
         services = self._services
-        if arrival.waited:
+        if call in self._waiting:  # time has passed since it was admitted
             self._waiting.discard(call)
             self._admit(arrival.priority)
         raw = call.body()
@@ -217,7 +212,7 @@ class HotCalls:
 
     def _forget(self, call: HttpCall) -> None:
         arrival = self._arrivals.pop(call)
-        self._budget.give_back(arrival.num_bytes)
+        self._bodies.budget.give_back(arrival.num_bytes)
         self._waiting.discard(call)
         self._deadlines.discard(call)
         if arrival.timer is not None:
@@ -230,7 +225,7 @@ class HotCalls:
         check_requests(self._services, self.num_arriving)
 
     def _late_body(self, call: HttpCall) -> None:
-        self._refuse(call, BodyTimeoutError("The request's body did not come in time."))
+        self._refuse(call, too_late())
 
     def _deadline(self, call: HttpCall) -> None:
         arrival = self._arrivals[call]

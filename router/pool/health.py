@@ -70,15 +70,14 @@ _models_decoder = msgspec.json.Decoder(_Models)
 
 def read_models(body: bytes) -> dict[str, ModelFacts]:
     """The models of a ``/v1/models`` answer, by name. Raises ValueError."""
+    return {model.id: model.facts() for model in _read(body)}
+
+
+def _read(body: bytes) -> list[_Model]:
     try:
-        return {model.id: model.facts() for model in _models_decoder.decode(body).data}
+        return _models_decoder.decode(body).data
     except RecursionError:
         raise ValueError("the list is nested too deep") from None
-
-
-def is_of_vllm(body: bytes) -> bool:
-    """Whether a ``/v1/models`` answer, which ``read_models`` has understood, is a vLLM server's."""
-    return any(model.owned_by == "vllm" for model in _models_decoder.decode(body).data)
 
 
 class HealthProbes:
@@ -151,11 +150,11 @@ class HealthProbes:
 
     def _note_models(self, worker: Worker, body: bytes) -> None:
         try:
-            models = read_models(body)
+            models = _read(body)
         except ValueError:  # msgspec's DecodeError and UnicodeDecodeError are ValueErrors
             log.warning("worker %s did not say which models it serves; any is tried there", worker.worker_id)
             return
-        self._pool.learn_models(worker, models)
-        if worker.role is not Role.BOTH and is_of_vllm(body):
+        self._pool.learn_models(worker, {model.id: model.facts() for model in models})
+        if worker.role is not Role.BOTH and any(model.owned_by == "vllm" for model in models):
             worker.problem = UNGUARDED.format(url=worker.url)
             log.warning("worker %s: %s", worker.worker_id, worker.problem)

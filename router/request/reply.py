@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from core.net.answers import EVENT_STREAM, JSON, retry_after
+from core.net.answers import EVENT_STREAM, JSON, header_lines, retry_after
 from router.request.client_id import HEADER as CLIENT_ID
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 LAST_WRITE_S = 1.0
 
 
-def _lines(headers: Iterable[Header]) -> bytes:
-    """Headers as they are sent. No value may have a line break."""
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
-
-
-_STREAM_LINES = _lines(EVENT_STREAM)
+_STREAM_LINES = header_lines(EVENT_STREAM)
 
 
 class ClientReply:
@@ -78,8 +73,7 @@ class ClientReply:
             self._unsent = data
             return
         self.first_content_s = asyncio.get_running_loop().time()
-        if call.is_blocked:
-            await call.drain()
+        await call.drain()
         call.start(_STREAM_LINES + self._id_lines, data)
         self.started = True
 
@@ -90,16 +84,14 @@ class ClientReply:
     async def end(self) -> None:
         """Complete the stream."""
         self.ended = True
-        if self._call.is_blocked:
-            await self._call.drain()
+        await self._call.drain()
         self._call.end()
 
     async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
         """Send the answer in one piece."""
         self.started = self.ended = True
         self.first_content_s = asyncio.get_running_loop().time()
-        if self._call.is_blocked:
-            await self._call.drain()
+        await self._call.drain()
         self._send(status, content_type, body, headers)
 
     def refuse(self, error: ApiError) -> None:
@@ -108,7 +100,7 @@ class ClientReply:
         self._send(error.status, JSON, error.to_json(self._request_id), retry_after(error))
 
     def _send(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header]) -> None:
-        lines = b"content-type: %b\r\n%b%b" % (content_type, self._id_lines, _lines(headers) if headers else b"")
+        lines = b"content-type: %b\r\n%b%b" % (content_type, self._id_lines, header_lines(headers))
         self._call.answer(status, lines, body)
 
     async def error(self, error: ApiError) -> None:

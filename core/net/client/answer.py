@@ -10,15 +10,10 @@ from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, Conne
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from core.net.deadlines import Timeout
+
 #: Bytes of an answer that may wait for its reader before the connection is paused.
 HIGH_WATER_BYTES = 256 << 10
-
-
-class Cancellable(Protocol):
-    """A timeout."""
-
-    def cancel(self) -> None:
-        """Stop it."""
 
 
 class Source(Protocol):
@@ -33,7 +28,7 @@ class Source(Protocol):
     def resume(self) -> None:
         """Resume reading."""
 
-    def call_later(self, delay_s: float, call: Callable[[], object]) -> Cancellable:
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> Timeout:
         """Call after ``delay_s`` seconds."""
 
 

@@ -69,20 +69,14 @@ class BodyReader:
         self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float, on_part: Callable[[bytes], None]
     ) -> None:
         """Call ``on_part``, which may raise, with each part. Raises as ``Body.read``."""
-        announced = headers.get(b"content-length", b"0")
-        if _LENGTH.fullmatch(announced) is None:
-            raise BadRequestError("Invalid content-length.")
-        if int(announced) > self.limit_bytes:
-            raise self.too_large()
+        self.check_announced(headers)
         timeout = asyncio.timeout(timeout_s)
         self._timeouts.add(timeout)
         try:
             async with timeout:
                 await _parts(receive, on_part)
         except TimeoutError:
-            if self._closing:
-                raise UnavailableError("The server is shutting down.", code="shutting_down") from None
-            raise BodyTimeoutError("The request's body did not come in time.") from None
+            raise (shutting_down() if self._closing else too_late()) from None
         finally:
             self._timeouts.discard(timeout)
 
@@ -94,9 +88,34 @@ class BodyReader:
             if not timeout.expired():
                 timeout.reschedule(now_s)
 
-    def too_large(self) -> PayloadTooLargeError:
-        """The error for more than ``limit_bytes``."""
+    def check_announced(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise BadRequestError or PayloadTooLargeError for the size that the head announces."""
+        announced = headers.get(b"content-length", b"0")
+        if _LENGTH.fullmatch(announced) is None:
+            raise BadRequestError("Invalid content-length.")
+        if int(announced) > self.limit_bytes:
+            raise self._too_large()
+
+    def take(self, num_before: int, num_bytes: int) -> None:
+        """Count that many more bytes of a body of which ``num_before`` have come. Raises PayloadTooLargeError and
+        RateLimitError.
+        """
+        if num_before + num_bytes > self.limit_bytes:
+            raise self._too_large()
+        self.budget.take(num_bytes)
+
+    def _too_large(self) -> PayloadTooLargeError:
         return PayloadTooLargeError(f"The request body is larger than {self.limit_bytes} bytes.")
+
+
+def too_late() -> BodyTimeoutError:
+    """The error for a body that did not come in time."""
+    return BodyTimeoutError("The request's body did not come in time.")
+
+
+def shutting_down() -> UnavailableError:
+    """The error for a body that was still coming when the server stopped."""
+    return UnavailableError("The server is shutting down.", code="shutting_down")
 
 
 class Body:
@@ -162,9 +181,7 @@ class Body:
         return asked
 
     def _add(self, part: bytes) -> None:
-        if self._num_bytes + len(part) > self._reader.limit_bytes:
-            raise self._reader.too_large()
-        self._reader.budget.take(len(part))
+        self._reader.take(self._num_bytes, len(part))
         self._num_bytes += len(part)
         self._parts.append(part)
 

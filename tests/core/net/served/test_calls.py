@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.kits.patience import PATIENCE_S
-from tests.kits.port import HEAD, as_calls, serving
+from tests.kits.port import HEAD, Served, as_calls, serving
 
 BODY = HEAD + b"content-length: 4\r\n\r\n"
 HELD = BODY.replace(b"/echo", b"/held")
@@ -16,6 +16,12 @@ HELD = BODY.replace(b"/echo", b"/held")
 @pytest.fixture(autouse=True)
 def kind() -> None:
     as_calls.set(True)
+
+
+async def until_gone(served: Served) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not served.app.gone_calls:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+            await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("target", [b"/echo", b"/echo?a=b", b"/%65cho", b"http://x/echo", b"/echo#a"])
@@ -97,9 +103,7 @@ async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(behind
         await caller.send(HELD + b"abcd" + behind)
         await served.app.until_asked(1)
         caller.writer.close()
-        async with asyncio.timeout(PATIENCE_S):
-            while not served.app.gone_calls:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until_gone(served)
         assert served.app.gone_calls == served.app.calls
         assert served.app.calls[0].disconnected
 
@@ -110,9 +114,7 @@ async def test_that_the_client_left_amid_its_body_is_told() -> None:
         await caller.send(BODY + b"ab")
         await served.app.until_asked(1)
         caller.writer.close()
-        async with asyncio.timeout(PATIENCE_S):
-            while not served.app.gone_calls:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until_gone(served)
         assert not served.app.gone_calls[0].whole
 
 
