@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -208,6 +209,21 @@ def send(pid: int, number: signal.Signals) -> bool:
     return True
 
 
+def pause(pid: int) -> None:
+    """Stop the process (SIGSTOP). When this returns all its threads have stopped; until then they may still serve."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(_can_run(thread) for thread in Path(f"/proc/{pid}/task").glob("*")):
+        time.sleep(0.001)
+
+
+def _can_run(thread: Path) -> bool:
+    try:
+        state = (thread / "stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return False
+    return state not in {b"T", b"t", b"Z", b"X"}
+
+
 @contextmanager
 def stopped(*pids: int) -> Iterator[Callable[[], None]]:
     """The processes stand still (SIGSTOP) until the returned function is called, or the block ends."""
@@ -216,9 +232,9 @@ def stopped(*pids: int) -> Iterator[Callable[[], None]]:
         for pid in pids:
             send(pid, signal.SIGCONT)
 
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        for pid in pids:
+            pause(pid)
         yield go_on
     finally:
         go_on()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx
 
+from baton.cluster.process import pause
 from baton.torture.clients.client import Manner, ask_once, make_client
 from baton.torture.records import Attempt, Question
 from baton.torture.verdict.settle import SETTLE_S, what_is_held
@@ -133,7 +132,7 @@ async def _decode_dies(cluster: Cluster, nemesis: Nemesis, crowd: _Crowd) -> flo
     """Pause the ranks of a D, so that its reads do not end; then kill it, and another D reads the same blocks."""
     name = cluster.up("decode")[-1]
     for pid in cluster.ranks(name):
-        os.kill(pid, signal.SIGSTOP)
+        pause(pid)
 
     async def only_it_is_left() -> bool:
         if not crowd.num_running:  # none was sent yet, or all earlier ones went to another D

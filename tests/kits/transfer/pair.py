@@ -111,7 +111,9 @@ class PeerProcess:
         self.event("overwritten")
 
     def stop(self) -> None:
+        """It has stopped, with all its threads, when this returns: until then they may answer reads."""
         os.kill(self._process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def go_on(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)
