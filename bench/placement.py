@@ -125,7 +125,6 @@ class Simulation:
     def _report(self) -> None:
         for worker in self.d:
             worker.report(WorkerLoad(free_blocks=worker.num_blocks - self.used_blocks[worker]), self.now_s)
-            worker.in_flight_at_load = 0  # there is no other router: its own count is the whole load
         if self._events or self.now_s == 0:
             self.at(self.now_s + REPORT_INTERVAL_S, self._report)
 

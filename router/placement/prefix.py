@@ -52,10 +52,8 @@ class Prefix:
         chunks = prompt.chunks
         if not chunks or not workers:
             return []
-        lowest = min(share_in_use(worker) for worker in workers)
         found = []
-        for worker in workers:
-            match = 0 if _too_busy(worker, lowest) else self.index.longest(key_of(worker), chunks)
+        for worker, match in zip(workers, self._matches(workers, chunks), strict=True):
             if match and prompt.num_tokens_behind(match) < num_missing:
                 found.append(worker)
         return found
@@ -64,17 +62,25 @@ class Prefix:
         """The workers that are not too busy and have the longest match; all workers if no match is long enough."""
         if not chunks or len(workers) == 1:
             return workers
-        lowest = min(share_in_use(worker) for worker in workers)
-        matches = [0 if _too_busy(worker, lowest) else self.index.longest(key_of(worker), chunks) for worker in workers]
+        matches = self._matches(workers, chunks)
         most = max(matches)
         if num_bytes_in(most) < LEAST_MATCH * num_bytes_in(len(chunks)):
             return workers
         return [worker for worker, match in zip(workers, matches, strict=True) if match == most]
 
+    def _matches(self, workers: Sequence[Worker], chunks: Sequence[int]) -> list[int]:
+        """For each worker the number of chunks that it was sent before; 0 if it is too busy."""
+        shares = [share_in_use(worker) for worker in workers]
+        lowest = min(shares)
+        return [
+            0 if _too_busy(worker, used, lowest) else self.index.longest(key_of(worker), chunks)
+            for worker, used in zip(workers, shares, strict=True)
+        ]
 
-def _too_busy(worker: Worker, lowest: float) -> bool:
-    used = share_in_use(worker)
-    return used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.limit) and used > MAX_RATIO * lowest
+
+def _too_busy(worker: Worker, used: float, lowest: float) -> bool:
+    """``used``: the fraction of its limit in use; ``lowest``: the smallest one of all workers."""
+    return used > MAX_RATIO * lowest and used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.limit)
 
 
 def _capacity(worker: Worker) -> int | None:

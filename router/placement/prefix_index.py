@@ -52,9 +52,11 @@ class PrefixIndex:
     def longest(self, key: str, chunks: Sequence[int]) -> int:
         """The number of chunks, from the first on, that the worker was sent before and probably still has."""
         sent = self._sent.get(key)
-        if sent is None:
+        if sent is None or not chunks:
             return 0
         sizes = sent.sizes
+        if chunks[0] not in sizes:  # most prompts are new
+            return 0
         return bisect_left(chunks, True, key=lambda chunk: chunk not in sizes)
 
     def forget(self, key: str) -> None:

@@ -139,9 +139,8 @@ class WorkerPool:
         them may have ended by now, and some of those in flight now may have come since; neither counts as another's.
         """
         was = worker.load, worker.full_at, worker.load_is_old
-        worker.report(load, self._clock())
+        worker.report(load, self._clock(), max(num_sent, worker.in_flight))
         worker.full_at = full_at
-        worker.in_flight_at_load = max(num_sent, worker.in_flight)
         self._watch_for_old_loads()
         if was != (load, full_at, False):
             self.room_changed()
@@ -170,7 +169,8 @@ class WorkerPool:
         """
         heard_since_s = self._clock() - LOAD_TTL_S
         for worker in self._workers.values():
-            worker.load_is_old = worker.heard_s <= heard_since_s
+            if worker.heard_s <= heard_since_s:
+                worker.forget_report()
         self.room_changed()
         return all(worker.load_is_old for worker in self._workers.values())
 

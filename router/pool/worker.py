@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from core.protocol.worker import Role, WorkerLoad
 from router.pool.breaker import Breaker
 from router.pool.model_card import ModelFacts
@@ -67,8 +69,8 @@ class Worker:
     load: WorkerLoad = field(default_factory=WorkerLoad)
     #: Requests that this router sent and that have not finished.
     in_flight: int = 0
-    #: ``in_flight`` when ``load`` was reported.
-    in_flight_at_load: int = 0
+    #: Requests that other routers sent it, by ``load``: those that were not in flight from here when it was reported.
+    num_of_others: int = field(init=False, default=0)
     #: Blocks that the requests in flight are expected to take, now and when ``load`` was reported.
     held_blocks: int = 0
     held_blocks_at_load: int = 0
@@ -91,21 +93,19 @@ class Worker:
     #: Tracks whether requests that reach it fail.
     breaker: Breaker = field(default_factory=lambda: Breaker(BREAKER_FAILURES))
 
+    def __post_init__(self) -> None:
+        self._count_others(0)
+
     @property
     def occupied(self) -> int:
         """Number of requests on the worker now: as it reported, corrected by what this router did since."""
-        if self.load_is_old:
-            return self.in_flight
-        load = self.load
-        reported = load.running + load.waiting + load.reading
-        return max(self.in_flight, reported + self.in_flight - self.in_flight_at_load)
+        return self.in_flight + self.num_of_others
 
     @property
     def room(self) -> int:
         """Number of requests that it may be sent now; negative if other routers sent it more than its limit."""
-        if self.full_at is None or self.load_is_old:
-            return self.limit - self.occupied
-        return min(self.limit, self.full_at) - self.occupied
+        most = self.limit if self.full_at is None or self.load_is_old else min(self.limit, self.full_at)
+        return most - self.in_flight - self.num_of_others
 
     @property
     def spare_blocks(self) -> int | None:
@@ -131,7 +131,11 @@ class Worker:
     @property
     def takes_work(self) -> bool:
         """Whether it can be reached and does not drain. A vLLM server has to be known first."""
-        return self.healthy and not self.draining and not (self.kind is EngineKind.VLLM and self.models is None)
+        return (
+            self.healthy
+            and not (self.left_out or self.load.draining)
+            and (self.models is not None or self.kind is not EngineKind.VLLM)
+        )
 
     @property
     def draining(self) -> bool:
@@ -155,23 +159,33 @@ class Worker:
         """
         return self.kind is not EngineKind.VLLM if self.models is None else model in self.models
 
-    def report(self, load: WorkerLoad, now_s: float) -> None:
-        """Take over a new load report."""
+    def report(self, load: WorkerLoad, now_s: float, num_ours: int | None = None) -> None:
+        """Take over a new load report. ``num_ours``: how many of its requests this router may have sent; None: those
+        that are in flight now.
+        """
         self.load = load
         if load.draining and self.drain_told:
             self.left_out = self.drain_told = False
-        self.in_flight_at_load = self.in_flight
+        self._count_others(self.in_flight if num_ours is None else num_ours)
         self.held_blocks_at_load = self.held_blocks
         self.heard_s = now_s
         self.load_is_old = False
+
+    def forget_report(self) -> None:
+        """Note that the last report is too old to count: only this router's own requests do."""
+        self.load_is_old = True
+        self.num_of_others = 0
+
+    def _count_others(self, num_ours: int) -> None:
+        load = self.load
+        self.num_of_others = max(0, load.running + load.waiting + load.reading - num_ours)
 
     def __repr__(self) -> str:
         health = "" if self.healthy else f" unreachable x{self.num_failures}"
         return f"<Worker {self.worker_id} {self.role} {self.occupied}/{self.limit}{health}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True, eq=False):
     """Room reserved on a worker for one request: a sequence and ``num_blocks`` blocks."""
 
     worker: Worker

@@ -104,26 +104,33 @@ def _ended_in(facts: RequestFacts) -> str | None:
 class EndedRequests:
     """The newest ended requests of each outcome.
 
-    ``now_s`` is of any monotonic clock; results have ages, not times, since the clocks of routers differ.
+    ``now_s`` is of any monotonic clock; results have ages, not times, since the clocks of routers differ. Most requests
+    end well and are pushed out unread, so the record of such a one is made only when somebody asks for it.
     """
 
     def __init__(self, room: dict[State, int] = ROOM) -> None:
-        self._by_outcome: dict[str, deque[tuple[float, EndedRequest]]] = {
-            str(outcome): deque(maxlen=num) for outcome, num in room.items()
+        self._by_outcome: dict[State, deque[tuple[float, float, EndedRequest | RequestFacts]]] = {
+            outcome: deque(maxlen=num) for outcome, num in room.items()
         }
 
     def __len__(self) -> int:
         return sum(map(len, self._by_outcome.values()))
 
-    def add(self, now_s: float, ended: EndedRequest) -> None:
-        """Add a request that is over; the oldest of its outcome is dropped if there is no room."""
-        self._by_outcome[ended.outcome].append((now_s, ended))
+    def add(self, now_s: float, facts: RequestFacts, ended_at: float) -> None:
+        """Add a request that is over; the oldest of its outcome is dropped if there is no room.
+
+        ``ended_at``: Unix seconds.
+        """
+        # An error keeps the frames that it went through, and texts may be long.
+        keeps_much = facts.last_error or facts.error or len(facts.model) + len(facts.user) > 2 * MAX_TEXT_CHARS
+        kept = ended_request(facts, ended_at) if keeps_much else facts
+        self._by_outcome[facts.state].append((now_s, ended_at, kept))
 
     def newest(self, now_s: float, num_each: int | None = None) -> list[tuple[float, EndedRequest]]:
         """Returns (seconds since its end, request), newest first; at most ``num_each`` per outcome, None for all."""
         kept = [
-            (now_s - ended_s, ended)
+            (now_s - ended_s, kept if isinstance(kept, EndedRequest) else ended_request(kept, ended_at))
             for some in self._by_outcome.values()
-            for ended_s, ended in list(some)[-num_each if num_each else 0 :]
+            for ended_s, ended_at, kept in list(some)[-num_each if num_each else 0 :]
         ]
         return sorted(kept, key=lambda pair: pair[0])

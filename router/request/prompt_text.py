@@ -13,6 +13,7 @@ import orjson
 #: The fields that a worker puts before the prompt, or (a salt) that part one client's cached blocks from another's.
 #: Their order differs between chat templates, so prompts that differ in one of them may share more than their bytes do.
 _BEFORE = ("cache_salt", "chat_template", "chat_template_kwargs", "tools", "system", "instructions")
+_BEFORE_SET = frozenset(_BEFORE)
 #: The fields that may have the prompt, in the order in which they are looked for.
 _PROMPTS = ("messages", "prompt", "input")
 #: What a part of a message counts for that is no text, bytes. An image of a million pixels is about a thousand tokens
@@ -29,16 +30,25 @@ _MAX_DEPTH = 4
 
 def prompt_text(body: dict[str, Any]) -> bytes:
     """The prompt as bytes: equal beginnings of prompts give equal beginnings of bytes. Not what a model sees."""
-    before = {name: body[name] for name in _BEFORE if body.get(name)}
     prompt = _prompt(body)
     text = prompt.encode() if isinstance(prompt, str) else _json(_without_media(prompt))
+    if _BEFORE_SET.isdisjoint(body):
+        return text
+    before = {name: body[name] for name in _BEFORE if body.get(name)}
     return _json(before) + text if before else text
 
 
 def num_prompt_bytes(body: dict[str, Any]) -> int:
     """Bytes of the prompt's text, without what JSON or a chat template adds; 0 for token ids."""
-    texts = (_prompt(body), body.get("system"), body.get("instructions"))
-    return sum(map(_num_bytes_in, texts)) + _num_json_bytes(body.get("tools"))
+    num_bytes = _num_bytes_in(_prompt(body))
+    if _BEFORE_SET.isdisjoint(body):
+        return num_bytes
+    return (
+        num_bytes
+        + _num_bytes_in(body.get("system"))
+        + _num_bytes_in(body.get("instructions"))
+        + _num_json_bytes(body.get("tools"))
+    )
 
 
 def num_prompt_ids(body: dict[str, Any]) -> int | None:
@@ -51,7 +61,11 @@ def num_prompt_ids(body: dict[str, Any]) -> int | None:
 
 def _prompt(body: dict[str, Any]) -> Any:
     """The prompt; an empty text if there is none."""
-    return next((body[name] for name in _PROMPTS if body.get(name)), "")
+    for name in _PROMPTS:
+        prompt = body.get(name)
+        if prompt:
+            return prompt
+    return ""
 
 
 def _without_media(prompt: Any) -> Any:

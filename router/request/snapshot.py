@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from router.request.facts import RequestFacts
 from router.request.states import LIVE, State
 
@@ -15,8 +13,15 @@ if TYPE_CHECKING:
     from router.request.exchange import Exchange
 
 
-def facts_of(request: Exchange, now_s: float) -> RequestFacts:
-    """The facts of a live request, at ``now_s`` of the loop's clock."""
+def facts_of(
+    request: Exchange,
+    now_s: float,
+    ended_in: State | None = None,
+    error: ApiError | None = None,
+    *,
+    is_error_relayed: bool = False,
+) -> RequestFacts:
+    """The facts of a request at ``now_s`` of the loop's clock; the other arguments are only for one that is over."""
     asked, reply, attempts, progress = request.asked, request.reply, request.attempts, request.progress
     first_s = reply.first_content_s if asked.stream else None
     return RequestFacts(
@@ -48,18 +53,17 @@ def facts_of(request: Exchange, now_s: float) -> RequestFacts:
         dead_engines=tuple(attempts.dead_engines),
         last_error=attempts.last_error,
         trace_id=None if request.trace is None else request.trace.trace_id,
+        ended_in=ended_in,
+        error=error,
+        is_error_relayed=is_error_relayed,
     )
 
 
 def facts_at_end(request: Exchange, before: State, error: ApiError | None, now_s: float) -> RequestFacts:
     """The facts of a request that is over. ``before``: its state when its exit began; ``error``: why it ended."""
     relayed = request.relayed_error if error is None else None
-    return msgspec.structs.replace(
-        facts_of(request, now_s),
-        ended_in=before if before in LIVE else None,
-        error=error or relayed,
-        is_error_relayed=relayed is not None,
-    )
+    ended_in = before if before in LIVE else None
+    return facts_of(request, now_s, ended_in, error or relayed, is_error_relayed=relayed is not None)
 
 
 def _id(worker: Worker | None) -> str | None:

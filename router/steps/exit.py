@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from core.process.failpoints import hit
 from core.protocol.errors import ApiError
-from router.request.ended import ended_request
 from router.request.snapshot import facts_at_end
 from router.request.states import Event, State
 from router.steps.end_log import log_end
@@ -45,7 +44,7 @@ def settle(services: Services, request: Exchange, error: ApiError | None) -> Non
     facts = facts_at_end(request, before, error, now_s)
     services.metrics.ended(facts)
     request.vacate()  # last, because it wakes requests that wait for room
-    services.ended.add(now_s, ended_request(facts, time.time()))
+    services.ended.add(now_s, facts, time.time())
     if services.settings.log_requests or facts.state is State.FAILED:
         log_end(facts)
     if request.trace is not None:

@@ -76,10 +76,10 @@ async def _find(services: Services, request: Exchange) -> Worker:
         return services.lease_limit.allows(worker) and need.fits(worker, services.lease_limit.since_report(worker))
 
     def pick(ahead: Ahead) -> Reservation | None:
-        route = services.pool.candidates(request.asked.model)
-        if route is None:  # all workers of the model left while this request waited; others may register
-            return None
-        route = services.pool.candidates(request.asked.model, request.weights)
+        model = request.asked.model
+        route = services.pool.candidates(model, request.weights)
+        if route is None and services.pool.candidates(model) is None:
+            return None  # all workers of the model left while this request waited; others may register
         if route is None or not route.can_prefill:
             raise NoPrefill
         asked = in_question(route.prefill, failed)

@@ -75,7 +75,11 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 raise ConnectionLost("the answer ended before it began")
-            await self._wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
         """Returns the bytes that have come since the last call, and waits if there are none. Empty: the answer is
@@ -95,7 +99,11 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 return b""
-            await self._wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -109,6 +117,10 @@ class HttpAnswer:
 
         Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
         """
+        if self.complete and self._framed and self._num_bytes <= limit_bytes:  # a short one comes with its head
+            parts, self._parts = self._parts, []
+            self._num_bytes = 0
+            return parts[0] if len(parts) == 1 else b"".join(parts)
         if timeout_s is not None and self._connection is not None:
             timer = self._connection.call_later(timeout_s, self._slow)
             try:
@@ -147,6 +159,11 @@ class HttpAnswer:
         if connection is not None:
             connection.abort()
 
+    def unanswered(self) -> None:
+        """Fail, unless the status has come: it may have come in this very turn of the loop."""
+        if not self.status:
+            self.fail(CallTimeout("the worker did not answer"))
+
     def _silent(self) -> None:
         self.fail(CallTimeout("nothing came in time"))
 
@@ -157,13 +174,6 @@ class HttpAnswer:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-
-    async def _wait(self) -> None:
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

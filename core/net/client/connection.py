@@ -19,6 +19,10 @@ from core.net.sockets import set_tcp_options
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
 #: connection after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
+#: The headers that say where an answer ends.
+_FRAMES = frozenset({b"content-length", b"transfer-encoding"})
+#: The headers that an answer keeps, and the names of its attributes for them.
+_KEPT = {b"retry-after": "retry_after", b"content-type": "content_type", b"metadata": "metadata"}
 #: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
 MAX_HEAD_BYTES = 64 << 10
 
@@ -129,16 +133,11 @@ class Connection(asyncio.Protocol):
             raise _NotDue  # comes back out of feed_data as an HttpParserError
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        answer = self._answer
         name = name.lower()
-        if name in (b"content-length", b"transfer-encoding"):
+        if name in _FRAMES:
             self._until_eof = False
-        elif answer is not None and name == b"retry-after":
-            answer.retry_after = value
-        elif answer is not None and name == b"content-type":
-            answer.content_type = value
-        elif answer is not None and name == b"metadata":
-            answer.metadata = value
+        elif name in _KEPT and self._answer is not None:
+            setattr(self._answer, _KEPT[name], value)
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -156,7 +155,8 @@ class Connection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.finish()
-        self.resume()
+        if self._paused:
+            self.resume()
         if self._parser.should_keep_alive() and self.usable:
             self.idle_since_s = asyncio.get_running_loop().time()
             self.idle.append(self)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from core.net.client.connection import Connection
-from core.net.client.errors import CallTimeout, ConnectError, ConnectionLost
+from core.net.client.errors import ConnectError, ConnectionLost
 from core.net.deadlines import Timeouts
 from core.net.tls import why
 
@@ -119,7 +119,8 @@ class HttpClient:
         if kept is not None:
             answer = _send(kept, data, sending)
             try:
-                return await _wait(answer, kept.call_later, timeout_s, patience)
+                await _begun(answer, kept.call_later, timeout_s, patience)
+                return answer
             except ConnectionLost:
                 if once or answer.started or clock() - sent_s > STALE_S:
                     raise
@@ -128,7 +129,9 @@ class HttpClient:
         except ConnectError as error:
             error.was_sent = kept is not None
             raise
-        return await _wait(_send(connection, data, sending), connection.call_later, timeout_s, patience)
+        answer = _send(connection, data, sending)
+        await _begun(answer, connection.call_later, timeout_s, patience)
+        return answer
 
     def _add_origin(self, base_url: str) -> _Origin:
         if len(self._origins) >= MAX_ORIGINS:
@@ -200,27 +203,15 @@ def _send(connection: Connection, data: bytes, sending: Callable[[], None] | Non
     return connection.send(data)
 
 
-async def _wait(
+async def _begun(
     answer: HttpAnswer,
     call_later: Callable[[float, Callable[[], object]], Timeout],
     timeout_s: float,
     patience: Callable[[], Coroutine[Any, Any, None]] | None,
-) -> HttpAnswer:
-    patient: asyncio.Task[None] | None = None
-
-    def give_up() -> None:
-        if not answer.status:  # it may have come in this very turn of the loop
-            answer.fail(CallTimeout("the worker did not answer"))
-
-    def time_is_up() -> None:
-        nonlocal patient
-        if patience is None:
-            give_up()
-        else:
-            patient = asyncio.create_task(patience())
-            patient.add_done_callback(lambda task: None if task.cancelled() else give_up())
-
-    timer = call_later(timeout_s, time_is_up)
+) -> None:
+    """Wait for the status. The answer is closed if it does not come."""
+    patient = None if patience is None else _Patient(answer, patience)
+    timer = call_later(timeout_s, answer.unanswered if patient is None else patient.begin)
     try:
         await answer.headers()
     except BaseException:
@@ -229,5 +220,27 @@ async def _wait(
     finally:
         timer.cancel()
         if patient is not None:
-            patient.cancel()
-    return answer
+            patient.end()
+
+
+class _Patient:
+    """What waits for an answer when its time is up."""
+
+    def __init__(self, answer: HttpAnswer, patience: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._answer = answer
+        self._patience = patience
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Fail the answer when ``patience`` returns."""
+        self._task = asyncio.create_task(self._patience())
+        self._task.add_done_callback(self._done)
+
+    def end(self) -> None:
+        """The answer has come, or nobody waits for it any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._answer.unanswered()

@@ -41,6 +41,8 @@ HAS_DEADLINE = "has_deadline"
 MAX_PIPELINED = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
 LINGER_BYTES = 4 << 20
+#: Headers that are looked at as they come.
+_LOOKED_AT = frozenset({b"host", b"expect"})
 #: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. The fill of buffers is no measure: TLS has a buffer of
 #: its own, and the system's takes more only when a third of it is free.
 _ACKED = slice(120, 128)
@@ -217,15 +219,20 @@ class Connection(HttpToolsProtocol):
                 raise self._too_large()
             return
         name = name.lower()
+        if name in _LOOKED_AT:
+            self._look_at(name, value)
+        headers = self.headers
+        headers.append((name, value))
+        if len(headers) > self._max_lines:
+            raise self._too_large()
+
+    def _look_at(self, name: bytes, value: bytes) -> None:
         if name == b"host":
             self._num_hosts += 1
             if value != self._host:
                 self._take_host(value)
-        elif name == b"expect" and value.lower() == b"100-continue":
+        elif value.lower() == b"100-continue":
             self.expect_100_continue = True
-        self.headers.append((name, value))
-        if len(self.headers) > self._max_lines:
-            raise self._too_large()
 
     def on_headers_complete(self) -> None:
         """The head is complete. An answer that begins before the body is complete is the last one of the connection."""

@@ -41,6 +41,8 @@ class BodyLimits:
 
     def check_bytes(self, raw: bytes) -> None:
         """Raise BadRequestError for JSON that would be too much to build. Anything else is left to the parser."""
+        if len(raw) < self.max_values and len(raw) <= self.max_nodes:  # each takes a byte at least
+            return
         # This counts the text of strings too, so the count is never too low, and nearly always within the bounds.
         if _num_nodes(raw) > self.max_nodes or _count(raw, b",") >= self.max_values:
             self._check_outside_strings(raw)
@@ -52,9 +54,13 @@ class BodyLimits:
             return
         if len(messages) > self.max_messages:
             raise _too_many("messages", self.max_messages)
-        contents = (message.get("content") for message in messages if isinstance(message, dict))
+        num_parts = 0
+        for message in messages:
+            content = message.get("content") if isinstance(message, dict) else None
+            if isinstance(content, list):
+                num_parts += len(content)
         max_parts = PARTS_PER_MESSAGE * self.max_messages
-        if sum(len(content) for content in contents if isinstance(content, list)) > max_parts:
+        if num_parts > max_parts:
             raise _too_many("parts of messages", max_parts)
 
     def _check_outside_strings(self, raw: bytes) -> None:

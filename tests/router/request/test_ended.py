@@ -2,57 +2,74 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.protocol.errors import UpstreamError
 from router.dashboard.live import LiveSnapshots
 from router.dashboard.recorder import HistoryRecorder
 from router.dashboard.share import MAX_ENDED, RouterShare
 from router.dashboard.snapshot import _ended
-from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests
+from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests, ended_request
+from router.request.facts import RequestFacts
 from router.request.states import State
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse, StreamThen
 
 SMALL = {State.FAILED: 3, State.ABORTED: 2, State.DONE: 1}
+LONG = "long" * MAX_TEXT_CHARS
 outcomes = st.sampled_from(list(SMALL))
 
 
+def facts(outcome: State, name: str = "r", **rest: Any) -> RequestFacts:
+    plain: dict[str, Any] = {
+        "id": name,
+        "client_id": None,
+        "state": outcome,
+        "endpoint": "/v1/completions",
+        "chat": False,
+        "model": "m",
+        "user": "",
+        "stream": False,
+        "priority": 0,
+        "max_new_tokens": None,
+        "prefill_worker": None,
+        "decode_worker": None,
+        "engine_id": "",
+        "lease_id": "",
+        "started_s": 0.0,
+        "age_s": 0.001,
+        "spent_s": {},
+        "ttft_s": None,
+        "answer_begun": True,
+        "num_tokens": 0,
+        "num_chunks": 0,
+        "num_prefills": 1,
+        "num_retries": 0,
+        "num_migrations": 0,
+        "is_migrating": False,
+        "dead_engines": (),
+        "last_error": None,
+        "trace_id": None,
+    }
+    return RequestFacts(**{**plain, **rest})
+
+
 def ended_of(outcome: State, name: str = "r") -> EndedRequest:
-    return EndedRequest(
-        id=name,
-        outcome=str(outcome),
-        ended_in=None,
-        ended_at=0.0,
-        status=None,
-        code=None,
-        error=None,
-        model="m",
-        user="",
-        endpoint="/v1/completions",
-        stream=False,
-        prefill_worker=None,
-        decode_worker=None,
-        total_ms=1.0,
-        ttft_ms=None,
-        phases_ms={},
-        num_tokens=None,
-        num_retries=0,
-        num_resumed=0,
-        dead_engines=[],
-        trace_id=None,
-        router="a",
-    )
+    return ended_request(facts(outcome, name), 0.0)
 
 
 @given(st.lists(outcomes, max_size=30))
 def test_each_outcome_keeps_its_newest(order: list[State]) -> None:
     kept = EndedRequests(SMALL)
     for number, outcome in enumerate(order):
-        kept.add(float(number), ended_of(outcome, str(number)))
+        kept.add(float(number), facts(outcome, str(number)), 0.0)
     newest = kept.newest(float(len(order)))
     for outcome, room in SMALL.items():
         wanted = [str(number) for number, each in enumerate(order) if each is outcome][-room:]
@@ -60,6 +77,26 @@ def test_each_outcome_keeps_its_newest(order: list[State]) -> None:
     ages_s = [age_s for age_s, _ in newest]
     assert ages_s == sorted(ages_s) and len(kept) == len(newest)
     assert len(kept.newest(0.0, 1)) == len(set(order))
+
+
+@pytest.mark.parametrize("which", ["error", "last_error"])
+def test_an_error_is_not_kept_with_the_frames_that_it_went_through(which: str) -> None:
+    kept = EndedRequests(SMALL)
+    error = UpstreamError("It failed.")
+    kept.add(0.0, facts(State.DONE, **{which: error}), 0.0)
+    gone = weakref.ref(error)
+    del error
+    assert gone() is None
+    assert len(kept.newest(0.0)) == 1
+
+
+def test_long_names_are_not_kept() -> None:
+    kept = EndedRequests(SMALL)
+    before = sys.getrefcount(LONG)
+    kept.add(0.0, facts(State.DONE, model=LONG, user=LONG), 0.0)
+    assert sys.getrefcount(LONG) == before
+    ((_, ended),) = kept.newest(0.0)
+    assert (ended.model, ended.user) == (LONG[:MAX_TEXT_CHARS],) * 2
 
 
 def test_of_all_routers_the_newest_of_each_outcome_are_listed_by_age() -> None:
