@@ -10,21 +10,20 @@ import argparse
 import heapq
 import itertools
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import TYPE_CHECKING
 
 from core.protocol.worker import Role, WorkerLoad
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, Prefilled, Prompt, available
-from router.placement.chunks import num_bytes_in
-from router.placement.prefix_index import PrefixIndex
+from router.placement.chunks import NUM_BYTES, SIZES
 from router.placement.prompt import BYTES_PER_TOKEN
 from router.placement.two_choices import TwoChoices
 from router.pool import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from router.placement import OnGone, PickDecode, PickPrefill
 
@@ -89,6 +88,25 @@ def conversations(rng: random.Random, num: int, rate: float) -> Iterator[tuple[f
         yield now_s, turns[0]
 
 
+class Cache:
+    """What a simulated worker has cached, in chunks of prompts; the least recently used are evicted first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._room = max_bytes
+        self._sizes: OrderedDict[int, int] = OrderedDict()
+
+    def take(self, chunks: Sequence[int]) -> int:
+        """Add a prompt; returns how many of its chunks, from the first on, were cached before."""
+        found = next((i for i, chunk in enumerate(chunks) if chunk not in self._sizes), len(chunks))
+        for chunk, size in reversed(list(zip(chunks, SIZES, strict=False))):  # the end of a prompt is evicted first
+            self._room -= 0 if chunk in self._sizes else size
+            self._sizes[chunk] = size
+            self._sizes.move_to_end(chunk)
+        while self._room < 0:
+            self._room += self._sizes.popitem(last=False)[1]
+        return found
+
+
 class Simulation:
     """Workers, queues and the clock."""
 
@@ -100,9 +118,7 @@ class Simulation:
         self.p = [_worker(f"p{i}", Role.PREFILL, 16, 24_000) for i in range(num_workers)]
         self.d = [_worker(f"d{i}", Role.DECODE, 64, 12_000) for i in range(num_workers)]
         #: What is in the caches of the simulated workers, in chunks of the prompts. Policies do not see it.
-        self.cache = {
-            worker: PrefixIndex(worker.num_blocks * BLOCK_SIZE * BYTES_PER_TOKEN) for worker in (*self.p, *self.d)
-        }
+        self.cache = {worker: Cache(worker.num_blocks * BLOCK_SIZE * BYTES_PER_TOKEN) for worker in (*self.p, *self.d)}
         self.free_at_s = dict.fromkeys(self.p, 0.0)
         self.used_blocks = dict.fromkeys(self.d, 0)
         self.to_prefill: deque[Turn] = deque()
@@ -166,9 +182,7 @@ class Simulation:
 
         Afterwards all are: P works in order, so queued prompts count too.
         """
-        found = num_bytes_in(self.cache[worker].longest(worker.worker_id, turn.prompt.chunks)) // BYTES_PER_TOKEN
-        self.cache[worker].note(worker.worker_id, turn.prompt.chunks)
-        return found
+        return NUM_BYTES[self.cache[worker].take(turn.prompt.chunks)] // BYTES_PER_TOKEN
 
     def _admit(self, worker: Worker) -> None:
         waiting = self.in_d[worker]

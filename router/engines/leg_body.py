@@ -17,14 +17,7 @@ def opened(fields: dict[str, Any]) -> bytes:
 
 def closed(common: bytes, tail: dict[str, Any], **raw: bytes) -> bytes:
     """``common``, from ``opened``, with ``tail`` and with the fields of ``raw``, whose values are JSON already."""
-    parts = [common]
-    if tail:
-        parts += (_comma(common), orjson.dumps(tail)[1:-1])
+    more = orjson.dumps(tail)[1:-1] if tail else b""
     for name, value in raw.items():
-        parts += (_comma(common) if len(parts) == 1 else b",", b'"%b":' % name.encode(), value)
-    parts.append(b"}")
-    return b"".join(parts)
-
-
-def _comma(common: bytes) -> bytes:
-    return b"," if len(common) > 1 else b""
+        more = b'%b%b"%b":%b' % (more, b"," if more else b"", name.encode(), value)
+    return b"%b%b%b}" % (common, b"," if more and len(common) > 1 else b"", more)

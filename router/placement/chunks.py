@@ -7,6 +7,11 @@ the prompt's length.
 
 from __future__ import annotations
 
+import secrets
+from bisect import bisect_right
+
+from xxhash import xxh3_64_intdigest
+
 #: About 128 tokens of text, eight blocks of 16: smaller chunks cost more time than the extra matches save.
 CHUNK_BYTES = 512
 PARTS = 16
@@ -24,25 +29,29 @@ def _ends() -> tuple[int, ...]:
 _ENDS = _ends()
 #: Size of each chunk, bytes; a prompt has at most as many chunks as this has numbers.
 SIZES = tuple(end - start for start, end in zip((0, *_ENDS), _ENDS, strict=False))
+_PARTS = tuple(slice(start, end) for start, end in zip((0, *_ENDS), _ENDS, strict=False))
+_SECRET = secrets.randbits(64)
 
 
-def num_bytes_in(num_chunks: int) -> int:
-    """Bytes of the first ``num_chunks`` chunks of any prompt that has so many."""
-    return _ENDS[num_chunks - 1] if num_chunks else 0
+#: Bytes of the first so many chunks of any prompt that has so many.
+NUM_BYTES = (0, *_ENDS)
+
+
+def num_chunks_in(num_bytes: int) -> int:
+    """The number of chunks that a prompt of ``num_bytes`` fills."""
+    return bisect_right(_ENDS, num_bytes)
 
 
 def chunk_hashes(text: bytes, model: str) -> tuple[int, ...]:
     """One hash for each chunk that the text fills. Valid only inside this process.
 
-    Python's own hash of bytes is keyed with a secret of the process, so clients cannot make prompts that collide; it is
-    also the fastest hash available. A collision would lead to a worse choice, never to a wrong answer.
+    XXH3, which is about ten times as fast as Python's own hash of bytes. It begins with a secret of the process, so
+    that it is hard to make prompts that collide; a collision would lead to a worse choice, never to a wrong answer.
     """
     hashes = []
-    above, start = hash(model), 0
-    for end in _ENDS:
-        if end > len(text):
-            break
-        above = hash((above, text[start:end]))
+    above = xxh3_64_intdigest(model.encode(), _SECRET)
+    view = memoryview(text)
+    for part in _PARTS[: num_chunks_in(len(text))]:
+        above = xxh3_64_intdigest(view[part], above)
         hashes.append(above)
-        start = end
     return tuple(hashes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.placement.chunks import num_bytes_in
+from router.placement.chunks import NUM_BYTES
 from router.placement.least_loaded import LeastLoaded, share_in_use
 from router.placement.ports import key_of
 from router.placement.prefix_index import PrefixIndex
@@ -64,7 +64,7 @@ class Prefix:
             return workers
         matches = self._matches(workers, chunks)
         most = max(matches)
-        if num_bytes_in(most) < LEAST_MATCH * num_bytes_in(len(chunks)):
+        if NUM_BYTES[most] < LEAST_MATCH * NUM_BYTES[len(chunks)]:
             return workers
         return [worker for worker, match in zip(workers, matches, strict=True) if match == most]
 

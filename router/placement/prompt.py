@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.placement.chunks import chunk_hashes, num_bytes_in
+from router.placement.chunks import NUM_BYTES, chunk_hashes
 from router.placement.need import Need
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Prompt(msgspec.Struct):
         """An estimate of the number of the prompt's tokens after its first ``num_chunks`` chunks."""
         if not self.chunks:
             return self.num_tokens
-        return math.ceil(self.num_tokens * max(0.0, 1 - num_bytes_in(num_chunks) / self._text_bytes))
+        return math.ceil(self.num_tokens * max(0.0, 1 - NUM_BYTES[num_chunks] / self._text_bytes))
 
     @property
     def num_tokens(self) -> int:

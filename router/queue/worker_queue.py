@@ -102,7 +102,9 @@ class WorkerQueue:
 
     def __init__(self, give_back: Callable[[Reservation], None]) -> None:
         self.give_back = give_back
-        self._waiters: list[Waiter] = []
+        self._waiters: list[Waiter] = []  # changed in place only
+        #: How many wait.
+        self.count = self._waiters.__len__
         #: Size of the bodies of all waiters.
         self.num_bytes = 0
         self.drain_rate = DrainRate()
@@ -151,7 +153,7 @@ class WorkerQueue:
                 left.append(waiter)
                 if waiter.kind is not None:
                     smallest[waiter.kind] = waiter.num_tokens
-        self._waiters = left
+        self._waiters[:] = left
 
     def forget(self, waiter: Waiter) -> None:
         """Remove a waiter; does nothing if it is not in the queue."""

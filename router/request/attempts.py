@@ -28,6 +28,8 @@ CLEARED_AFTER_TOKENS = 8
 #: of an earlier attempt. Their sum is longer than workers refuse a router that was taken for dead: ``REFUSE_GONE_S``
 #: after the last call about that router, which comes within ``TELL_GONE_S`` (both in ``core.protocol.router``).
 ABORT_WAITS_S = (0.1, 0.3, 0.6, 1.0, 1.6)
+#: Most requests never fail, so they share one set.
+_NOBODY: frozenset[Worker] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,11 @@ class Attempts:
         self._limits = limits
         self._budget = budget
         #: P that failed, or whose blocks could not be read.
-        self.failed_prefill: set[Worker] = set()
+        self.failed_prefill: frozenset[Worker] = _NOBODY
         #: D whose stream broke, or that did not answer in time.
-        self.failed_decode: set[Worker] = set()
+        self.failed_decode: frozenset[Worker] = _NOBODY
         #: D in ``failed_decode``, and all D that failed since the last prefill.
-        self.tried_decode: set[Worker] = set()
+        self.tried_decode: frozenset[Worker] = _NOBODY
         #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
         self.dead_engines: dict[str, int] = {}
         #: Answers of P, failed attempts on P, and prefills by D itself; minus those that an abort undid.
@@ -124,7 +126,7 @@ class Attempts:
         """Count a prefill (P has answered, or the next worker prefills itself); decode attempts start from 0 again."""
         self.num_prefills += 1
         self._num_decodes = self._num_reads = 0
-        self.tried_decode = set(self.failed_decode)
+        self.tried_decode = self.failed_decode
 
     def continued(self) -> bool:
         """Note new tokens. Returns True if they continue a stream that had broken."""
@@ -160,15 +162,15 @@ class Attempts:
         if worker is None or row.failure is Failure.ABORTED:  # the worker did what it was asked
             return
         if row.leg is Leg.PREFILL:
-            self.failed_prefill.add(worker)
+            self.failed_prefill |= {worker}
             return
-        self.tried_decode.add(worker)
+        self.tried_decode |= {worker}
         if (
             row.leg is Leg.STREAM or row.failure is Failure.SILENT
         ):  # the worker may hang, so it is not asked after another prefill either
-            self.failed_decode.add(worker)
+            self.failed_decode |= {worker}
         if row.failure is Failure.P_BROKEN and situation.source is not None:
-            self.failed_prefill.add(situation.source)
+            self.failed_prefill |= {situation.source}
 
     def _past_a_bound(self, row: FailureRow, situation: Situation) -> Decision | None:
         """GIVE_UP if the request has reached one of its own bounds."""

@@ -31,7 +31,7 @@ _MAX_DEPTH = 4
 def prompt_text(body: dict[str, Any]) -> bytes:
     """The prompt as bytes: equal beginnings of prompts give equal beginnings of bytes. Not what a model sees."""
     prompt = _prompt(body)
-    text = prompt.encode() if isinstance(prompt, str) else _json(_without_media(prompt))
+    text = prompt.encode() if isinstance(prompt, str) else _bytes_of(prompt)
     if _BEFORE_SET.isdisjoint(body):
         return text
     before = {name: body[name] for name in _BEFORE if body.get(name)}
@@ -68,15 +68,22 @@ def _prompt(body: dict[str, Any]) -> Any:
     return ""
 
 
-def _without_media(prompt: Any) -> Any:
-    """The prompt, with samples in place of long texts that are no text for the model."""
-    if not isinstance(prompt, list):
-        return prompt
-    return [_message_without_media(one) if isinstance(one, dict) else one for one in prompt]
+def _bytes_of(prompt: Any) -> bytes:
+    """A prompt that is no text: its messages one by one, or JSON."""
+    if not isinstance(prompt, list) or not isinstance(prompt[0], dict):
+        return _json(prompt)
+    parts: list[bytes] = []
+    for message in prompt:
+        content, role = (message.get("content"), message.get("role")) if isinstance(message, dict) else (None, None)
+        if isinstance(content, str) and isinstance(role, str) and len(message) == 2:  # faster than JSON
+            parts += (role.encode(), b"\n", content.encode(), b"\0")
+        else:
+            parts.append(_json(_without_media(message, content)))
+    return b"".join(parts)
 
 
-def _message_without_media(message: dict[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
+def _without_media(message: Any, content: Any) -> Any:
+    """The message, with samples in place of long texts that are no text for the model."""
     if not isinstance(content, list):
         return message
     return {**message, "content": [part if _is_text(part) else _sampled(part, _MAX_DEPTH) for part in content]}

@@ -43,6 +43,8 @@ def make_room(services: Services, model: str, priority: int, num_bytes: int) -> 
 
     Raises RateLimitError, or UnavailableError if no worker could serve it.
     """
+    if not is_full(services, num_bytes):
+        return
     displaced: list[Waiter] = []
     waiters, freed_bytes = less_urgent(services, priority), 0
     while is_full(services, num_bytes, len(displaced), freed_bytes):
@@ -64,10 +66,10 @@ def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes:
     ``num_freed`` and ``freed_bytes``: number and bytes of the requests that would be displaced.
     """
     prefill, held, settings = services.prefill_queue, services.held_queue, services.settings
-    if len(prefill) + len(held) - num_freed >= settings.max_queue_length:
+    if prefill.count() + held.count() - num_freed >= settings.max_queue_length:
         return True
     waiting = prefill.num_bytes + held.num_bytes - freed_bytes
-    return bool(waiting) and waiting + num_bytes > settings.max_queued_bytes
+    return waiting > 0 and waiting + num_bytes > settings.max_queued_bytes
 
 
 def less_urgent(services: Services, priority: int) -> Iterator[Waiter]:

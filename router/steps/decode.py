@@ -118,7 +118,7 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
     source = request.prefill_worker if prefilled else None
     about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
     failed = request.attempts.tried_decode
-    group = (request.asked.model, source and source.layout, request.weights, frozenset(failed))
+    group = (request.asked.model, source and source.layout, request.weights, failed)
     need = about.need
 
     def readers() -> tuple[Worker, ...]:
@@ -140,7 +140,8 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
 
     if request.lease_end is not None:
         raise LeaseLost
-    need.check(readers(), request.asked.prompt_param)
+    if need.exact:
+        need.check(readers(), request.asked.prompt_param)
     worker = await wait_for_room(services, request, services.held_queue, pick, group, need)
     request.decode_worker = worker
     return worker
@@ -161,7 +162,7 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
         return False
     if not services.retry_budget.take(asyncio.get_running_loop().time()):
         return False  # the request continues to wait for a D
-    request.attempts.failed_prefill.update(worker for worker in route.prefill if worker.layout == ours)
+    request.attempts.failed_prefill |= {worker for worker in route.prefill if worker.layout == ours}
     return True
 
 

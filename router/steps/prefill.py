@@ -64,11 +64,12 @@ async def _find(services: Services, request: Exchange) -> Worker:
     if not route.can_prefill:
         raise NoPrefill
     failed = request.attempts.failed_prefill
-    group = (request.asked.model, request.weights, frozenset(failed))
+    group = (request.asked.model, request.weights, failed)
     need = request.prompt.need
-    need.check(route.prefill, request.asked.prompt_param)
-    if request.asked.max_new_tokens != 1:
-        need.check(route.decode, request.asked.prompt_param)
+    if need.exact:
+        need.check(route.prefill, request.asked.prompt_param)
+        if request.asked.max_new_tokens != 1:
+            need.check(route.decode, request.asked.prompt_param)
 
     lease_limit_wait = LeaseLimitWait(services.metrics)
 

@@ -38,8 +38,8 @@ def new_request(
 def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> SentTokens:
     """What notes the tokens of the answer: vLLM's servers name them in another way than Baton's workers."""
     max_event_bytes = services.settings.max_event_bytes
-    route = services.pool.candidates(asked.model)
-    if asked.stream and route is not None and route.is_vllm:
+    route = services.pool.candidates(asked.model) if asked.stream else None
+    if route is not None and route.is_vllm:
         return VllmTokens(max_event_bytes, wants_ids=bool(body.fields.get("return_token_ids")))
     return SentTokens(max_event_bytes)
 

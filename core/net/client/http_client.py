@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from core.net.client.answer import HttpAnswer
-    from core.net.deadlines import Timeout
     from core.net.tls import InternalTls
 
 logger = logging.getLogger("baton.net")
@@ -115,23 +114,32 @@ class HttpClient:
             raise ConnectError("the worker's address is none") from None
         clock = asyncio.get_running_loop().time
         sent_s = clock()
-        kept = origin.take(sent_s)
-        if kept is not None:
-            answer = _send(kept, data, sending)
+        connection = kept = origin.take(sent_s)
+        while True:
+            if connection is None:
+                try:
+                    connection = await self._connect(origin)
+                except ConnectError as error:
+                    error.was_sent = kept is not None
+                    raise
+            answer = _send(connection, data, sending)
+            patient = None if patience is None else _Patient(answer, patience)
+            timer = connection.call_later(timeout_s, answer.unanswered if patient is None else patient.begin)
             try:
-                await _begun(answer, kept.call_later, timeout_s, patience)
+                await answer.headers()
                 return answer
             except ConnectionLost:
-                if once or answer.started or clock() - sent_s > STALE_S:
+                is_stale = connection is kept and not answer.started and clock() - sent_s <= STALE_S
+                if once or not is_stale:
                     raise
-        try:
-            connection = await self._connect(origin)
-        except ConnectError as error:
-            error.was_sent = kept is not None
-            raise
-        answer = _send(connection, data, sending)
-        await _begun(answer, connection.call_later, timeout_s, patience)
-        return answer
+                connection = None
+            except BaseException:
+                answer.close()
+                raise
+            finally:
+                timer.cancel()
+                if patient is not None:
+                    patient.end()
 
     def _add_origin(self, base_url: str) -> _Origin:
         if len(self._origins) >= MAX_ORIGINS:
@@ -201,26 +209,6 @@ def _send(connection: Connection, data: bytes, sending: Callable[[], None] | Non
             connection.abort()
             raise
     return connection.send(data)
-
-
-async def _begun(
-    answer: HttpAnswer,
-    call_later: Callable[[float, Callable[[], object]], Timeout],
-    timeout_s: float,
-    patience: Callable[[], Coroutine[Any, Any, None]] | None,
-) -> None:
-    """Wait for the status. The answer is closed if it does not come."""
-    patient = None if patience is None else _Patient(answer, patience)
-    timer = call_later(timeout_s, answer.unanswered if patient is None else patient.begin)
-    try:
-        await answer.headers()
-    except BaseException:
-        answer.close()
-        raise
-    finally:
-        timer.cancel()
-        if patient is not None:
-            patient.end()
 
 
 class _Patient:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.placement.affinity import Affinity
-from router.placement.chunks import CHUNK_BYTES, MAX_BYTES, PARTS, SIZES, chunk_hashes, num_bytes_in
+from router.placement.chunks import CHUNK_BYTES, MAX_BYTES, NUM_BYTES, PARTS, SIZES, chunk_hashes
 from router.placement.prefix import Prefix
-from router.placement.prefix_index import PrefixIndex
+from router.placement.prefix_index import GENERATIONS, PrefixIndex
 from router.pool import WorkerPool
 from tests.kits.router.placement import prefilled, prompt, worker
 
@@ -26,9 +26,9 @@ SENT = st.lists(st.tuples(st.sampled_from(["one", "two"]), PROMPTS), max_size=30
 @given(st.integers(0, 2 * MAX_BYTES))
 def test_of_every_prompt_all_but_a_small_part_is_in_chunks(num_bytes: int) -> None:
     num_chunks = len(chunk_hashes(b"x" * num_bytes, "m"))
-    assert num_bytes_in(num_chunks) == sum(SIZES[:num_chunks]) <= num_bytes
+    assert NUM_BYTES[num_chunks] == sum(SIZES[:num_chunks]) <= num_bytes
     if num_chunks < len(SIZES):
-        assert num_bytes < num_bytes_in(num_chunks) * (1 + 1 / PARTS) + CHUNK_BYTES
+        assert num_bytes < NUM_BYTES[num_chunks] * (1 + 1 / PARTS) + CHUNK_BYTES
 
 
 # --- the index
@@ -79,11 +79,23 @@ def test_who_is_forgotten_has_nothing_and_the_other_keeps_everything(
 
 def test_the_least_recently_sent_goes_first() -> None:
     index = PrefixIndex(4 * CHUNK_BYTES)
-    index.note("w", (1, 2))
-    index.note("w", (3, 4))
-    index.note("w", (1, 2))
-    index.note("w", (5,))
-    assert [index.longest("w", chunks) for chunks in ((1, 2), (3, 4), (5,))] == [2, 1, 1]
+    for chunks in ((1, 2), (3, 4), (1, 2), (5,)):
+        index.note("w", chunks)
+    assert [index.longest("w", some) for some in ((1, 2), (3, 4), (5,))] == [2, 0, 1]
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=60), st.integers(4, 40))
+def test_what_was_sent_last_is_known_up_to_three_quarters_of_the_room(lengths: list[int], room: int) -> None:
+    index = PrefixIndex(room * CHUNK_BYTES)
+    prompts = [tuple(range(100 * number, 100 * number + length)) for number, length in enumerate(lengths)]
+    for chunks in prompts:
+        index.note("w", chunks)
+    num_chunks = 0
+    for chunks in reversed(prompts):
+        num_chunks += len(chunks)
+        if num_chunks > room * (GENERATIONS - 1) // GENERATIONS - max(lengths):
+            break
+        assert index.longest("w", chunks) == len(chunks)
 
 
 def test_a_large_chunk_takes_the_room_of_many_small_ones() -> None:
@@ -93,7 +105,7 @@ def test_a_large_chunk_takes_the_room_of_many_small_ones() -> None:
     index.note("w", long)
     assert (index.longest("w", (1, 2, 3)), index.longest("w", long)) == (0, len(long))
     index.note("w", (1,))
-    assert index.longest("w", long) == len(long) - 1
+    assert (index.longest("w", (1,)), index.longest("w", long)) == (1, 0)
 
 
 def test_a_worker_with_a_smaller_cache_has_a_smaller_index() -> None:
@@ -159,7 +171,7 @@ def test_no_prompt_is_too_long() -> None:
     policy = Prefix([])
     policy.pick([worker("a")], prompt(b"x" * 1_000_000))
     assert len(policy.index) == len(SIZES) < 100
-    assert num_bytes_in(len(SIZES)) > MAX_BYTES * (1 - 1 / PARTS)
+    assert NUM_BYTES[len(SIZES)] > MAX_BYTES * (1 - 1 / PARTS)
 
 
 async def test_the_pool_tells_it_who_went() -> None:

@@ -40,7 +40,7 @@ def test_no_body_is_too_strange(body: dict[str, Any]) -> None:
 @given(st.lists(st.builds(user, JSON), min_size=1, max_size=4), st.lists(st.builds(user, JSON), max_size=3))
 def test_messages_that_follow_change_no_byte_before_them(turns: list[Any], more: list[Any]) -> None:
     first, longer = prompt_text({"messages": turns}), prompt_text({"messages": turns + more})
-    assert longer.startswith(first.removesuffix(b"]"))
+    assert longer.startswith(first)
 
 
 @pytest.mark.parametrize(
