@@ -58,24 +58,32 @@ class ClientReply:
         self.first_content_s: float | None = None
 
     async def write(self, data: bytes, *, content: bool = True) -> None:
-        """Send part of a stream.
+        """As ``put``, when the client has read."""
+        if self._call.is_blocked:
+            await self._call.drain()
+        self.put(data, content=content)
+
+    def put(self, data: bytes, *, content: bool = True) -> bool:
+        """Send part of a stream. Returns False if the client does not read as fast as that: ``drain`` before the next.
 
         Data without ``content`` is kept until the first content comes.
         """
         call = self._call
         if self.started:
-            if call.is_blocked:
-                await call.drain()
             call.write(data)
-            return
+            return not call.is_blocked
         data = self._unsent + data
         if not content:
             self._unsent = data
-            return
+            return True
         self.first_content_s = asyncio.get_running_loop().time()
-        await call.drain()
         call.start(_STREAM_LINES + self._id_lines, data)
         self.started = True
+        return not call.is_blocked
+
+    async def drain(self) -> None:
+        """Wait until the client has read."""
+        await self._call.drain()
 
     def forget(self) -> None:
         """Drop the data kept until the first content. Only before the answer has begun."""

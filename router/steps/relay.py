@@ -18,7 +18,7 @@ from router.request.states import Event
 from router.steps.failures import StreamBroken
 from router.steps.retry import after_stream, hold_against
 from router.upstream.content import has_content
-from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge
+from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few
 from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from router.request.sent_tokens import SentTokens
     from router.services import Services
 
+#: Most events in a chunk of the client's answer: some clients show what a chunk has in one piece.
+EVENTS_IN_A_CHUNK = 4
 #: The content type of an answer that is no JSON, such as embeddings as bytes; vLLM's header ``metadata`` describes it.
 _BYTES = b"application/octet-stream"
 
@@ -81,54 +83,97 @@ def _judge(services: Services, request: Exchange, error: ApiError | None) -> Non
         hold_against(services, request.decode_worker, error)
 
 
-async def _pump(services: Services, request: Exchange, data: bytes) -> ApiError | None:
+async def _pump(services: Services, request: Exchange, first: bytes) -> ApiError | None:
     """Pass on the stream until it ends. Returns the error in the stream, which the client has been sent; None if none.
 
     Raises StreamBroken, and EventTooLarge, which does not count as a failure of D.
     """
-    answer, reply, itl = request.answer, request.reply, services.metrics.itl
+    answer, reply = request.answer, request.reply
     assert answer is not None
-    sent = request.sent_tokens if request.sent_tokens.named else None
-    clock = asyncio.get_running_loop().time
-    # Gaps are measured from the first token on: the one before the second token is the hand-off that a client sees.
-    last_s = reply.first_content_s
-    last = b""
-    cutter = EventCutter(services.settings.max_event_bytes)
-    failed: ApiError | None = None
+    pump = _Pump(services, request)
     try:
-        while data:
-            data = cutter.feed(data)
-            if data:
-                # Nearly every event is one token; the others (role, usage, end) are too few to matter.
-                num_events = data.count(END)
-                last = data
-                if failed is None and LOOKS_FAILED in data:
-                    failed = error_event(data)
-                    if failed is not None and sent is not None and may_try_another(failed):
-                        await _before_the_error(request, sent, data)
-                        raise StreamBroken(failed)
-                if sent is not None:
-                    data = sent.take(data, num_events)
-                num_events = num_shown(data) if num_events > 1 or data[:1] == b":" else 1
-            if data and not num_events:
-                await reply.write(data, content=False)  # only comment lines, which show that the worker still computes
-            elif data:
-                request.num_tokens += num_events
-                request.num_chunks += 1
-                now_s = clock()
-                if last_s is not None:
-                    itl.observe(now_s - last_s)
-                shows = reply.started or has_content(data)
-                last_s = now_s if shows else None
-                await reply.write(data, content=shows)
-                hit("router.relay.event")
-            data = await answer.chunk()
+        goes_on = pump.take(first)
+        while True:
+            if not goes_on:
+                await reply.drain()
+            goes_on = await answer.pass_on(pump.take)
+            if goes_on:
+                break
     except (CallError, EventTooLarge) as error:
-        if failed is None and not last.endswith(DONE_EVENT):  # else only the end of the HTTP body is missing
+        if pump.failed is None and not pump.last.endswith(DONE_EVENT):  # else only the end of the HTTP body is missing
             raise _broken(error) from None
-    if failed is not None or last.endswith(DONE_EVENT) or not (request.asked.ends_with_done or cutter.rest()):
-        return failed
+    if pump.failed is not None or pump.last.endswith(DONE_EVENT):
+        return pump.failed
+    if not (request.asked.ends_with_done or pump.cutter.rest()):
+        return None
     raise StreamBroken(UpstreamError("The decode worker's stream ended early."))
+
+
+class _Pump:
+    """Takes D's stream piece by piece, and sends the client the events that are whole."""
+
+    __slots__ = ("_clock", "_itl", "_last_s", "_reply", "_request", "_sent", "cutter", "failed", "last")
+
+    def __init__(self, services: Services, request: Exchange) -> None:
+        self._request = request
+        self._reply = request.reply
+        self._itl = services.metrics.itl
+        self._clock = asyncio.get_running_loop().time
+        #: None: D does not name its tokens.
+        self._sent: SentTokens | None = request.sent_tokens if request.sent_tokens.named else None
+        #: When the client was sent the last content. Gaps are measured from the first token on: the one before the
+        #: second token is the hand-off that a client sees.
+        self._last_s = request.reply.first_content_s
+        self.cutter = EventCutter(services.settings.max_event_bytes)
+        #: The last events.
+        self.last = b""
+        #: The error in the stream, which the client has been sent.
+        self.failed: ApiError | None = None
+
+    def take(self, data: bytes) -> bool:
+        """Send what is whole of ``data``. Returns False if the client does not read as fast as D sends.
+
+        Raises StreamBroken and EventTooLarge.
+        """
+        data = self.cutter.feed(data)
+        if not data:
+            return True
+        # Nearly every event is one token; the others (role, usage, end) are too few to matter.
+        num_events = data.count(END)
+        self.last = data
+        sent = self._sent
+        if self.failed is None and LOOKS_FAILED in data:
+            self._look_for_error(data)
+        if sent is not None:
+            data = sent.take(data, num_events)
+        if num_events > 1 or data[:1] == b":":
+            num_events = num_shown(data)
+            if data and not num_events:  # only comment lines, which show that the worker still computes
+                return self._reply.put(data, content=False)
+        return self._put(data, num_events) if data else True
+
+    def _put(self, data: bytes, num_events: int) -> bool:
+        request, reply, last_s = self._request, self._reply, self._last_s
+        request.num_tokens += num_events
+        request.num_chunks += 1
+        now_s = self._clock()
+        if last_s is not None:
+            self._itl.observe(now_s - last_s)
+        shows = reply.started or has_content(data)
+        self._last_s = now_s if shows else None
+        if num_events <= EVENTS_IN_A_CHUNK or not reply.started:
+            goes_on = reply.put(data, content=shows)
+        else:
+            for some in by_few(data, EVENTS_IN_A_CHUNK):
+                goes_on = reply.put(some, content=shows)
+        hit("router.relay.event")
+        return goes_on
+
+    def _look_for_error(self, data: bytes) -> None:
+        self.failed = failed = error_event(data)
+        if failed is not None and self._sent is not None and may_try_another(failed):
+            _before_the_error(self._request, self._sent, data)
+            raise StreamBroken(failed)
 
 
 def _broken(error: CallError | EventTooLarge) -> StreamBroken | EventTooLarge:
@@ -138,7 +183,7 @@ def _broken(error: CallError | EventTooLarge) -> StreamBroken | EventTooLarge:
     return StreamBroken(UpstreamError(f"The decode worker failed: {error}."), error)
 
 
-async def _before_the_error(request: Exchange, sent: SentTokens, data: bytes) -> None:
+def _before_the_error(request: Exchange, sent: SentTokens, data: bytes) -> None:
     """Send the events of ``data`` up to its error event."""
     events = data.split(END)
     num_good = next(i for i, event in enumerate(events) if error_event(event) is not None)
@@ -146,4 +191,4 @@ async def _before_the_error(request: Exchange, sent: SentTokens, data: bytes) ->
         good = sent.take(END.join(events[:num_good]) + END, num_good)
         if good:
             request.num_tokens += num_good
-            await request.reply.write(good)
+            request.reply.put(good)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from core.protocol.errors import UpstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: What an event ends with.
 END = b"\n\n"
@@ -10,6 +15,13 @@ END = b"\n\n"
 DONE_EVENT = b"data: [DONE]\n\n"
 #: Largest event of a worker's stream, bytes, unless ``max_event_bytes`` says otherwise.
 MAX_EVENT_BYTES = 1 << 20
+
+
+def by_few(events: bytes, num: int) -> Iterator[bytes]:
+    """Whole events, ``num`` at a time."""
+    found = events.split(END)
+    for begin in range(0, len(found) - 1, num):
+        yield END.join((*found[begin : min(begin + num, len(found) - 1)], b""))
 
 
 class EventTooLarge(UpstreamError):

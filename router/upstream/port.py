@@ -30,6 +30,11 @@ class Answer(Protocol):
         Raises ConnectionLost, also when the answer ends early, and CallTimeout; earlier bytes are returned first.
         """
 
+    async def pass_on(self, take: Callable[[bytes], bool]) -> bool:
+        """Call ``take`` with each piece as it comes. Returns True when the answer is complete, and False when ``take``
+        has returned False: it takes no more for now. Raises what ``take`` raises, and as ``chunk``.
+        """
+
     async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
         """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 

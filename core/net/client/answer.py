@@ -39,8 +39,12 @@ class HttpAnswer:
         "_connection",
         "_error",
         "_framed",
+        "_is_stopped",
         "_num_bytes",
+        "_num_pieces",
         "_parts",
+        "_raised",
+        "_take",
         "_waiter",
         "_watch",
         "complete",
@@ -56,6 +60,11 @@ class HttpAnswer:
         self._parts: list[bytes] = []
         self._num_bytes = 0
         self._error: CallError | None = None
+        #: Of ``pass_on``: who takes the pieces, what it raised, and whether it takes no more.
+        self._take: Callable[[bytes], bool] | None = None
+        self._raised: Exception | None = None
+        self._is_stopped = False
+        self._num_pieces = 0
         self._waiter: asyncio.Future[None] | None = None
         self._watch: _GapWatch | None = None
         self._framed = True
@@ -104,6 +113,34 @@ class HttpAnswer:
                 await self._waiter
             finally:
                 self._waiter = None
+        return self._come()
+
+    async def pass_on(self, take: Callable[[bytes], bool]) -> bool:
+        """Call ``take`` with each piece in the very turn of the loop in which it comes, without waking a task for it.
+
+        Returns True when the answer is complete, and False when ``take`` has returned False: it takes no more for now.
+        Raises what ``take`` raises, and as ``chunk``.
+        """
+        while True:
+            if self._parts and not take(self._come()):
+                return False
+            if self._error is not None:
+                raise self._error
+            if self.complete:
+                return True
+            self._take, self._is_stopped = take, False
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._take = self._waiter = None
+            if self._raised is not None:
+                raise self._raised
+            if self._is_stopped:
+                return False
+
+    def _come(self) -> bytes:
+        """What has come since the last call."""
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -147,10 +184,10 @@ class HttpAnswer:
         if self._connection is not None:
             self._watch = _GapWatch(self, self._connection, gap_s)
 
-    def waiting(self) -> object | None:
-        """Returns an object that stands for the chunk that a reader waits for; None: no reader waits."""
+    def waiting(self) -> int | None:
+        """Returns a number that stands for the piece that a reader waits for; None: no reader waits."""
         waiter = self._waiter
-        return None if waiter is None or waiter.done() else waiter
+        return None if waiter is None or waiter.done() else self._num_pieces
 
     def close(self) -> None:
         """Close the connection unless the answer is complete. Never raises, may be called twice."""
@@ -182,11 +219,26 @@ class HttpAnswer:
     # --- from the connection
 
     def feed(self, data: bytes) -> None:
-        """Add a piece of the body."""
+        """Add a piece of the body. Call ``deliver`` behind the last one that has come."""
         self._parts.append(data)
         self._num_bytes += len(data)
-        if self._num_bytes > HIGH_WATER_BYTES and self._connection is not None:
-            self._connection.pause()
+
+    def deliver(self) -> None:
+        """Give the reader what ``feed`` has added."""
+        self._num_pieces += 1
+        take = self._take
+        if take is None:
+            if self._num_bytes > HIGH_WATER_BYTES and self._connection is not None:
+                self._connection.pause()
+            self._wake()
+            return
+        try:
+            if take(self._come()):
+                return
+            self._is_stopped = True
+        except Exception as error:  # noqa: BLE001 (raised in ``pass_on``)
+            self._raised = error
+        self._take = None
         self._wake()
 
     def begin(self, status: int) -> None:
@@ -227,13 +279,13 @@ class _GapWatch:
         self._connection = connection
         self._gap_s = gap_s
         self._since_s = 0.0
-        self._waiting: object | None = None
+        self._waiting: int | None = None
         self._look()
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         waiting = self._answer.waiting()
-        if waiting is None or waiting is not self._waiting:
+        if waiting is None or waiting != self._waiting:
             self._waiting, self._since_s = waiting, loop.time()
         elif loop.time() - self._since_s >= self._gap_s:
             self._answer.fail(CallTimeout("nothing more came in time"))

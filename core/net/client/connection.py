@@ -72,10 +72,11 @@ class Connection(asyncio.Protocol):
         return answer
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:
+        answer = self._answer
+        if answer is None:
             self.abort()
             return
-        self._answer.started = True
+        answer.started = True
         self._num_head_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -83,6 +84,8 @@ class Connection(asyncio.Protocol):
             self._lose(NotHttp("the worker's answer was not HTTP"), error)
             self.abort()
             return
+        if not self._num_head_bytes:
+            answer.deliver()
         if self._num_head_bytes > MAX_HEAD_BYTES:
             self._lose(NotHttp("the head of the worker's answer was larger than allowed"))
             self.abort()

@@ -8,7 +8,7 @@ import socket
 import time
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +25,9 @@ from router.upstream import events as stream_events
 from router.upstream.worker_errors import error_event
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Raw, StubWorker, word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DONE = b"data: [DONE]\n\n"
 ERRORS = [
@@ -46,28 +49,39 @@ class Chunks:
     def __init__(self, chunks: list[bytes], *, lost: bool) -> None:
         self.chunks = chunks
         self.lost = lost
+        #: Whether the client is slow now.
+        self.is_blocked = False
 
-    async def chunk(self) -> bytes:
-        if self.chunks:
-            return self.chunks.pop(0)
+    async def pass_on(self, take: Callable[[bytes], bool]) -> bool:
+        while self.chunks:
+            assert not self.is_blocked
+            if not take(self.chunks.pop(0)):
+                return False
         if self.lost:
             raise ConnectionLost("the worker closed the connection")
-        return b""
+        return True
 
 
 async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> tuple[bool | None, list[bytes], int]:
     """What became of it (None: it broke off), what the client was sent, and the number of tokens."""
     sent: list[bytes] = []
+    answer = Chunks(chunks[1:], lost=lost)
 
-    async def write(data: bytes, *, content: bool) -> None:
+    def put(data: bytes, *, content: bool) -> bool:
         assert content
+        assert data.count(b"\n\n") <= relay.EVENTS_IN_A_CHUNK
         sent.append(data)
+        answer.is_blocked = len(sent) % 2 == 0
+        return not answer.is_blocked
+
+    async def drain() -> None:
+        answer.is_blocked = False
 
     services: Any = SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings))
     request: Any = SimpleNamespace(
-        answer=Chunks(chunks[1:], lost=lost),
+        answer=answer,
         asked=SimpleNamespace(ends_with_done=True),
-        reply=SimpleNamespace(write=write, started=True, first_content_s=None),
+        reply=SimpleNamespace(put=put, drain=drain, started=True, first_content_s=None),
         num_tokens=0,
         num_chunks=0,
         sent_tokens=SentTokens(),

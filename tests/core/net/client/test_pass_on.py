@@ -1,0 +1,159 @@
+"""An answer that is passed on piece by piece, in the callbacks of its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from core.net.client.answer import HttpAnswer
+from core.net.client.connection import Connection
+from core.net.client.errors import CallTimeout, ConnectionLost
+from core.net.deadlines import Timeouts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+LAST = b"0\r\n\r\n"
+
+
+def piece(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Wire:
+    """A connection whose bytes a test makes up, and what became of its answer."""
+
+    def __init__(self) -> None:
+        self.connection = Connection([], set(), Timeouts(asyncio.get_running_loop()))
+        self.connection.connection_made(Pipe())
+        self.answer: HttpAnswer = self.connection.send(b"")
+        self.connection.data_received(HEAD)
+        self.taken: list[bytes] = []
+        self.takes_more = True
+        self.error: Exception | None = None
+
+    def take(self, data: bytes) -> bool:
+        self.taken.append(data)
+        if self.error is not None:
+            raise self.error
+        return self.takes_more
+
+    async def passing_on(self) -> asyncio.Task[bool]:
+        task = asyncio.create_task(self.answer.pass_on(self.take))
+        await asyncio.sleep(0)
+        return task
+
+
+class Pipe(asyncio.Transport):
+    """Nobody at the other end."""
+
+    def __init__(self) -> None:
+        super().__init__({"socket": None})
+        self.is_reading = True
+
+    def write(self, data: object) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+@pytest_asyncio.fixture
+async def wire(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Wire]:
+    monkeypatch.setattr("core.net.client.connection.set_tcp_options", lambda *_: None)
+    yield Wire()
+
+
+async def test_a_piece_is_taken_in_the_turn_in_which_it_comes(wire: Wire) -> None:
+    wire.connection.data_received(piece(b"a"))
+    task = await wire.passing_on()
+    assert wire.taken == [b"a"], "what had come before"
+    wire.connection.data_received(piece(b"b") + piece(b"c"))
+    assert wire.taken == [b"a", b"bc"], "at once, and together what came together"
+    wire.connection.data_received(piece(b"d") + LAST)
+    assert wire.taken[2:] == [b"d"]
+    assert await task is True
+
+
+async def test_who_takes_no_more_is_given_the_rest_later(wire: Wire) -> None:
+    task = await wire.passing_on()
+    wire.takes_more = False
+    wire.connection.data_received(piece(b"a"))
+    wire.connection.data_received(piece(b"b"))
+    assert await task is False
+    wire.connection.data_received(piece(b"c") + LAST)
+    assert wire.taken == [b"a"]
+    assert await wire.answer.pass_on(wire.take) is False, "it still takes only one"
+    wire.takes_more = True
+    assert await wire.answer.pass_on(wire.take) is True
+    assert wire.taken == [b"a", b"bc"]
+
+
+async def test_while_nobody_takes_the_connection_is_paused(wire: Wire) -> None:
+    transport = wire.connection._transport
+    assert isinstance(transport, Pipe)
+    task = await wire.passing_on()
+    wire.takes_more = False
+    wire.connection.data_received(piece(b"a"))
+    for _ in range(5):
+        wire.connection.data_received(piece(b"x" * 65536))
+    assert await task is False
+    assert not transport.is_reading
+    wire.takes_more = True
+    task = await wire.passing_on()
+    assert transport.is_reading and len(wire.taken[-1]) == 5 * 65536
+    task.cancel()
+
+
+@pytest.mark.parametrize("more", [b"", LAST])
+async def test_what_is_raised_there_is_raised_here(wire: Wire, more: bytes) -> None:
+    task = await wire.passing_on()
+    wire.error = ValueError("no such event")
+    wire.connection.data_received(piece(b"a") + more)
+    wire.connection.data_received(b"" if more else piece(b"b"))
+    with pytest.raises(ValueError, match="no such event"):
+        await task
+    assert wire.taken == [b"a"], "nothing is taken after an error"
+
+
+@pytest.mark.parametrize("garbage", [b"", b"no chunk"])
+async def test_what_came_before_a_loss_is_taken(wire: Wire, garbage: bytes) -> None:
+    task = await wire.passing_on()
+    wire.connection.data_received(piece(b"a") + garbage)
+    if not garbage:
+        wire.connection.connection_lost(None)
+    with pytest.raises(ConnectionLost if not garbage else Exception):
+        await task
+    assert wire.taken == [b"a"]
+
+
+async def test_it_goes_silent_only_when_nothing_more_comes(wire: Wire) -> None:
+    task = await wire.passing_on()
+    waits = [wire.answer.waiting()]
+    for _ in range(3):
+        wire.connection.data_received(piece(b"a"))
+        waits.append(wire.answer.waiting())
+    assert None not in waits and len(set(waits)) == 4, "each piece is waited for anew"
+    wire.answer.watch(0.02)
+    with pytest.raises(CallTimeout):
+        await task
+
+
+async def test_nothing_is_taken_after_a_cancel(wire: Wire) -> None:
+    task = await wire.passing_on()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    wire.connection.data_received(piece(b"a"))
+    assert not wire.taken
