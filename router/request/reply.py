@@ -70,8 +70,7 @@ class ClientReply:
         """
         call = self._call
         if self.started:
-            call.write(data)
-            return not call.is_blocked
+            return call.write(data)
         data = self._unsent + data
         if not content:
             self._unsent = data

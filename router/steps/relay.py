@@ -138,14 +138,13 @@ class _Pump:
         data = self.cutter.feed(data)
         if not data:
             return True
+        self.last = data
+        if LOOKS_FAILED in data and self.failed is None:
+            self._look_for_error(data)
         # Nearly every event is one token; the others (role, usage, end) are too few to matter.
         num_events = data.count(END)
-        self.last = data
-        sent = self._sent
-        if self.failed is None and LOOKS_FAILED in data:
-            self._look_for_error(data)
-        if sent is not None:
-            data = sent.take(data, num_events)
+        if self._sent is not None:
+            data = self._sent.take(data, num_events)
         if num_events > 1 or data[:1] == b":":
             num_events = num_shown(data)
             if data and not num_events:  # only comment lines, which show that the worker still computes
@@ -153,10 +152,10 @@ class _Pump:
         return self._put(data, num_events) if data else True
 
     def _put(self, data: bytes, num_events: int) -> bool:
-        request, reply, last_s = self._request, self._reply, self._last_s
+        request, reply = self._request, self._reply
         request.num_tokens += num_events
         request.num_chunks += 1
-        now_s = self._clock()
+        last_s, now_s = self._last_s, self._clock()
         if last_s is not None:
             self._itl.observe(now_s - last_s)
         shows = reply.started or has_content(data)

@@ -219,21 +219,18 @@ class HttpAnswer:
     # --- from the connection
 
     def feed(self, data: bytes) -> None:
-        """Add a piece of the body. Call ``deliver`` behind the last one that has come."""
-        self._parts.append(data)
-        self._num_bytes += len(data)
-
-    def deliver(self) -> None:
-        """Give the reader what ``feed`` has added."""
+        """Give the reader a piece of the body: all that has come at once. It may come just after ``finish``."""
         self._num_pieces += 1
         take = self._take
         if take is None:
+            self._parts.append(data)
+            self._num_bytes += len(data)
             if self._num_bytes > HIGH_WATER_BYTES and self._connection is not None:
                 self._connection.pause()
             self._wake()
             return
         try:
-            if take(self._come()):
+            if take(data):
                 return
             self._is_stopped = True
         except Exception as error:  # noqa: BLE001 (raised in ``pass_on``)

@@ -53,6 +53,8 @@ class Connection(asyncio.Protocol):
         #: Bytes since the last byte of a body. The parser keeps a header until it is whole.
         self._num_head_bytes = 0
         self._paused = False
+        #: The pieces of the body in the data under way.
+        self._parts: list[bytes] = []
         self.idle_since_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,11 +83,15 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._parts:
+                answer.feed(b"".join(self._parts))
             self._lose(NotHttp("the worker's answer was not HTTP"), error)
             self.abort()
             return
-        if not self._num_head_bytes:
-            answer.deliver()
+        parts = self._parts
+        if parts:
+            answer.feed(parts[0] if len(parts) == 1 else b"".join(parts))
+            parts.clear()
         if self._num_head_bytes > MAX_HEAD_BYTES:
             self._lose(NotHttp("the head of the worker's answer was larger than allowed"))
             self.abort()
@@ -149,8 +155,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._num_head_bytes = 0
-        if self._answer is not None:
-            self._answer.feed(body)
+        self._parts.append(body)
 
     def on_message_complete(self) -> None:
         if self._status < 200:  # 100 Continue and the like come before the answer
