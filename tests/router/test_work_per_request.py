@@ -1,0 +1,67 @@
+"""What a request costs is bounded: tasks, timers, and passes over its prompt. Counted, because times say little."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from router.placement import prompt as prompts
+from router.request import prompt_text
+from tests.kits.router.cluster import Cluster, chat, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+OURS = (str(ROOT / "router"), str(ROOT / "core"))
+#: Requests that are counted together. A timer for each of them could not hide among those of the router itself.
+NUM = 20
+LONG = {"messages": [{"role": "user", "content": "How long is this? " * 2000}]}
+
+
+def is_ours() -> bool:
+    """Whether the router's code asked for it, and not a stub worker or the client of the test."""
+    frame = sys._getframe(2)
+    while frame is not None and "asyncio" in frame.f_code.co_filename:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(OURS)
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts from the start of the test; the cluster is up by its first line."""
+    counted: Counter[str] = Counter()
+
+    def counting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counted[name] += name not in ("tasks", "timers") or is_ours()
+            return real(*args, **kwargs)
+
+        return call
+
+    loop = asyncio.BaseEventLoop
+    monkeypatch.setattr(loop, "create_task", counting("tasks", loop.create_task))
+    monkeypatch.setattr(loop, "call_at", counting("timers", loop.call_at))
+    monkeypatch.setattr(prompts, "chunk_hashes", counting("hashes", prompts.chunk_hashes))
+    monkeypatch.setattr(prompt_text, "_bytes_of", counting("texts", prompt_text._bytes_of))
+    return counted
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tasks_timers_and_hashes_do_not_grow(cluster: Cluster, counts: Counter[str], stream: bool) -> None:
+    await cluster.add("prefill")
+    await cluster.add("decode")
+    await cluster.post(chat(stream=stream, **LONG))
+    counts.clear()
+    for _ in range(NUM):
+        answer = await cluster.post(chat(stream=stream, **LONG))
+        assert spoken(answer.text) if stream else answer.status_code == 200
+    assert counts["tasks"] == NUM, "one task runs a request; nothing else of it needs one"
+    assert counts["timers"] < NUM / 2, "deadlines of many requests share a timer"
+    assert counts["hashes"] == counts["texts"] == NUM, "both legs use the same hashes"
