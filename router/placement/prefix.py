@@ -64,22 +64,28 @@ class Prefix:
             return workers
         matches = self._matches(workers, chunks)
         most = max(matches)
+        if not most:
+            return workers
         if NUM_BYTES[most] < LEAST_MATCH * NUM_BYTES[len(chunks)]:
             return workers
         return [worker for worker, match in zip(workers, matches, strict=True) if match == most]
 
     def _matches(self, workers: Sequence[Worker], chunks: Sequence[int]) -> list[int]:
         """For each worker the number of chunks that it was sent before; 0 if it is too busy."""
-        shares = [share_in_use(worker) for worker in workers]
-        lowest = min(shares)
-        return [
-            0 if _too_busy(worker, used, lowest) else self.index.longest(key_of(worker), chunks)
-            for worker, used in zip(workers, shares, strict=True)
-        ]
+        longest = self.index.longest
+        matches = [longest(key_of(worker), chunks) for worker in workers]
+        if any(matches):  # most prompts are new
+            lowest = min([share_in_use(worker) for worker in workers])
+            matches = [
+                0 if match and _too_busy(worker, lowest) else match
+                for worker, match in zip(workers, matches, strict=True)
+            ]
+        return matches
 
 
-def _too_busy(worker: Worker, used: float, lowest: float) -> bool:
-    """``used``: the fraction of its limit in use; ``lowest``: the smallest one of all workers."""
+def _too_busy(worker: Worker, lowest: float) -> bool:
+    """``lowest``: the smallest fraction of a limit in use, of all workers."""
+    used = share_in_use(worker)
     return used > MAX_RATIO * lowest and used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.limit)
 
 

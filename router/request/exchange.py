@@ -61,6 +61,7 @@ class Exchange:
         "asked",
         "attempts",
         "body",
+        "clock",
         "decode_worker",
         "engine_id",
         "goes_whole",
@@ -106,7 +107,9 @@ class Exchange:
         #: Size of the client's body, which stays in memory until the end.
         self.num_bytes = num_bytes
         self.prompt = Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
-        self.progress = RequestProgress(asyncio.get_running_loop().time())
+        #: The event loop's clock, seconds.
+        self.clock = asyncio.get_running_loop().time
+        self.progress = RequestProgress(self.clock())
         #: The last workers that prefilled and decoded.
         self.prefill_worker: Worker | None = None
         self.decode_worker: Worker | None = None
@@ -179,13 +182,13 @@ class Exchange:
 
     def age_s(self) -> float:
         """Seconds since the request arrived."""
-        return self.progress.age_s(asyncio.get_running_loop().time())
+        return self.progress.age_s(self.clock())
 
     # --- bookkeeping, used by the steps
 
     def on(self, event: Event) -> None:
         """Note an event: change the state and end the trace's phase. Raises IllegalEvent."""
-        state, now_s = self.progress.state, asyncio.get_running_loop().time()
+        state, now_s = self.progress.state, self.clock()
         self.progress.on(event, now_s)
         if event in RETRIES:
             self.attempts.num_retries += 1

@@ -7,7 +7,6 @@ awaits nothing, so it cannot be cancelled half-way; calls that take time run in 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,7 @@ def settle(services: Services, request: Exchange, error: ApiError | None) -> Non
         request.on(Event.ABORTED if error is not None and error is request.stop_error else Event.FAILED)
     request.drop_lease()
     services.active.remove(request)
-    now_s = asyncio.get_running_loop().time()
+    now_s = request.clock()
     facts = facts_at_end(request, before, error, now_s)
     services.metrics.ended(facts)
     request.vacate()  # last, because it wakes requests that wait for room

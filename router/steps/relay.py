@@ -6,7 +6,6 @@ may follow.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from core.net.answers import JSON
@@ -118,7 +117,7 @@ class _Pump:
         self._request = request
         self._reply = request.reply
         self._itl = services.metrics.itl
-        self._clock = asyncio.get_running_loop().time
+        self._clock = request.clock
         #: None: D does not name its tokens.
         self._sent: SentTokens | None = request.sent_tokens if request.sent_tokens.named else None
         #: When the client was sent the last content. Gaps are measured from the first token on: the one before the

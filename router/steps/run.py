@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import UpstreamError
@@ -46,7 +45,7 @@ def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> 
 
 async def run(services: Services, request: Exchange) -> None:
     """Run the request until the client has everything. Raises ApiError. The caller settles it in any case."""
-    services.retry_budget.request(asyncio.get_running_loop().time())
+    services.retry_budget.request(request.clock())
     while True:
         request.lease_end = None
         route = await _candidates(services, request)

@@ -19,6 +19,8 @@ HIGH_WATER_BYTES = 256 << 10
 class Source(Protocol):
     """The connection that an answer comes from."""
 
+    loop: asyncio.AbstractEventLoop
+
     def abort(self) -> None:
         """Close now."""
 
@@ -40,6 +42,7 @@ class HttpAnswer:
         "_error",
         "_framed",
         "_is_stopped",
+        "_loop",
         "_num_bytes",
         "_num_pieces",
         "_parts",
@@ -57,6 +60,7 @@ class HttpAnswer:
 
     def __init__(self, connection: Source) -> None:
         self._connection: Source | None = connection
+        self._loop = connection.loop
         self._parts: list[bytes] = []
         self._num_bytes = 0
         self._error: CallError | None = None
@@ -84,7 +88,7 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 raise ConnectionLost("the answer ended before it began")
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:
@@ -108,7 +112,7 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 return b""
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:
@@ -129,7 +133,7 @@ class HttpAnswer:
             if self.complete:
                 return True
             self._take, self._is_stopped = take, False
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:

@@ -40,8 +40,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, idle: list[Connection], everyone: set[Connection], timeouts: Timeouts | None = None) -> None:
         """Several connections may share their ``timeouts``."""
+        self.loop = asyncio.get_running_loop()
         #: See ``answer.Source``.
-        self.call_later = (timeouts or Timeouts(asyncio.get_running_loop())).call_later
+        self.call_later = (timeouts or Timeouts(self.loop)).call_later
         #: The idle connections to one origin; the one used last is last.
         self.idle = idle
         self._everyone = everyone
@@ -166,7 +167,7 @@ class Connection(asyncio.Protocol):
         if self._paused:
             self.resume()
         if self._parser.should_keep_alive() and self.usable:
-            self.idle_since_s = asyncio.get_running_loop().time()
+            self.idle_since_s = self.loop.time()
             self.idle.append(self)
         else:
             self.abort()

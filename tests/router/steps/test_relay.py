@@ -80,6 +80,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
     services: Any = SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings))
     request: Any = SimpleNamespace(
         answer=answer,
+        clock=time.monotonic,
         asked=SimpleNamespace(ends_with_done=True),
         reply=SimpleNamespace(put=put, drain=drain, started=True, first_content_s=None),
         num_tokens=0,
