@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 OURS = (str(ROOT / "router"), str(ROOT / "core"))
 #: Requests that are counted together. A timer for each of them could not hide among those of the router itself.
-NUM = 20
-LONG = {"messages": [{"role": "user", "content": "How long is this? " * 2000}]}
+NUM = 50
+LONG = {"messages": [{"role": "user", "content": "How long is this? " * 500}]}
 
 
 def is_ours() -> bool:
