@@ -11,16 +11,17 @@ from router.placement.chunks import CHUNK_BYTES, NUM_BYTES, num_chunks_in
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Parts in which a worker's prefixes are kept and forgotten. All but one of them surely count.
+#: Parts in which a worker's prefixes are kept and forgotten. A prompt that is larger than a part is one by itself.
 GENERATIONS = 4
 
 
 class PrefixIndex:
-    """Per worker the hashes (about 100 bytes each) of chunks of at most ``max_bytes``. A worker's key is ``key_of``.
+    """Per worker the hashes (about 100 bytes each) of chunks of ``max_bytes``. A worker's key is ``key_of``.
 
     A prompt is added as a whole to the newest generation of its worker, and generations are forgotten as a whole: to
-    order single chunks by their last use would cost most of a long prompt's placement. So each generation that has a
-    prefix's hash has those of all shorter prefixes, which makes ``longest`` a binary search.
+    order single chunks by their last use would cost most of a long prompt's placement. Only of a prompt that is a
+    generation by itself the end goes first, as it does in an LRU cache. So each generation that has a prefix's hash has
+    those of all shorter prefixes, which makes ``longest`` a binary search.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -58,13 +59,14 @@ class PrefixIndex:
 
 
 class _Generation:
-    """Prompts that were sent one after another."""
+    """Prompts that were sent one after another. ``only``: the chunks of the first one, as long as there is no other."""
 
-    __slots__ = ("chunks", "num_bytes")
+    __slots__ = ("chunks", "num_bytes", "only")
 
-    def __init__(self) -> None:
-        self.chunks: set[int] = set()
-        self.num_bytes = 0
+    def __init__(self, only: Sequence[int]) -> None:
+        self.only = only
+        self.chunks = set(only)
+        self.num_bytes = NUM_BYTES[len(only)]
 
     def longest(self, chunks: Sequence[int]) -> int:
         """The number of chunks, from the first on, that are known. Ask only if the first one is."""
@@ -78,21 +80,38 @@ class _Sent:
     __slots__ = ("generations", "num_bytes")
 
     def __init__(self) -> None:
-        self.generations = deque([_Generation()])
+        self.generations: deque[_Generation] = deque()
         self.num_bytes = 0
 
     def add(self, chunks: Sequence[int], limit: int) -> None:
-        """Add a prompt, which may have ``limit`` bytes, and forget what is too much."""
-        newest = self.generations[-1]
-        all_bytes = NUM_BYTES[len(chunks)]
-        num_bytes = all_bytes
-        if chunks[0] in newest.chunks:
+        """Add a prompt, which has at most ``limit`` bytes or one chunk, and forget what is too much.
+
+        A part may be kept beyond ``limit``: when it goes, what was sent last still fills ``limit``.
+        """
+        part_bytes = limit // (GENERATIONS - 1)
+        all_bytes = num_bytes = NUM_BYTES[len(chunks)]
+        newest = self.generations[-1] if self.generations else None
+        if newest is not None and chunks[0] in newest.chunks:
             num_bytes -= NUM_BYTES[newest.longest(chunks)]
-        if newest.chunks and newest.num_bytes + num_bytes > limit // GENERATIONS:
-            newest, num_bytes = _Generation(), all_bytes
-            self.generations.append(newest)
-        newest.chunks.update(chunks)
-        newest.num_bytes += num_bytes
-        self.num_bytes += num_bytes
-        while self.num_bytes > limit and len(self.generations) > 1:
-            self.num_bytes -= self.generations.popleft().num_bytes
+        if newest is None or newest.num_bytes + num_bytes > part_bytes:
+            self.generations.append(_Generation(chunks))
+            self.num_bytes += all_bytes
+        else:
+            newest.chunks.update(chunks)
+            newest.num_bytes += num_bytes
+            newest.only = ()
+            self.num_bytes += num_bytes
+        while self.num_bytes > limit + part_bytes and len(self.generations) > 1:
+            self._forget_of(self.generations[0], self.num_bytes - limit - part_bytes)
+
+    def _forget_of(self, oldest: _Generation, excess: int) -> None:
+        left = num_chunks_in(max(0, oldest.num_bytes - excess)) if oldest.only else 0
+        before = oldest.num_bytes
+        if not left:
+            self.generations.popleft()
+            self.num_bytes -= before
+            return
+        oldest.chunks.difference_update(oldest.only[left:])
+        oldest.only = oldest.only[:left]
+        oldest.num_bytes = NUM_BYTES[left]
+        self.num_bytes -= before - oldest.num_bytes

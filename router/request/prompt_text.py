@@ -70,7 +70,7 @@ def _prompt(body: dict[str, Any]) -> Any:
 
 def _bytes_of(prompt: Any) -> bytes:
     """A prompt that is no text: its messages one by one, or JSON."""
-    if not isinstance(prompt, list) or not isinstance(prompt[0], dict):
+    if not isinstance(prompt, list) or type(prompt[0]) is int:  # thousands of token ids
         return _json(prompt)
     parts: list[bytes] = []
     for message in prompt:

@@ -1,7 +1,7 @@
 """Writes the answer to the client. Headers are sent only with the first content.
 
-A client that does not read blocks every write, but not the end of its request: ``error`` waits for ``LAST_WRITE_S``
-at most, and then drops the connection.
+A client that does not read is waited for between writes, but not at the end of its request: ``error`` waits for
+``LAST_WRITE_S`` at most, and then drops the connection.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClientReply:
         self.first_content_s: float | None = None
 
     async def write(self, data: bytes, *, content: bool = True) -> None:
-        """As ``put``, when the client has read."""
+        """Wait until the client has read, then ``put``."""
         if self._call.is_blocked:
             await self._call.drain()
         self.put(data, content=content)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from router.request.sent_tokens import SentTokens
     from router.services import Services
 
-#: Most events in a chunk of the client's answer: some clients show what a chunk has in one piece.
+#: Most events in a chunk of the client's answer, except the first chunk (what opened the stream) and the last: some
+#: clients show what a chunk has in one piece.
 EVENTS_IN_A_CHUNK = 4
 #: The content type of an answer that is no JSON, such as embeddings as bytes; vLLM's header ``metadata`` describes it.
 _BYTES = b"application/octet-stream"
@@ -153,16 +154,17 @@ class _Pump:
     def _put(self, data: bytes, num_events: int) -> bool:
         request, reply = self._request, self._reply
         request.num_tokens += num_events
-        request.num_chunks += 1
         last_s, now_s = self._last_s, self._clock()
         if last_s is not None:
             self._itl.observe(now_s - last_s)
         shows = reply.started or has_content(data)
         self._last_s = now_s if shows else None
         if num_events <= EVENTS_IN_A_CHUNK or not reply.started:
+            request.num_chunks += 1
             goes_on = reply.put(data, content=shows)
         else:
             for some in by_few(data, EVENTS_IN_A_CHUNK):
+                request.num_chunks += 1
                 goes_on = reply.put(some, content=shows)
         hit("router.relay.event")
         return goes_on

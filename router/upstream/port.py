@@ -42,7 +42,9 @@ class Answer(Protocol):
         """
 
     def watch(self, gap_s: float) -> None:
-        """From now on, ``chunk`` raises CallTimeout when it has waited for ``gap_s``, or at most 1.25 times as long."""
+        """From now on, ``chunk`` and ``pass_on`` raise CallTimeout when nothing has come for ``gap_s``, or at most 1.25
+        times as long.
+        """
 
     def close(self) -> None:
         """End the use of the answer; closes the connection unless it is complete. Never raises, may be called twice."""

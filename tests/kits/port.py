@@ -37,6 +37,8 @@ class App:
         self.scopes: list[Scope] = []
         self.go_on = asyncio.Event()
         self.num_bytes = 0
+        #: How often an endless answer has waited for its client.
+        self.num_drained = 0
         #: Instead of the number.
         self.answer = b""
         self._asked = asyncio.Condition()
@@ -106,9 +108,9 @@ class App:
         else:
             call.start(b"", b"x" * (1 << 16))
             while not call.disconnected:
-                if call.is_blocked:
+                if not call.write(b"x" * (1 << 16)):
+                    self.num_drained += 1
                     await call.drain()
-                call.write(b"x" * (1 << 16))
                 await asyncio.sleep(0)
         call.untrack(asyncio.current_task())
 

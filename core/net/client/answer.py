@@ -117,7 +117,7 @@ class HttpAnswer:
                 await self._waiter
             finally:
                 self._waiter = None
-        return self._come()
+        return self._take_parts()
 
     async def pass_on(self, take: Callable[[bytes], bool]) -> bool:
         """Call ``take`` with each piece in the very turn of the loop in which it comes, without waking a task for it.
@@ -126,7 +126,7 @@ class HttpAnswer:
         Raises what ``take`` raises, and as ``chunk``.
         """
         while True:
-            if self._parts and not take(self._come()):
+            if self._parts and not take(self._take_parts()):
                 return False
             if self._error is not None:
                 raise self._error
@@ -143,7 +143,7 @@ class HttpAnswer:
             if self._is_stopped:
                 return False
 
-    def _come(self) -> bytes:
+    def _take_parts(self) -> bytes:
         """What has come since the last call."""
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -184,7 +184,9 @@ class HttpAnswer:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def watch(self, gap_s: float) -> None:
-        """From now on, ``chunk`` raises CallTimeout when it has waited for ``gap_s``, or at most 1.25 times as long."""
+        """From now on, ``chunk`` and ``pass_on`` raise CallTimeout when nothing has come for ``gap_s``, or at most 1.25
+        times as long.
+        """
         if self._connection is not None:
             self._watch = _GapWatch(self, self._connection, gap_s)
 
@@ -200,7 +202,7 @@ class HttpAnswer:
         if connection is not None:
             connection.abort()
 
-    def unanswered(self) -> None:
+    def fail_unless_begun(self) -> None:
         """Fail, unless the status has come: it may have come in this very turn of the loop."""
         if not self.status:
             self.fail(CallTimeout("the worker did not answer"))
@@ -267,9 +269,9 @@ class HttpAnswer:
 
 
 class _GapWatch:
-    """Fails an answer whose reader waits too long for one chunk. A chunk costs nothing.
+    """Fails an answer whose reader waits too long for one piece. A piece costs nothing.
 
-    Four times in ``gap_s`` it looks whether the reader still waits for the same chunk as before. A reader that does not
+    Four times in ``gap_s`` it looks whether the reader still waits for the same piece as before. A reader that does not
     wait, for example because its own client is slow, is no fault of the server.
     """
 

@@ -123,8 +123,8 @@ class HttpClient:
                     error.was_sent = kept is not None
                     raise
             answer = _send(connection, data, sending)
-            patient = None if patience is None else _Patient(answer, patience)
-            timer = connection.call_later(timeout_s, answer.unanswered if patient is None else patient.begin)
+            patient = None if patience is None else _Patience(answer, patience)
+            timer = connection.call_later(timeout_s, answer.fail_unless_begun if patient is None else patient.begin)
             try:
                 await answer.headers()
                 return answer
@@ -211,7 +211,7 @@ def _send(connection: Connection, data: bytes, sending: Callable[[], None] | Non
     return connection.send(data)
 
 
-class _Patient:
+class _Patience:
     """What waits for an answer when its time is up."""
 
     def __init__(self, answer: HttpAnswer, patience: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -231,4 +231,4 @@ class _Patient:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            self._answer.unanswered()
+            self._answer.fail_unless_begun()

@@ -197,9 +197,6 @@ class Connection(HttpToolsProtocol):
             self.cycle.wait()
 
     def _wait_for_head(self) -> None:
-        if self.headers and len(self.headers) > self._max_lines:  # None before the first line
-            self._refuse(self._too_large())
-            return
         if self.cycle is None or self.cycle.response_complete:
             self._owes = True
             self._port.owe(self, self._num_bytes)
@@ -225,6 +222,8 @@ class Connection(HttpToolsProtocol):
         if name in _LOOKED_AT:
             self._look_at(name, value)
         self.headers.append((name, value))
+        if len(self.headers) > self._max_lines:
+            raise self._too_large()
 
     def _look_at(self, name: bytes, value: bytes) -> None:
         if name == b"host":
@@ -236,8 +235,6 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is complete. An answer that begins before the body is complete is the last one of the connection."""
-        if len(self.headers) > self._max_lines:  # those of an incomplete head are counted in ``_wait_for_head``
-            raise self._too_large()
         if self._chunk_bytes > self._max_bytes:
             self._check_size()
         if self._num_hosts != 1 and (self._num_hosts or self.parser.get_http_version() != "1.0"):

@@ -41,7 +41,8 @@ class BodyLimits:
 
     def check_bytes(self, raw: bytes) -> None:
         """Raise BadRequestError for JSON that would be too much to build. Anything else is left to the parser."""
-        # Each takes two bytes at least: "0,", "[]". More brackets in a row than that are nested too deeply to parse.
+        # A value and its comma, and a node, take two bytes at least: "0,", "[]". More brackets in a row than that are
+        # nested too deeply to parse.
         if len(raw) < 2 * self.max_values and len(raw) <= 2 * self.max_nodes:
             return
         # This counts the text of strings too, so the count is never too low, and nearly always within the bounds.

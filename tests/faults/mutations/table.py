@@ -263,13 +263,13 @@ ROUTER = (
     Mutation(
         "failed-d-asked-again",
         "a request whose D failed before its first byte is sent to the same D",
-        (Change("router/request/attempts.py", "        self.tried_decode.add(worker)\n", ""),),
+        (Change("router/request/attempts.py", "        self.tried_decode |= {worker}\n", ""),),
         ("tests/router/steps/test_other_decode_worker.py::test_before_its_first_byte",),
     ),
     Mutation(
         "broken-d-asked-again",
         "a stream whose D broke off goes on at the same D",
-        (Change("router/request/attempts.py", "            self.failed_decode.add(worker)\n", "            pass\n"),),
+        (Change("router/request/attempts.py", "            self.failed_decode |= {worker}\n", "            pass\n"),),
         ("tests/router/steps/test_other_decode_worker.py::test_in_the_middle_of_a_stream",),
     ),
     Mutation(

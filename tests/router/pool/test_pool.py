@@ -227,7 +227,7 @@ async def test_where_requests_wait_inside_a_worker_there_is_no_room() -> None:
     for reservation in sent[:2]:
         pool.leave(reservation)
     assert one.room == 1, "what has ended makes room before the next report"
-    one.load_is_old = True
+    one.forget_report()
     assert one.room == 8
 
 

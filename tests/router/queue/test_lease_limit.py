@@ -70,7 +70,7 @@ async def test_an_end_right_after_a_report_counts_although_nobody_asked_in_betwe
 async def test_without_fresh_reports_only_ours_count() -> None:
     _pool, blocks, worker = made(leased=9)
     blocks.hold("a", worker, BLOCK)
-    worker.load_is_old = True
+    worker.forget_report()
     assert (blocks.count(worker), blocks.allows(worker)) == (1, True)
 
 

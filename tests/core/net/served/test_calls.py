@@ -124,3 +124,15 @@ async def test_who_has_its_answer_does_not_leave() -> None:
         caller.writer.close()
         await served.port.connections.gone()
         assert served.app.gone_calls == []
+
+
+async def test_who_writes_is_told_when_the_client_does_not_read() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await caller.send(BODY.replace(b"/echo", b"/long") + b"abcd")
+        async with asyncio.timeout(PATIENCE_S):
+            while not served.app.num_drained:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+                await asyncio.sleep(0.002)
+        caller.writer.close()
+        await until_gone(served)
