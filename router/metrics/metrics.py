@@ -62,7 +62,6 @@ class Metrics:
         self.itl = Buckets(_ITL_BOUNDS_S)
         self.ttft = Buckets(_TTFT_BOUNDS_S)
         self.phases = {phase: Buckets(_TTFT_BOUNDS_S) for phase in PHASES.values()}
-        self._by_state = {state: self.phases[phase] for state, phase in PHASES.items()}
         #: (outcome, reason), e.g. ("aborted", "client_gone").
         self.outcomes: Counter[tuple[str, str]] = Counter()
         #: Aborted requests, by the state that they were in.
@@ -116,9 +115,8 @@ class Metrics:
         if facts.ttft_s is not None:
             self.ttft.observe(facts.ttft_s)
         for state, seconds in facts.spent_s.items():
-            buckets = self._by_state.get(state)
-            if buckets is not None and (facts.stream or state is not State.READING):
-                buckets.observe(seconds)
+            if state in PHASES and (facts.stream or state is not State.READING):
+                self.phases[PHASES[state]].observe(seconds)
 
 
 def _reason(error: ApiError | None) -> str:

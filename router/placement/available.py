@@ -31,10 +31,6 @@ def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker
 
     A worker that failed this request, or fails many, is excluded as long as another one can be reached.
     """
-    if not excluded:  # nearly always
-        found = [worker for worker in workers if worker.takes_work and worker.breaker.trusts]
-        if found:
-            return found
     reachable = [worker for worker in workers if worker.takes_work]
     if excluded:
         reachable = [worker for worker in reachable if worker not in excluded] or reachable

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_right
+from itertools import pairwise
 
 from xxhash import xxh3_64_intdigest
 
@@ -26,20 +27,17 @@ def _ends() -> tuple[int, ...]:
     return tuple(ends)
 
 
-_ENDS = _ends()
-#: Size of each chunk, bytes; a prompt has at most as many chunks as this has numbers.
-SIZES = tuple(end - start for start, end in zip((0, *_ENDS), _ENDS, strict=False))
-_PARTS = tuple(slice(start, end) for start, end in zip((0, *_ENDS), _ENDS, strict=False))
-_SECRET = secrets.randbits(64)
-
-
 #: Bytes of the first so many chunks of any prompt that has so many.
-NUM_BYTES = (0, *_ENDS)
+NUM_BYTES = (0, *_ends())
+_PARTS = tuple(slice(*ends) for ends in pairwise(NUM_BYTES))
+#: Size of each chunk, bytes; a prompt has at most as many chunks as this has numbers.
+SIZES = tuple(end - start for start, end in pairwise(NUM_BYTES))
+_SECRET = secrets.randbits(64)
 
 
 def num_chunks_in(num_bytes: int) -> int:
     """The number of chunks that a prompt of ``num_bytes`` fills."""
-    return bisect_right(_ENDS, num_bytes)
+    return bisect_right(NUM_BYTES, num_bytes) - 1
 
 
 def chunk_hashes(text: bytes, model: str) -> tuple[int, ...]:

@@ -29,4 +29,4 @@ class LeastLoaded:
 
 def share_in_use(worker: Worker) -> float:
     """The fraction of the worker's limit that is in use."""
-    return (worker.in_flight + worker.num_of_others) / worker.limit
+    return worker.occupied / worker.limit

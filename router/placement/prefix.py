@@ -64,8 +64,6 @@ class Prefix:
             return workers
         matches = self._matches(workers, chunks)
         most = max(matches)
-        if not most:
-            return workers
         if NUM_BYTES[most] < LEAST_MATCH * NUM_BYTES[len(chunks)]:
             return workers
         return [worker for worker, match in zip(workers, matches, strict=True) if match == most]

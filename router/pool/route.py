@@ -96,12 +96,10 @@ class Routes:
 
     def candidates(self, model: str, weights: str | None) -> Route | None:
         """As ``of``, but only workers with these weights, unless None. Returns None if no worker is left."""
-        route = self._routes.get(model)
-        if route is None:
-            try:
-                route = self.of(model)
-            except ApiError:
-                return None
+        try:
+            route = self.of(model)
+        except ApiError:
+            return None
         return route if weights is None else route.continuing(weights)
 
     def forget(self) -> None:

@@ -105,7 +105,7 @@ class Worker:
     def room(self) -> int:
         """Number of requests that it may be sent now; negative if other routers sent it more than its limit."""
         most = self.limit if self.full_at is None or self.load_is_old else min(self.limit, self.full_at)
-        return most - self.in_flight - self.num_of_others
+        return most - self.occupied
 
     @property
     def spare_blocks(self) -> int | None:
@@ -131,11 +131,7 @@ class Worker:
     @property
     def takes_work(self) -> bool:
         """Whether it can be reached and does not drain. A vLLM server has to be known first."""
-        return (
-            self.healthy
-            and not (self.left_out or self.load.draining)
-            and (self.models is not None or self.kind is not EngineKind.VLLM)
-        )
+        return self.healthy and not self.draining and (self.models is not None or self.kind is not EngineKind.VLLM)
 
     @property
     def draining(self) -> bool:

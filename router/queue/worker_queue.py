@@ -102,9 +102,7 @@ class WorkerQueue:
 
     def __init__(self, give_back: Callable[[Reservation], None]) -> None:
         self.give_back = give_back
-        self._waiters: list[Waiter] = []  # changed in place only
-        #: How many wait.
-        self.count = self._waiters.__len__
+        self._waiters: list[Waiter] = []
         #: Size of the bodies of all waiters.
         self.num_bytes = 0
         self.drain_rate = DrainRate()
@@ -153,7 +151,7 @@ class WorkerQueue:
                 left.append(waiter)
                 if waiter.kind is not None:
                     smallest[waiter.kind] = waiter.num_tokens
-        self._waiters[:] = left
+        self._waiters = left
 
     def forget(self, waiter: Waiter) -> None:
         """Remove a waiter; does nothing if it is not in the queue."""

@@ -13,7 +13,6 @@ import orjson
 #: The fields that a worker puts before the prompt, or (a salt) that part one client's cached blocks from another's.
 #: Their order differs between chat templates, so prompts that differ in one of them may share more than their bytes do.
 _BEFORE = ("cache_salt", "chat_template", "chat_template_kwargs", "tools", "system", "instructions")
-_BEFORE_SET = frozenset(_BEFORE)
 #: The fields that may have the prompt, in the order in which they are looked for.
 _PROMPTS = ("messages", "prompt", "input")
 #: What a part of a message counts for that is no text, bytes. An image of a million pixels is about a thousand tokens
@@ -32,7 +31,7 @@ def prompt_text(body: dict[str, Any]) -> bytes:
     """The prompt as bytes: equal beginnings of prompts give equal beginnings of bytes. Not what a model sees."""
     prompt = _prompt(body)
     text = prompt.encode() if isinstance(prompt, str) else _bytes_of(prompt)
-    if _BEFORE_SET.isdisjoint(body):
+    if body.keys().isdisjoint(_BEFORE):
         return text
     before = {name: body[name] for name in _BEFORE if body.get(name)}
     return _json(before) + text if before else text
@@ -41,7 +40,7 @@ def prompt_text(body: dict[str, Any]) -> bytes:
 def num_prompt_bytes(body: dict[str, Any]) -> int:
     """Bytes of the prompt's text, without what JSON or a chat template adds; 0 for token ids."""
     num_bytes = _num_bytes_in(_prompt(body))
-    if _BEFORE_SET.isdisjoint(body):
+    if body.keys().isdisjoint(_BEFORE):
         return num_bytes
     return (
         num_bytes

@@ -59,8 +59,7 @@ class ClientReply:
 
     async def write(self, data: bytes, *, content: bool = True) -> None:
         """Wait until the client has read, then ``put``."""
-        if self._call.is_blocked:
-            await self._call.drain()
+        await self.drain()
         self.put(data, content=content)
 
     def put(self, data: bytes, *, content: bool = True) -> bool:

@@ -66,7 +66,7 @@ def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes:
     ``num_freed`` and ``freed_bytes``: number and bytes of the requests that would be displaced.
     """
     prefill, held, settings = services.prefill_queue, services.held_queue, services.settings
-    if prefill.count() + held.count() - num_freed >= settings.max_queue_length:
+    if len(prefill) + len(held) - num_freed >= settings.max_queue_length:
         return True
     waiting = prefill.num_bytes + held.num_bytes - freed_bytes
     return waiting > 0 and waiting + num_bytes > settings.max_queued_bytes

@@ -140,8 +140,7 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
 
     if request.lease_end is not None:
         raise LeaseLost
-    if need.exact:
-        need.check(readers(), request.asked.prompt_param)
+    need.check(readers(), request.asked.prompt_param)
     worker = await wait_for_room(services, request, services.held_queue, pick, group, need)
     request.decode_worker = worker
     return worker
@@ -160,7 +159,7 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
     others = (worker for worker in route.prefill if worker.takes_work and worker.layout != ours)
     if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
         return False
-    if not services.retry_budget.take(asyncio.get_running_loop().time()):
+    if not services.retry_budget.take(request.clock()):
         return False  # the request continues to wait for a D
     request.attempts.failed_prefill |= {worker for worker in route.prefill if worker.layout == ours}
     return True

@@ -66,10 +66,9 @@ async def _find(services: Services, request: Exchange) -> Worker:
     failed = request.attempts.failed_prefill
     group = (request.asked.model, request.weights, failed)
     need = request.prompt.need
-    if need.exact:
-        need.check(route.prefill, request.asked.prompt_param)
-        if request.asked.max_new_tokens != 1:
-            need.check(route.decode, request.asked.prompt_param)
+    need.check(route.prefill, request.asked.prompt_param)
+    if request.asked.max_new_tokens != 1:
+        need.check(route.decode, request.asked.prompt_param)
 
     lease_limit_wait = LeaseLimitWait(services.metrics)
 

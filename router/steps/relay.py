@@ -92,13 +92,10 @@ async def _pump(services: Services, request: Exchange, first: bytes) -> ApiError
     assert answer is not None
     pump = _Pump(services, request)
     try:
-        goes_on = pump.take(first)
-        while True:
-            if not goes_on:
-                await reply.drain()
-            goes_on = await answer.pass_on(pump.take)
-            if goes_on:
-                break
+        if not pump.take(first):
+            await reply.drain()
+        while not await answer.pass_on(pump.take):
+            await reply.drain()
     except (CallError, EventTooLarge) as error:
         if pump.failed is None and not pump.last.endswith(DONE_EVENT):  # else only the end of the HTTP body is missing
             raise _broken(error) from None

@@ -8,7 +8,6 @@ Or the abort of an earlier attempt came late. No worker has failed in either cas
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from core.net.client.errors import ConnectError
@@ -102,7 +101,7 @@ def _situation(
 
 def _decide(services: Services, request: Exchange, situation: Situation, *possible: Next) -> Decision:
     """Ask what is next; raises the error if it is GIVE_UP. ``possible``: the other outcomes that the caller handles."""
-    decision = request.attempts.after(situation, asyncio.get_running_loop().time())
+    decision = request.attempts.after(situation, request.clock())
     if decision.is_over_budget:
         services.metrics.num_over_budget += 1
     if decision.next is Next.GIVE_UP:

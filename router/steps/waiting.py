@@ -67,7 +67,7 @@ async def wait_for_room(
 
     Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
     """
-    reservation = None if queue.count() else pick(Ahead())
+    reservation = None if len(queue) else pick(Ahead())
     if reservation is None:
         waiter = request.waiter = queue.enter(
             pick, request.asked.priority, request.number, group, request.num_bytes, need

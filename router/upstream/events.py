@@ -19,9 +19,9 @@ MAX_EVENT_BYTES = 1 << 20
 
 def by_few(events: bytes, num: int) -> Iterator[bytes]:
     """Whole events, ``num`` at a time."""
-    found = events.split(END)
-    for begin in range(0, len(found) - 1, num):
-        yield END.join((*found[begin : min(begin + num, len(found) - 1)], b""))
+    found = events.split(END)[:-1]
+    for begin in range(0, len(found), num):
+        yield END.join((*found[begin : begin + num], b""))
 
 
 class EventTooLarge(UpstreamError):

@@ -88,11 +88,7 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 raise ConnectionLost("the answer ended before it began")
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._wait()
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
         """Returns the bytes that have come since the last call, and waits if there are none. Empty: the answer is
@@ -112,11 +108,7 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 return b""
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._wait()
         return self._take_parts()
 
     async def pass_on(self, take: Callable[[bytes], bool]) -> bool:
@@ -133,11 +125,10 @@ class HttpAnswer:
             if self.complete:
                 return True
             self._take, self._is_stopped = take, False
-            self._waiter = self._loop.create_future()
             try:
-                await self._waiter
+                await self._wait()
             finally:
-                self._take = self._waiter = None
+                self._take = None
             if self._raised is not None:
                 raise self._raised
             if self._is_stopped:
@@ -145,9 +136,8 @@ class HttpAnswer:
 
     def _take_parts(self) -> bytes:
         """What has come since the last call."""
-        parts = self._parts
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
+        data = b"".join(self._parts)  # no copy of a single part
+        self._parts.clear()
         if self._num_bytes > HIGH_WATER_BYTES and self._connection is not None:
             self._connection.resume()
         self._num_bytes = 0
@@ -159,9 +149,7 @@ class HttpAnswer:
         Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
         """
         if self.complete and self._framed and self._num_bytes <= limit_bytes:  # a short one comes with its head
-            parts, self._parts = self._parts, []
-            self._num_bytes = 0
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return self._take_parts()
         if timeout_s is not None and self._connection is not None:
             timer = self._connection.call_later(timeout_s, self._slow)
             try:
@@ -217,6 +205,13 @@ class HttpAnswer:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+
+    async def _wait(self) -> None:
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

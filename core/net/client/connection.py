@@ -81,20 +81,19 @@ class Connection(asyncio.Protocol):
             return
         answer.started = True
         self._num_head_bytes += len(data)
+        failure: CallError | None = None
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if self._parts:
-                answer.feed(b"".join(self._parts))
-            self._lose(NotHttp("the worker's answer was not HTTP"), error)
-            self.abort()
-            return
-        parts = self._parts
-        if parts:
-            answer.feed(parts[0] if len(parts) == 1 else b"".join(parts))
-            parts.clear()
-        if self._num_head_bytes > MAX_HEAD_BYTES:
-            self._lose(NotHttp("the head of the worker's answer was larger than allowed"))
+            failure = NotHttp("the worker's answer was not HTTP")
+            failure.__cause__ = error
+        if self._parts:
+            answer.feed(b"".join(self._parts))
+            self._parts.clear()
+        if failure is None and self._num_head_bytes > MAX_HEAD_BYTES:
+            failure = NotHttp("the head of the worker's answer was larger than allowed")
+        if failure is not None:
+            self._lose(failure, failure.__cause__)
             self.abort()
 
     def eof_received(self) -> None:
@@ -109,7 +108,7 @@ class Connection(asyncio.Protocol):
             self.idle.remove(self)
         self._lose(ConnectionLost("the worker closed the connection"), exc)
 
-    def _lose(self, error: CallError, cause: Exception | None = None) -> None:
+    def _lose(self, error: CallError, cause: BaseException | None = None) -> None:
         answer, self._answer = self._answer, None
         error.__cause__ = cause
         if answer is not None:
@@ -164,8 +163,7 @@ class Connection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.finish()
-        if self._paused:
-            self.resume()
+        self.resume()
         if self._parser.should_keep_alive() and self.usable:
             self.idle_since_s = self.loop.time()
             self.idle.append(self)

@@ -207,9 +207,7 @@ class HttpCall:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether ``drain`` would wait: the client does not read as fast as the answer comes. Who writes often asks
-        this first, which costs less than a call that waits for nothing.
-        """
+        """Whether ``drain`` would wait: the client does not read as fast as the answer comes."""
         return self._flow.write_paused and not self.disconnected
 
     async def drain(self) -> None:
@@ -247,11 +245,9 @@ class HttpCall:
 
     def write(self, data: bytes) -> bool:
         """Send a part of the stream. Returns False if the client does not read as fast: ``drain`` before the next."""
-        if self.disconnected:
-            return True
-        if data:  # an empty chunk would be the end
+        if data and not self.disconnected:  # an empty chunk would be the end
             self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        return not self._flow.write_paused
+        return not self.is_blocked
 
     def end(self) -> None:
         """Complete the stream."""

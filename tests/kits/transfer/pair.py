@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from baton.cluster.process import pause
 from core.protocol.handshake import RankMetadata, Shard
 from core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
 from core.ucx.environment import ucx_environment
@@ -111,9 +112,7 @@ class PeerProcess:
         self.event("overwritten")
 
     def stop(self) -> None:
-        """It has stopped, with all its threads, when this returns: until then they may answer reads."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+        pause(self._process.pid)
 
     def go_on(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)
