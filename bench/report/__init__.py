@@ -1,0 +1,4 @@
+"""What a measurement hands to `make bench`: tables and plots, as data and as pages.
+
+``model`` is the data that a benchmark writes with ``--report FILE``; ``spread`` makes one cell of several runs.
+"""
