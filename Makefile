@@ -28,7 +28,7 @@ $(VENV)/.serving: pyproject.toml deploy/constraints.txt
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.serving
-	@$(QUIETLY) "installing what tests and tools need" $(PIP) -e '.[worker,dev]'
+	@$(QUIETLY) "installing what tests and tools need" $(PIP) -e '.[worker,dev,bench]'
 	@touch $@
 
 lint: install  ## ruff and mypy --strict
@@ -74,7 +74,8 @@ test-install: install  ## the wheel in empty environments; PYTHONS="python3.11 p
 serve: $(VENV)/.serving  ## Redis, workers and router with the demo model on http://127.0.0.1:8000
 	@exec $(BIN)/baton up $(ARGS)
 
-bench: install  ## measure the router
+# A part: make bench ARGS="--only router --runs 5"; the page of what was measured before: make bench ARGS=--page-only
+bench: install  ## measure everything (about an hour) and write docs/performance.md
 	$(BIN)/python -m bench $(ARGS)
 
 clean:  ## remove the environment and what the tools leave behind

@@ -284,7 +284,7 @@ def test_what_a_long_command_says_is_shown_when_it_fails(status: int) -> None:
     assert re.fullmatch(rf"a long thing \.\.\.\na long thing: {how} in \d+ s\n", done.stdout)
 
 
-@pytest.mark.parametrize(("verb", "extras"), [("serve", {"worker"}), ("install", {"worker", "worker,dev"})])
+@pytest.mark.parametrize(("verb", "extras"), [("serve", {"worker"}), ("install", {"worker", "worker,dev,bench"})])
 def test_serving_installs_no_tools(verb: str, extras: set[str], tmp_path: Path) -> None:
     command = ["make", "-n", verb, f"VENV={tmp_path / 'venv'}"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

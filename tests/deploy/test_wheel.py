@@ -85,7 +85,7 @@ def test_it_has_the_command_and_the_extras(wheel: zipfile.ZipFile) -> None:
     info = f"baton_serve-{PROJECT['version']}.dist-info"
     assert "baton = baton.__main__:main" in wheel.read(f"{info}/entry_points.txt").decode()
     metadata = HeaderParser().parsestr(wheel.read(f"{info}/METADATA").decode())
-    assert {"worker", "vllm", "otel", "dev"} == set(metadata.get_all("Provides-Extra") or [])
+    assert {"worker", "vllm", "otel", "bench", "dev"} == set(metadata.get_all("Provides-Extra") or [])
     assert metadata["Requires-Python"] == ">=3.11"
 
 

@@ -1,0 +1,35 @@
+"""All benchmarks that ``make bench`` runs, in the order of the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark: ``python -m bench.NAME --report FILE``, which also takes ``--runs N``.
+
+    ``timeout_s`` is several times what it takes with its defaults on two cores. One that runs longer is ended.
+    """
+
+    name: str
+    measures: str
+    timeout_s: float = 1500
+
+    @property
+    def module(self) -> str:
+        """What Python is told to run."""
+        return f"bench.{self.name}"
+
+
+BENCHMARKS = (
+    Benchmark("router", "the router beside other routers, on stub engines", timeout_s=3600),
+    Benchmark("held", "what a held request and an open stream cost"),
+    Benchmark("handoff", "from the last prefill step of P to the first token of D"),
+    Benchmark("block_reads", "block reads beside plain copies"),
+    Benchmark("handshakes", "what a prefill engine that is gone costs the others"),
+    Benchmark("engine", "the engine beside vLLM"),
+    Benchmark("policies", "placement policies on real workers"),
+    Benchmark("placement", "placement policies on simulated workers"),
+    Benchmark("scale", "a simulated cluster of a thousand workers"),
+)

@@ -1,0 +1,95 @@
+"""``python -m bench``: runs the benchmarks one after the other and writes docs/performance.md of what they found.
+
+One that fails is named on the page, and the others go on. The page has the latest report of each, also of those that
+are not run this time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.performance.benchmarks import BENCHMARKS
+from bench.performance.drawing import draw
+from bench.performance.machine import ROOT
+from bench.performance.page import PLOTS, page
+from bench.performance.runs import outcome, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.performance.benchmarks import Benchmark
+    from bench.performance.runs import Outcome
+    from bench.report.model import Plot
+
+PLOT_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def main() -> int:
+    """Run what was asked for and write the page; 1 if a benchmark failed."""
+    given = _parser().parse_args()
+    chosen = [] if given.page_only else [one for one in BENCHMARKS if not given.only or one.name in given.only]
+    given.reports.mkdir(parents=True, exist_ok=True)
+    num_failed = sum(_run_and_say(one, given.reports, given.runs) for one in chosen)
+    outcomes = [outcome(one, given.reports) for one in BENCHMARKS]
+    write_page(outcomes, given.page)
+    print(f"{given.page} has {sum(one.report is not None for one in outcomes)} of {len(outcomes)} benchmarks")
+    return 1 if num_failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    names = ", ".join(one.name for one in BENCHMARKS)
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[one.name for one in BENCHMARKS],
+        metavar="NAME",
+        help=f"run this one; may be given several times; of: {names}",
+    )
+    parser.add_argument("--runs", type=int, help="interleaved runs of each (default: its own number, at least five)")
+    parser.add_argument(
+        "--page-only", action="store_true", help="run nothing, write the page of the reports that exist"
+    )
+    folder = Path("build/bench/reports")
+    parser.add_argument("--reports", type=Path, default=folder, help="folder of the reports (default %(default)s)")
+    parser.add_argument(
+        "--page", type=Path, default=ROOT / "docs" / "performance.md", help="default docs/performance.md"
+    )
+    return parser
+
+
+def _run_and_say(benchmark: Benchmark, reports: Path, num_runs: int | None) -> bool:
+    """Run a benchmark; returns whether it failed."""
+    print(f"{benchmark.module}: {benchmark.measures} ...", flush=True)
+    done = run(benchmark, reports.absolute(), num_runs)
+    how = f"failed, {done.failure}; see {reports / benchmark.name}.log" if done.report is None else "done"
+    print(f"{benchmark.module}: {how}", flush=True)
+    return done.report is None
+
+
+def write_page(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write the page, and its plots into the folder beside it, in which nothing else stays.
+
+    Raises ValueError if two plots have one name, or a name is none for a file.
+    """
+    plots = _plots(outcomes)
+    folder = path.parent / PLOTS
+    folder.mkdir(parents=True, exist_ok=True)
+    for left_over in folder.glob("*.svg"):
+        if left_over.stem not in plots:
+            left_over.unlink()
+    for name, plot in plots.items():
+        draw(plot, folder / f"{name}.svg")
+    path.write_text(page(outcomes))
+
+
+def _plots(outcomes: Sequence[Outcome]) -> dict[str, Plot]:
+    plots: dict[str, Plot] = {}
+    for plot in (plot for one in outcomes if one.report is not None for plot in one.report.plots):
+        if plot.name in plots or not PLOT_NAME.fullmatch(plot.name):
+            raise ValueError(f"{plot.name!r} is the name of another plot, or none")
+        plots[plot.name] = plot
+    return plots

@@ -1,0 +1,123 @@
+"""Runs one benchmark, and keeps what came of it: its report, its log, and a record of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bench.performance.machine import ROOT, commit, machine, now
+from bench.report.model import Report, read_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.performance.benchmarks import Benchmark
+
+STOP_TIMEOUT_S = 20.0
+#: Longest part of a log's last line that is shown.
+MAX_LINE = 200
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """When and on what a benchmark ran. ``failure`` is one line, and empty if all went well."""
+
+    when: str
+    machine: str
+    commit: str
+    seconds: float
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a benchmark: a report, or why there is none. A report made by hand has no record."""
+
+    benchmark: Benchmark
+    report: Report | None
+    record: RunRecord | None
+
+    @property
+    def failure(self) -> str:
+        """Why there is no report, one line."""
+        if self.record is not None and self.record.failure:
+            return self.record.failure
+        return "it has not been run"
+
+
+def run(benchmark: Benchmark, folder: Path, num_runs: int | None) -> Outcome:
+    """Run a benchmark in a process of its own; with ``num_runs`` instead of its own number of runs."""
+    report = folder / f"{benchmark.name}.json"
+    report.unlink(missing_ok=True)
+    argv = [sys.executable, "-m", benchmark.module, "--report", str(report)]
+    argv += [] if num_runs is None else ["--runs", str(num_runs)]
+    began_s = time.monotonic()
+    failure = _failure(argv, folder / f"{benchmark.name}.log", benchmark.timeout_s)
+    if not failure:
+        failure = _fault_of(report)
+    if failure:
+        report.unlink(missing_ok=True)
+    record = RunRecord(now(), machine(), commit(), time.monotonic() - began_s, failure)
+    _record_path(benchmark, folder).write_bytes(msgspec.json.encode(record))
+    return outcome(benchmark, folder)
+
+
+def outcome(benchmark: Benchmark, folder: Path) -> Outcome:
+    """What the last run of a benchmark left. Raises ``msgspec.ValidationError`` for a file that is no report."""
+    report, record = folder / f"{benchmark.name}.json", _record_path(benchmark, folder)
+    return Outcome(
+        benchmark,
+        read_report(report) if report.exists() else None,
+        msgspec.json.decode(record.read_bytes(), type=RunRecord) if record.exists() else None,
+    )
+
+
+def _record_path(benchmark: Benchmark, folder: Path) -> Path:
+    return folder / f"{benchmark.name}.run.json"
+
+
+def _fault_of(report: Path) -> str:
+    try:
+        read_report(report)
+    except FileNotFoundError:
+        return "it wrote no report"
+    except msgspec.MsgspecError as error:
+        return f"its report is none: {error}"
+    return ""
+
+
+def _failure(argv: list[str], log: Path, timeout_s: float) -> str:
+    """Run a program to its end; returns what went wrong in one line, or an empty string."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        status = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return f"it was ended after {timeout_s:.0f} s"
+    finally:
+        _end(process)
+    return f"it ended with status {status}: {last_line(log)}" if status else ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the program and all of its session that still runs."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT_S)
+
+
+def last_line(log: Path) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:MAX_LINE] if lines else "it said nothing"

@@ -1,0 +1,34 @@
+"""A benchmark that does what the environment says: for the tests of how benchmarks are run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from bench.report.model import Report
+
+
+def main() -> None:
+    """End well or badly."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--report", type=Path)
+    given = parser.parse_args()
+    match os.environ["BENCHMARK_DOES"]:
+        case "well":
+            Report("Title", "command", [f"{given.runs} runs"]).write(given.report)
+        case "fail":
+            print("Traceback ...")
+            print("no vLLM here\n")
+            sys.exit(3)
+        case "nonsense":
+            given.report.write_text("[]")
+        case "hang":
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main()
