@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ SIZE_INCHES = (7.5, 4.2)
 #: Paul Tol's bright colours, which differ also for those who see few colours.
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#555555")
 MARKERS = "osD^vPX"
-STYLE = {
+STYLE: dict[Any, object] = {
     "svg.hashsalt": "baton",
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
