@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_SOCKET_TIMEOUT_S = 1.0
 #: Leases per script call. Redis serves no other client during a call (about 1 us per lease and command).
 MAX_BATCH = 500
+#: What ``renew.lua`` says instead of a remaining time.
+_RELEASED, _NOT_THERE = -1, -2
 #: ``held`` lists at most this many leases. An engine has one for each request that it holds blocks for.
 MAX_LISTED = 100_000
 #: Warnings about members of an engine's set that are no leases are logged for this many engines at most.
@@ -52,6 +54,7 @@ class RedisLeaseStore:
         self._complained: set[str] = set()
         self._grant = self._script("grant")
         self._renew = self._script("renew")
+        self._outcomes = self._script("outcomes")
         self._release = self._script("release")
         self._reap = self._script("reap")
         self._held = self._script("held")
@@ -66,10 +69,25 @@ class RedisLeaseStore:
         check_duration(duration_ms)
         answers: list[LeaseStatus] = []
         for batch in batches(lease_ids):
-            keys = [leases_key(engine_id), *outcome_keys(engine_id, batch)]
-            answer = _run(self._renew, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])
-            answers += _statuses(batch, answer)
+            ids = ",".join(map(check_id, batch))
+            answer = _run(self._renew, [leases_key(engine_id)], [duration_ms, DEAD_ENGINE_MARGIN_MS, ids])
+            answers += self._renewed(engine_id, batch, answer)
         return answers
+
+    def _renewed(self, engine_id: str, batch: Sequence[str], answer: list[Any]) -> list[LeaseStatus]:
+        """The answers to a renewal, in which only leases are named that have another time left than the others."""
+        with _unreadable_answer_errors():
+            others = dict(zip(answer[1::2], answer[2::2], strict=True))
+            statuses = [LeaseStatus(lease_id, LeaseState.HELD, answer[0]) for lease_id in batch]
+        for number, remaining_ms in others.items():
+            state = LeaseState.RELEASED if remaining_ms == _RELEASED else LeaseState.HELD
+            statuses[number - 1] = LeaseStatus(batch[number - 1], state, max(0, remaining_ms))
+        gone = [number for number, remaining_ms in others.items() if remaining_ms == _NOT_THERE]
+        if gone:
+            keys = outcome_keys(engine_id, [batch[number - 1] for number in gone])
+            for number, outcome in zip(gone, _run(self._outcomes, keys, []), strict=True):
+                statuses[number - 1] = _status(batch[number - 1], outcome, 0)
+        return statuses
 
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
         for batch in batches(lease_ids):

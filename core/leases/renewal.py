@@ -3,6 +3,9 @@
 All times are this machine's monotonic clock in ms, passed in. A tracked lease is *over* when D has read the blocks,
 or when it is *lost*: then a request that still needs it is prefilled again at once.
 
+A lease is renewed for the first time a quarter of an interval after P's answer: most requests have been read by then,
+and need no renewal, and leases that were granted meanwhile are renewed together.
+
 - The store answers done: D has read the blocks and P has freed them. The lease is over but not lost.
 - The store answers released or expired: the lease is lost at once, because P has freed the blocks or is about to.
 - The store answers unknown: it came back empty. P notices within a quarter of a duration and grants its leases again.
@@ -34,16 +37,18 @@ class AlreadyTrackedError(Exception):
     """The lease is tracked already; nothing was changed."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _TrackedLease:
     deadline_ms: int
     renew_at_ms: int
     unknown_since_ms: int | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class _Engine:
     leases: dict[str, _TrackedLease] = field(default_factory=dict)
+    #: When the first of the leases is due, or earlier: that one may have been untracked since.
+    due_ms: int = 0
     #: Releases to send, by lease id; the value is the time to stop trying.
     releases: dict[str, int] = field(default_factory=dict)
     silent_since_ms: int | None = None
@@ -81,8 +86,10 @@ class TrackedLeases:
         self._interval_ms = renew_interval_ms
         self._grace_ms = redis_grace_ms
         self._retry_ms = min(RETRY_MS, renew_interval_ms)
-        #: Leases that are due within this time are renewed together with those that are due now.
-        self._slack_ms = renew_interval_ms // 4
+        self._first_ms = renew_interval_ms // 4
+        #: Leases that are due within this time are renewed together with those that are due now, so that an engine is
+        #: asked twice in an interval at most, and usually once.
+        self._slack_ms = renew_interval_ms // 2
         self._engines: dict[str, _Engine] = {}
 
     def __len__(self) -> int:
@@ -93,12 +100,18 @@ class TrackedLeases:
         """Whether a lease of that engine is tracked, or a release is to be sent to it."""
         return engine_id in self._engines
 
-    def track(self, engine_id: str, lease_id: str, now_ms: int) -> None:
-        """Renew the lease, which P has just granted, at once and from now on. Raises AlreadyTrackedError."""
-        engine = self._engines.setdefault(engine_id, _Engine())
+    def track(self, engine_id: str, lease_id: str, now_ms: int) -> int:
+        """Renew the lease, which P has just granted, soon and from then on; returns when first.
+
+        Raises AlreadyTrackedError.
+        """
+        engine = self._engines.get(engine_id) or self._engines.setdefault(engine_id, _Engine())
         if lease_id in engine.leases:
             raise AlreadyTrackedError(f"lease {lease_id} is tracked already")
-        engine.leases[lease_id] = _TrackedLease(deadline_ms=now_ms + self._duration_ms, renew_at_ms=now_ms)
+        due_ms = now_ms + self._first_ms
+        engine.due_ms = min(engine.due_ms, due_ms) if engine.leases else due_ms
+        engine.leases[lease_id] = _TrackedLease(now_ms + self._duration_ms, due_ms)
+        return due_ms
 
     def untrack(self, engine_id: str, lease_id: str) -> bool:
         """Stop renewing the lease; returns False if it was not tracked."""
@@ -164,6 +177,7 @@ class TrackedLeases:
         engine.retry_at_ms = now_ms + self._retry_ms
         for lease in engine.leases.values():
             lease.renew_at_ms = engine.retry_at_ms
+        engine.due_ms = engine.retry_at_ms
         engine.releases = {key: until_ms for key, until_ms in engine.releases.items() if until_ms > now_ms}
         if now_ms < engine.silent_since_ms + self._grace_ms:
             return []
@@ -174,11 +188,15 @@ class TrackedLeases:
         next_ms = _next_ms(engine)
         if next_ms is None or next_ms > now_ms:
             return None
-        until_ms = now_ms + self._slack_ms
-        renew = [lease_id for lease_id, lease in engine.leases.items() if lease.renew_at_ms <= until_ms]
-        for lease_id in renew:
-            engine.leases[lease_id].renew_at_ms = now_ms + self._interval_ms
-        return EngineWork(engine_id, list(engine.releases), renew)
+        until_ms, again_ms = now_ms + self._slack_ms, now_ms + self._interval_ms
+        renew, engine.due_ms = [], again_ms
+        for lease_id, lease in engine.leases.items():
+            if lease.renew_at_ms <= until_ms:
+                lease.renew_at_ms = again_ms
+                renew.append(lease_id)
+            elif lease.renew_at_ms < engine.due_ms:
+                engine.due_ms = lease.renew_at_ms
+        return EngineWork(engine_id, list(engine.releases), renew) if renew or engine.releases else None
 
     def _answering(self, engine_id: str) -> _Engine | None:
         engine = self._engines.get(engine_id)
@@ -200,6 +218,7 @@ class TrackedLeases:
         if lease.unknown_since_ms is None:
             lease.unknown_since_ms = now_ms
         lease.renew_at_ms = now_ms + self._retry_ms
+        engine.due_ms = min(engine.due_ms, lease.renew_at_ms)
         return now_ms >= max(lease.deadline_ms, lease.unknown_since_ms + self._duration_ms // 2)
 
     def _end(self, engine_id: str, engine: _Engine, over: list[tuple[str, LeaseState]]) -> list[LeaseOver]:
@@ -219,4 +238,4 @@ def _next_ms(engine: _Engine) -> int | None:
         return None
     if engine.silent_since_ms is not None:
         return engine.retry_at_ms
-    return 0 if engine.releases else min(lease.renew_at_ms for lease in engine.leases.values())
+    return 0 if engine.releases else engine.due_ms

@@ -8,6 +8,7 @@ that it waits for, however small they are: so the room on these workers grows un
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 from bisect import insort
 from typing import TYPE_CHECKING
@@ -28,7 +29,18 @@ if TYPE_CHECKING:
 class Waiter:
     """One request that waits."""
 
-    __slots__ = ("_order", "_pick", "_queue", "future", "group", "kind", "may_be_refused", "num_bytes", "num_tokens")
+    __slots__ = (
+        "_order",
+        "_pick",
+        "_queue",
+        "future",
+        "group",
+        "has_left",
+        "kind",
+        "may_be_refused",
+        "num_bytes",
+        "num_tokens",
+    )
 
     def __init__(
         self,
@@ -49,6 +61,8 @@ class Waiter:
         self.num_tokens = 0 if need is None else need.num_tokens
         #: Size of the request's body.
         self.num_bytes = num_bytes
+        #: Whether it waits no longer. The queue's lists may name it for a while.
+        self.has_left = False
         #: Whether the request can still be answered with 429.
         self.may_be_refused: Callable[[], bool] = lambda: True
         self.future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
@@ -102,13 +116,17 @@ class WorkerQueue:
 
     def __init__(self, give_back: Callable[[Reservation], None]) -> None:
         self.give_back = give_back
-        self._waiters: list[Waiter] = []
+        #: The waiters of each group in order. Some may have left, but not the first one.
+        self._groups: dict[Hashable, list[Waiter]] = {}
+        self._num_waiters = 0
+        #: How many have been forgotten since the lists were last cleaned of such.
+        self._num_gone = 0
         #: Size of the bodies of all waiters.
         self.num_bytes = 0
         self.drain_rate = DrainRate()
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return self._num_waiters
 
     def enter(
         self,
@@ -124,7 +142,10 @@ class WorkerQueue:
         ``number`` grows with every request. ``need``: the room that ``pick`` looks for.
         """
         waiter = Waiter(self, pick, (priority, number), group, num_bytes, need)
-        insort(self._waiters, waiter)
+        waiters = self._groups.setdefault(group, [])
+        waiter.group = waiters[0].group if waiters else group  # one object for all of them
+        insort(waiters, waiter)
+        self._num_waiters += 1
         self.num_bytes += num_bytes
         self.wake()
         return waiter
@@ -134,35 +155,71 @@ class WorkerQueue:
 
         As long as no waiter finds a place, nothing changes for those behind it. So a waiter is asked only if it needs
         less than all of its kind before it. Otherwise, while a worker has a little room, every end of a request would
-        cause every waiter to be asked.
+        cause every waiter to be asked. Nor are the waiters looked at of a group whose workers are all waited for.
         """
-        if not self._waiters:
+        if not self._num_waiters:
             return
-        ahead, now_s, left = Ahead(), asyncio.get_running_loop().time(), []
+        ahead, now_s = Ahead(), asyncio.get_running_loop().time()
         smallest: dict[Hashable, int] = {}  # the least need that found no place, by kind
-        for waiter in self._waiters:
-            if waiter.group in ahead.groups or waiter.num_tokens >= smallest.get(waiter.kind, math.inf):
-                left.append(waiter)
-            elif waiter.offer(ahead):
+        served: set[Hashable] = set()
+        for waiter in self._in_order(ahead):
+            if waiter.num_tokens >= smallest.get(waiter.kind, math.inf):
+                continue
+            if waiter.offer(ahead):
                 smallest.clear()
-                self.num_bytes -= waiter.num_bytes
+                self._leaves(waiter)
+                served.add(waiter.group)
                 self.drain_rate.left(now_s)
-            else:
-                left.append(waiter)
-                if waiter.kind is not None:
-                    smallest[waiter.kind] = waiter.num_tokens
-        self._waiters = left
+            elif waiter.kind is not None:
+                smallest[waiter.kind] = waiter.num_tokens
+        for group in served:
+            self._clean(group)
 
     def forget(self, waiter: Waiter) -> None:
         """Remove a waiter; does nothing if it is not in the queue."""
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
-            self.num_bytes -= waiter.num_bytes
+        if waiter.has_left:
+            return
+        self._leaves(waiter)
+        self._num_gone += 1
+        if self._groups[waiter.group][0] is waiter:
+            self._clean(waiter.group)
+        elif self._num_gone > self._num_waiters:  # else those behind one that waits for long would stay
+            self._num_gone = 0
+            for waiters in self._groups.values():
+                waiters[:] = [one for one in waiters if not one.has_left]
 
     def less_urgent(self, priority: int) -> Iterator[Waiter]:
         """The waiters that are less urgent than ``priority`` and may be refused, the last in order first."""
-        for waiter in reversed(self._waiters):
+        for waiter in heapq.merge(*map(reversed, self._groups.values()), reverse=True):
             if waiter.priority <= priority:
                 break
-            if not waiter.future.done() and waiter.may_be_refused():
+            if not waiter.has_left and not waiter.future.done() and waiter.may_be_refused():
                 yield waiter
+
+    def _in_order(self, ahead: Ahead) -> Iterator[Waiter]:
+        """The waiters of all groups, except what is left of a group once it is in ``ahead``."""
+        iterators = map(iter, self._groups.values())
+        heads = [(next(waiters), number, waiters) for number, waiters in enumerate(iterators)]
+        heapq.heapify(heads)
+        while heads:
+            head, number, waiters = heads[0]
+            if not head.has_left:
+                yield head
+            following = None if head.group in ahead.groups else next(waiters, None)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (following, number, waiters))
+
+    def _leaves(self, waiter: Waiter) -> None:
+        waiter.has_left = True
+        self._num_waiters -= 1
+        self.num_bytes -= waiter.num_bytes
+
+    def _clean(self, group: Hashable) -> None:
+        """Drop those that have left from the beginning of a group."""
+        waiters = self._groups[group]
+        num_left = next((number for number, waiter in enumerate(waiters) if not waiter.has_left), len(waiters))
+        del waiters[:num_left]
+        if not waiters:
+            del self._groups[group]

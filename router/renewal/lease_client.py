@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from core.leases.ids import check_duration, check_id
@@ -69,6 +71,8 @@ class LeaseClient:
             redis_grace_ms=settings.redis_grace_ms,
         )
         self._stopping = False
+        #: When the thread will look for work by itself, by ``clock``; in the past while it is awake.
+        self._sleeps_until_ms = -math.inf
         self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
@@ -95,7 +99,7 @@ class LeaseClient:
             return len(self._book)
 
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
-        """Renew the lease, at once and from now on. P must just have answered with it.
+        """Renew the lease, soon and from then on. P must just have answered with it.
 
         ``on_over`` is called on the loop, once, when the lease is over (see ``core.leases.renewal``): DONE (D has read)
         or lost; not if it was untracked or released before. Raises AlreadyTrackedError, and ValueError for a malformed
@@ -104,8 +108,7 @@ class LeaseClient:
         check_id(engine_id)
         check_id(lease_id)
         with self._changed:
-            self._book.track(engine_id, lease_id, self._clock())
-            self._wake()
+            self._wake(self._book.track(engine_id, lease_id, self._clock()))
         self._on_over[engine_id, lease_id] = on_over
         self._counts["tracked"] += 1
 
@@ -128,8 +131,9 @@ class LeaseClient:
         check_id(lease_id)
         self._on_over.pop((engine_id, lease_id), None)
         with self._changed:
-            self._book.release(engine_id, lease_id, self._clock())
-            self._wake()
+            now_ms = self._clock()
+            self._book.release(engine_id, lease_id, now_ms)
+            self._wake(now_ms)
         self._counts["release_asked"] += 1
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
@@ -154,11 +158,13 @@ class LeaseClient:
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
 
-    def _wake(self) -> None:
+    def _wake(self, due_ms: int) -> None:
+        """Have the thread look for work at that time, if it would sleep longer."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._thread.start()
-        self._changed.notify_all()
+        if due_ms < self._sleeps_until_ms:
+            self._changed.notify_all()
 
     # The renewing thread.
 
@@ -189,7 +195,9 @@ class LeaseClient:
                 if works := self._book.take_work(now_ms):
                     return works
                 next_ms = self._book.next_work_ms()
+                self._sleeps_until_ms = math.inf if next_ms is None else next_ms
                 self._changed.wait(None if next_ms is None else max(0, next_ms - now_ms) / 1000)
+                self._sleeps_until_ms = -math.inf
         return None
 
     def _do(self, works: list[EngineWork]) -> None:
@@ -217,8 +225,8 @@ class LeaseClient:
         if work.renew:
             sent_ms = self._clock()
             answers = self._store.renew(work.engine_id, work.renew, self._duration_ms)
-            for status in answers:
-                self._counts[f"answered_{status.state}"] += 1
+            for state, num in Counter(status.state for status in answers).items():
+                self._counts[f"answered_{state}"] += num
             with self._changed:
                 over = self._book.answered(work.engine_id, answers, sent_ms, self._clock())
             self._tell(over)

@@ -1,24 +1,38 @@
 -- deadline = max(old, now + duration) for every held lease.
--- KEYS   1: the engine's set   2..: outcome key per lease
--- ARGV   1: duration_ms   2: margin_ms   3..: lease ids, in the order of the outcome keys
--- return {state, remaining_ms, state, remaining_ms, ...} in the order of the lease ids
+-- KEYS   1: the engine's set
+-- ARGV   1: duration_ms   2: margin_ms   3: lease ids, with commas between
+-- return {duration_ms, number, remaining_ms, number, remaining_ms, ...}: the leases by their number from 1 that have
+--   another time left than duration_ms. remaining_ms is -1 for a released one and -2 for one that is not in the set;
+--   outcomes.lua says what became of those.
 
 local now = now_ms()
-local answers = {}
-for i = 3, #ARGV do
-  local state, remaining = 'held', 0
-  local score = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or nil)
+local duration = tonumber(ARGV[1])
+local ids = {}
+for id in string.gmatch(ARGV[3], '[^,]+') do
+  ids[#ids + 1] = id
+end
+local answers, added = {duration}, {}
+local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+for i = 1, #ids do
+  local score = tonumber(scores[i] or nil)
+  local remaining = duration
   if not score then
-    state = outcome_of(KEYS[i - 1])
+    remaining = -2
   elseif score < 0 then
-    state = 'released'
+    remaining = -1
   else
-    local deadline = math.max(bounded(score, now), now + ARGV[1])
-    redis.call('ZADD', KEYS[1], deadline, ARGV[i])
+    local deadline = math.max(bounded(score, now), now + duration)
     remaining = deadline - now
+    added[#added + 1] = deadline
+    added[#added + 1] = ids[i]
   end
-  answers[#answers + 1] = state
-  answers[#answers + 1] = remaining
+  if remaining ~= duration then
+    answers[#answers + 1] = i
+    answers[#answers + 1] = remaining
+  end
+end
+if #added > 0 then
+  redis.call('ZADD', KEYS[1], unpack(added))
 end
 set_expiry(KEYS[1], now, ARGV[2])
 return answers

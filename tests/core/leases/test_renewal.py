@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from core.leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, LeaseOver, TrackedLeases
@@ -11,6 +13,8 @@ DURATION_MS = 6_000
 INTERVAL_MS = 1_500
 GRACE_MS = 60_000
 NOW_MS = 1_000_000
+#: When a lease that is tracked at NOW_MS is renewed for the first time.
+FIRST_MS = NOW_MS + INTERVAL_MS // 4
 
 HELD, UNKNOWN = LeaseState.HELD, LeaseState.UNKNOWN
 
@@ -26,25 +30,53 @@ def answer(
     return book.answered("e", [LeaseStatus(lease_id, state, remaining_ms)], now_ms, now_ms)
 
 
-def test_a_tracked_lease_is_renewed_at_once_and_then_every_interval(book: TrackedLeases) -> None:
+def test_a_tracked_lease_is_renewed_soon_and_then_every_interval(book: TrackedLeases) -> None:
     assert book.next_work_ms() is None
-    book.track("e", "a", NOW_MS)
-    assert book.take_work(NOW_MS) == [EngineWork("e", [], ["a"])]
-    assert answer(book, NOW_MS, HELD, DURATION_MS) == []
-    assert book.next_work_ms() == NOW_MS + INTERVAL_MS
-    assert book.take_work(NOW_MS + INTERVAL_MS - 1) == []
-    assert book.take_work(NOW_MS + INTERVAL_MS) == [EngineWork("e", [], ["a"])]
+    assert book.track("e", "a", NOW_MS) == book.next_work_ms() == FIRST_MS
+    assert book.take_work(FIRST_MS - 1) == []
+    assert book.take_work(FIRST_MS) == [EngineWork("e", [], ["a"])]
+    assert answer(book, FIRST_MS, HELD, DURATION_MS) == []
+    assert book.next_work_ms() == FIRST_MS + INTERVAL_MS
+    assert book.take_work(FIRST_MS + INTERVAL_MS - 1) == []
+    assert book.take_work(FIRST_MS + INTERVAL_MS) == [EngineWork("e", [], ["a"])]
+
+
+def test_leases_that_were_read_soon_need_no_renewal(book: TrackedLeases) -> None:
+    for number in range(10):
+        book.track("e", f"a{number}", NOW_MS)
+        book.untrack("e", f"a{number}")
+    book.track("e", "b", NOW_MS + 1)
+    assert book.take_work(FIRST_MS) == []
+    assert book.take_work(FIRST_MS + 1) == [EngineWork("e", [], ["b"])]
+
+
+@pytest.mark.parametrize("num_leases", [10, 1000])
+def test_an_engine_is_asked_twice_in_an_interval_however_many_leases_it_has(
+    book: TrackedLeases, num_leases: int
+) -> None:
+    """Whenever its leases were granted. No lease waits longer than an interval."""
+    for number in range(num_leases):
+        ms = NOW_MS + number * INTERVAL_MS // num_leases
+        book.track("e", f"a{number}", ms)
+        book.take_work(ms)
+    renewed: list[dict[str, int]] = []
+    for ms in range(NOW_MS + INTERVAL_MS, NOW_MS + 6 * INTERVAL_MS):
+        renewed += [dict.fromkeys(work.renew, ms) for work in book.take_work(ms)]
+    assert len(renewed) <= 2 * 5
+    for number in range(num_leases):
+        times = [asked[f"a{number}"] for asked in renewed if f"a{number}" in asked]
+        assert max(later - first for first, later in itertools.pairwise(times)) <= INTERVAL_MS
 
 
 def test_leases_of_one_engine_that_are_due_soon_go_together(book: TrackedLeases) -> None:
+    later_ms = INTERVAL_MS // 5
     book.track("e", "a", NOW_MS)
-    book.take_work(NOW_MS)
-    book.track("e", "b", NOW_MS + INTERVAL_MS // 5)
-    book.track("f", "c", NOW_MS + INTERVAL_MS // 5)
-    book.take_work(NOW_MS + INTERVAL_MS // 5)
-    works = book.take_work(NOW_MS + INTERVAL_MS)
-    assert works == [EngineWork("e", [], ["a", "b"])]
-    assert len(book) == 3
+    book.track("e", "b", NOW_MS + later_ms)
+    book.track("f", "c", NOW_MS + later_ms)
+    book.track("e", "late", FIRST_MS + INTERVAL_MS // 4 + 1)
+    assert book.take_work(FIRST_MS) == [EngineWork("e", [], ["a", "b"])]
+    assert book.take_work(FIRST_MS + later_ms) == [EngineWork("f", [], ["c"])]
+    assert len(book) == 4
 
 
 def test_the_time_left_counts_from_when_the_renewal_was_sent(book: TrackedLeases) -> None:
@@ -71,9 +103,9 @@ def test_an_ended_lease_is_over_at_once_and_lost_unless_it_was_read(book: Tracke
 
 def test_an_unknown_lease_is_lost_only_after_the_deadline_it_was_promised(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
-    book.take_work(NOW_MS)
-    assert answer(book, NOW_MS, UNKNOWN) == []
-    assert book.next_work_ms() == NOW_MS + RETRY_MS, "P grants again soon: ask more often"
+    book.take_work(FIRST_MS)
+    assert answer(book, FIRST_MS, UNKNOWN) == []
+    assert book.next_work_ms() == FIRST_MS + RETRY_MS, "P grants again soon: ask more often"
     assert answer(book, NOW_MS + DURATION_MS - 1, UNKNOWN) == []
     assert answer(book, NOW_MS + DURATION_MS, UNKNOWN) == [LeaseOver("e", "a", UNKNOWN)]
 
@@ -123,7 +155,7 @@ def test_one_engines_silence_does_not_delay_another(book: TrackedLeases) -> None
     book.track("e", "a", NOW_MS)
     book.track("f", "b", NOW_MS)
     book.failed("e", NOW_MS)
-    assert book.take_work(NOW_MS) == [EngineWork("f", [], ["b"])]
+    assert book.take_work(FIRST_MS) == [EngineWork("f", [], ["b"])]
 
 
 def test_a_release_is_sent_at_once_and_forgotten_when_the_store_knows(book: TrackedLeases) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -92,3 +93,48 @@ async def test_an_exception_is_its_own_waiters() -> None:
     with pytest.raises(KeyError):
         await first.reservation()
     assert len(queue) == 0
+
+
+@pytest.mark.parametrize("num_waiting", [10, 1000])
+async def test_looks_for_room_do_not_grow_with_the_number_of_waiters(num_waiting: int) -> None:
+    """Those behind a waiter of a group are not looked at once all of the group's workers are waited for."""
+    looks: list[int] = []
+
+    def waits_for_all(number: int, ahead: Ahead) -> Reservation | None:
+        looks.append(number)
+        ahead.groups.add(number % 2)
+        return None
+
+    queue = WorkerQueue(lambda _: None)
+    waiters = [
+        queue.enter(functools.partial(waits_for_all, number), 0, number, number % 2) for number in range(num_waiting)
+    ]
+    looks.clear()
+    queue.wake()
+    assert looks == [0, 1]
+    for waiter in waiters[2:]:
+        queue.forget(waiter)
+    assert len(queue) == 2
+    assert sum(map(len, queue._groups.values())) <= 4, "those that left behind a long wait are not kept"
+
+
+async def test_groups_are_served_in_one_order() -> None:
+    served: list[int] = []
+
+    def takes(number: int, _ahead: Ahead) -> Reservation | None:
+        if not is_open:
+            return None
+        served.append(number)
+        return Reservation(worker())
+
+    is_open = False
+    queue = WorkerQueue(lambda _: None)
+    waiters = [
+        queue.enter(functools.partial(takes, number), number % 3, number, number % 5 % 2) for number in range(20)
+    ]
+    queue.forget(waiters[9])
+    queue.forget(waiters[1])
+    is_open = True
+    queue.wake()
+    assert served == sorted((n for n in range(20) if n not in (1, 9)), key=lambda n: (n % 3, n))
+    assert len(queue) == 0 == len(queue._groups)

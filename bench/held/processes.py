@@ -1,0 +1,124 @@
+"""The processes of the benchmark: Redis and a router as ``baton`` starts them, stub engines, and clients."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from baton.cluster.cluster import Cluster
+from baton.cluster.process import ROUTER, ProcessSpec
+from bench.held.stubs.clients import ClientsSpec, ClientsStats
+from bench.held.stubs.engines import EnginesSpec, EnginesStats
+from core.net.served.config import raise_descriptor_limit
+from core.process.descendants import descendants_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from baton.cluster.process import Flags
+
+STOP_TIMEOUT_S = 5.0
+#: Connections of one process, where the system allows more descriptors than that.
+MOST_CONNECTIONS = 50_000
+#: Descriptors for all else, and for processes of one port being given more connections than others.
+OTHER_DESCRIPTORS = 2_000
+StatsT = TypeVar("StatsT", bound=msgspec.Struct)
+
+
+class Talker(Generic[StatsT]):
+    """A process that answers a line with a line."""
+
+    def __init__(self, process: asyncio.subprocess.Process, kind: type[StatsT]) -> None:
+        self._process = process
+        self._kind = kind
+
+    async def ask(self, line: str = "stats") -> StatsT:
+        """Have it do what the line says. Raises EOFError if it has ended."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        answer = await self._process.stdout.readline()
+        if not answer:
+            raise EOFError("a process of the benchmark has ended; its last words are above")
+        return msgspec.json.decode(answer, type=self._kind)
+
+
+class Stage:
+    """All processes, which run."""
+
+    def __init__(self, cluster: Cluster, engines: Talker[EnginesStats], clients: list[Talker[ClientsStats]]) -> None:
+        self.cluster = cluster
+        self.engines = engines
+        self._clients = clients
+
+    @property
+    def router_pids(self) -> list[int]:
+        """The router's processes."""
+        pid = self.cluster.processes["router"].pid
+        return [pid, *descendants_of(pid)]
+
+    @property
+    def redis_pid(self) -> int:
+        """Redis's process."""
+        return self.cluster.redis.pid
+
+    async def send(self, num: int, pending: int) -> None:
+        """Have clients send so many requests, with at most ``pending`` at once that have no first token."""
+        share = len(self._clients)
+        for number, client in enumerate(self._clients):
+            await client.ask(f"send {(num + number) // share} {max(1, pending // share)}")
+
+    async def answered(self) -> ClientsStats:
+        """What all clients have got."""
+        total = ClientsStats()
+        for client in self._clients:
+            stats = await client.ask()
+            total.add(stats)
+        return total
+
+
+def num_processes(num_connections: int) -> int:
+    """How many processes it takes to have so many connections, as each may have so many descriptors here."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard - OTHER_DESCRIPTORS, MOST_CONNECTIONS)
+    return -(-num_connections // most)
+
+
+@asynccontextmanager
+async def stage(engines: EnginesSpec, num_clients: int, prompt_bytes: int, flags: Flags) -> AsyncIterator[Stage]:
+    """Start everything; ``redis_url`` of ``engines`` is filled in. Raises ChildDiedError."""
+    raise_descriptor_limit()
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="baton-held-")))
+        cluster = await stack.enter_async_context(Cluster(folder, {}, stop_timeout_s=STOP_TIMEOUT_S))
+        spec = msgspec.structs.replace(engines, redis_url=cluster.redis.url)
+        engine_process = await stack.enter_async_context(_talker("engines", spec, EnginesStats))
+        num_workers = engines.num_prefill + engines.num_decode
+        router = await cluster.add("router", ProcessSpec(ROUTER, {"port": 0, **flags}), num_workers=num_workers)
+        port, clients = int(router.url.rpartition(":")[2]), []
+        for number in range(num_processes(num_clients)):
+            client_spec = ClientsSpec(port, prompt_bytes, number)
+            clients.append(await stack.enter_async_context(_talker("clients", client_spec, ClientsStats)))
+        yield Stage(cluster, engine_process, clients)
+
+
+@asynccontextmanager
+async def _talker(module: str, spec: msgspec.Struct, kind: type[StatsT]) -> AsyncIterator[Talker[StatsT]]:
+    pipe = asyncio.subprocess.PIPE
+    argument = msgspec.json.encode(spec).decode()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", f"bench.held.stubs.{module}", argument, stdin=pipe, stdout=pipe
+    )
+    talker = Talker(process, kind)
+    try:
+        await talker.ask()
+        yield talker
+    finally:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,140 @@
+"""The report of what held requests and open streams cost. Pure."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.report.model import Line, Plot, Report, Table
+from bench.report.spread import number, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bench.held.scenario import Level, Load, Outcome
+
+#: Goals: the most that the renewal of so many leases takes of a core, and the most bytes of a router with all that is
+#: held and open.
+MOST_CORE, AT_HELD = 0.15, 20_000
+MOST_BYTES = 1 << 30
+COMMAND = "python -m bench.held"
+MIB = 1 << 20
+
+
+def report(runs: Sequence[Outcome], load: Load, crowds: Sequence[Outcome], crowd: Load) -> Report:
+    """The report of several runs of one load, and of the runs with streams."""
+    tables = [_cpu(runs), _lapses(runs, load), _memory(runs, crowds, crowd)]
+    return Report("Held requests", COMMAND, _about(runs, load, crowds), tables, [_plot(runs)])
+
+
+def _about(runs: Sequence[Outcome], load: Load, crowds: Sequence[Outcome]) -> list[str]:
+    return [
+        f"{load.num_prefill} stub prefill engines grant leases in a real Redis through the store and scripts "
+        f"that workers use, and keep them as workers do. {load.num_decode} stub decode engines say that they are full, "
+        "so the router holds what was prefilled and renews each lease every 1.5 s. Then a burst comes, then decode "
+        "engines open.",
+        "CPU is a share of one core, from /proc: of all threads of the router, of those that renew, and of Redis, "
+        "which also serves the engines. Two rounds of renewals are one window.",
+        f"A process may have too few file descriptors here for one router: it ran as {runs[0].num_processes} processes"
+        f" (the first of several is their parent), and with streams as {max(one.num_processes for one in crowds)}. "
+        "Shares and bytes are sums over them."
+        if max(one.num_processes for one in (*runs, *crowds)) > 1
+        else "The router is one process.",
+    ]
+
+
+def _cells(runs: Sequence[Outcome], of: Callable[[Level], float]) -> list[list[float]]:
+    """The values of all runs, level by level."""
+    return [[of(level) for level in levels] for levels in zip(*(run.levels for run in runs), strict=True)]
+
+
+def _cpu(runs: Sequence[Outcome]) -> Table:
+    renewing = _cells(runs, lambda level: 100 * level.router.second_threads)
+    router = _cells(runs, lambda level: 100 * level.router.total)
+    redis = _cells(runs, lambda level: 100 * level.redis.total)
+    rows = [
+        [
+            f"{level.num_held}",
+            spread(renewing[number]),
+            _goal(level.num_held, median(renewing[number])),
+            spread(router[number]),
+            spread(redis[number]),
+        ]
+        for number, level in enumerate(runs[0].levels)
+    ]
+    return Table(
+        "CPU against held requests, % of a core", ["held", "renewing threads", "goal", "router", "Redis"], rows
+    )
+
+
+def _goal(num_held: int, percent: float) -> str:
+    if num_held < AT_HELD:
+        return ""
+    return f"{100 * MOST_CORE:.0f}: {'reached' if percent < 100 * MOST_CORE else 'missed'}"
+
+
+def _lapses(runs: Sequence[Outcome], load: Load) -> Table:
+    parts = (
+        ("while they were raised", [run.steady for run in runs]),
+        (f"burst of {load.num_burst}", [run.burst for run in runs]),
+        ("decode engines open", [run.opened for run in runs]),
+    )
+    rows = [
+        [name, spread([one.least_ms for one in seen]), f"{max(one.most_late for one in seen)}", ""]
+        for name, seen in parts
+    ]
+    lapsed, again = sum(run.num_lapsed for run in runs), sum(run.num_prefills - load.num_requests for run in runs)
+    rows += [
+        ["leases that lapsed, all runs", f"{lapsed}", "", f"0: {'missed' if lapsed else 'reached'}"],
+        ["answers that failed, all runs", f"{sum(run.num_failed for run in runs)}", "", "0"],
+        ["prefills done twice, all runs", f"{again}", "", "0"],
+        ["seconds until the burst had first tokens", spread([run.burst_s for run in runs]), "", ""],
+        ["seconds until all were answered", spread([run.drain_s for run in runs]), "", ""],
+    ]
+    return Table(
+        "How close leases of 6 s came to their deadlines, ms",
+        ["", "least left of any lease", "with less than 1 s left, at one look", "goal"],
+        rows,
+    )
+
+
+def _memory(runs: Sequence[Outcome], crowds: Sequence[Outcome], crowd: Load) -> Table:
+    held = [_per_held(run) for run in (*runs, *crowds)]
+    streams = [
+        (run.with_streams.rss_bytes - run.before.rss_bytes) / (crowd.num_streams - crowd.num_first) for run in crowds
+    ]
+    last = [run.levels[-1] for run in crowds]
+    totals = [one.memory.pss_bytes for one in last]
+    verdict = "reached" if totals and max(totals) < MOST_BYTES else "missed"
+    what = f"{crowd.levels[-1]} held and {crowd.num_streams} streams, MiB, shared pages once"
+    rows = [
+        ["before the first request, all processes, MiB", spread([run.before.pss_bytes / MIB for run in crowds]), ""],
+        ["bytes per held request, prompt of 1 KB", spread(held), ""],
+        ["bytes per open stream", spread(streams), ""],
+        [what, spread([total / MIB for total in totals]), f"{number(MOST_BYTES / MIB, 4)}: {verdict}"],
+        ["the same, with all pages of each process", spread([one.memory.rss_bytes / MIB for one in last]), ""],
+    ]
+    return Table("Memory of the router", ["", "", "goal"], rows)
+
+
+def _per_held(run: Outcome) -> float:
+    last = run.levels[-1]
+    return (last.memory.rss_bytes - run.with_streams.rss_bytes) / last.num_held
+
+
+def _plot(runs: Sequence[Outcome]) -> Plot:
+    parts: tuple[tuple[str, Callable[[Level], float]], ...] = (
+        ("renewing threads", lambda level: 100 * level.router.second_threads),
+        ("router, all threads", lambda level: 100 * level.router.total),
+        ("Redis", lambda level: 100 * level.redis.total),
+    )
+    held = [float(level.num_held) for level in runs[0].levels]
+    lines = [_line(label, held, _cells(runs, of)) for label, of in parts]
+    lines.append(Line("goal for renewal", [0.0, float(AT_HELD)], [100 * MOST_CORE] * 2))
+    return Plot("held-cpu", "CPU of renewing leases", "held requests", "% of one core", lines)
+
+
+def _line(label: str, x: list[float], values: list[list[float]]) -> Line:
+    return Line(
+        label, x, [median(some) for some in values], [min(some) for some in values], [max(some) for some in values]
+    )
