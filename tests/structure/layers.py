@@ -66,7 +66,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("main",),
         ("process", "receiver", "runner"),
         ("loading",),
-        ("cache", "outbox", "sampling", "sequences"),
+        ("cache", "cpu", "outbox", "sampling", "sequences"),
         ("distributed",),
         ("device",),
     ),

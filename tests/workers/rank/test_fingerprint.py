@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.loading.model import ModelShard
-
     Folders = Callable[[str], Path]
-    Models = Callable[..., ModelShard]
 
 
 def test_seven_rows_of_an_embedding_are_seen(tmp_path: Path) -> None:
@@ -41,8 +38,8 @@ def test_seven_rows_of_an_embedding_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1000, 1 << 20])
-def test_no_bit_of_any_tensor_is_without_effect(model_of: Models, chunk_bytes: int) -> None:
-    module = model_of("qwen2").module
+def test_no_bit_of_any_tensor_is_without_effect(folder_of: Folders, chunk_bytes: int) -> None:
+    module = AutoModelForCausalLM.from_pretrained(folder_of("qwen2"))
     original = fingerprint(module, chunk_bytes)
     seen = {original}
     tensors = module.state_dict()
@@ -56,9 +53,9 @@ def test_no_bit_of_any_tensor_is_without_effect(model_of: Models, chunk_bytes: i
     assert fingerprint(module, chunk_bytes) == original
 
 
-def test_where_a_number_stands_matters(model_of: Models) -> None:
+def test_where_a_number_stands_matters(folder_of: Folders) -> None:
     """Also for two tensors of one shape, and for two chunks of one tensor."""
-    module = model_of("llama").module
+    module = AutoModelForCausalLM.from_pretrained(folder_of("llama"))
     original = fingerprint(module, 256)
     tensors = module.state_dict()
     one, other = (tensors[f"model.layers.0.mlp.{name}_proj.weight"] for name in ("gate", "up"))
@@ -94,7 +91,7 @@ def test_how_the_weights_are_filed_does_not_matter(folder_of: Folders, tmp_path:
 
 def test_tied_weights_are_seen(tmp_path: Path) -> None:
     tied = tiny_models.build(tmp_path / "tied", "qwen2", tie_word_embeddings=True)
-    module = load(tied).module
+    module = AutoModelForCausalLM.from_pretrained(tied)
     original = fingerprint(module)
     module.get_input_embeddings().weight.data[5, 5] += 1
     assert fingerprint(module) != original

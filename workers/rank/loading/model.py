@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from workers.rank import distributed
 from workers.rank.cache.attention import NAME, PagedAttention, attending, register
+from workers.rank.cpu.packing import pack
 from workers.rank.device import RankDevice, assign_device
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
@@ -82,10 +83,12 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     progress(f"loading {spec.model}")
     module, load_s = _timed(lambda: _load_weights(spec, rank_device.device).eval())
     shape = probe_layers(module, spec.block_size, spec.num_ranks)
-    prove_equal(module, shape)
     num_bytes = sum(distributed.local_part(tensor).nbytes for tensor in module.state_dict().values())
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
+    if rank_device.device.type == "cpu" and spec.num_ranks == 1:
+        pack(module)
+    prove_equal(module, shape)
     progress(
         f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"

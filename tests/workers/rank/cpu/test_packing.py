@@ -1,0 +1,80 @@
+"""Packed layers compute what the model's own layers do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch.nn.functional import linear
+from transformers import AutoModelForCausalLM
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from workers.rank.cpu.linear import LinearPart, PackedLinear, SharedProduct, is_available
+from workers.rank.cpu.norm import FastRMSNorm, replace_norms
+from workers.rank.cpu.packing import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="torch without oneDNN")
+
+
+@pytest.fixture(autouse=True)
+def inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_tokens", [0, 1, 7, 300])
+def test_a_packed_layer_gives_the_same_product(dtype: torch.dtype, num_tokens: int) -> None:
+    if not is_available(dtype):
+        pytest.skip("this processor has no packed products of the type")
+    weight, bias = torch.randn(24, 40, dtype=dtype), torch.randn(24, dtype=dtype)
+    inputs = torch.randn(1, num_tokens, 40, dtype=dtype)
+    assert torch.allclose(PackedLinear(weight, bias)(inputs), linear(inputs, weight, bias), rtol=0.02, atol=0.02)
+
+
+def test_a_token_has_the_same_product_among_any_others() -> None:
+    layer, inputs = PackedLinear(torch.randn(96, 64), None), torch.randn(33, 64)
+    together = layer(inputs)
+    for num_tokens in (1, 2, 5, 16):
+        assert torch.equal(layer(inputs[:num_tokens]), together[:num_tokens])
+
+
+def test_layers_with_one_input_share_a_product() -> None:
+    layers = [torch.nn.Linear(16, size, bias=False) for size in (8, 4, 4)]
+    shared = SharedProduct(layers)
+    inputs = torch.randn(1, 3, 16)
+    parts = [LinearPart(shared, index)(inputs) for index in range(3)]
+    for part, layer in zip(parts, layers, strict=True):
+        assert torch.allclose(part, layer(inputs), atol=1e-5)
+    assert len({part.untyped_storage().data_ptr() for part in parts}) == 1
+
+
+def test_another_input_is_not_given_the_product_of_the_first() -> None:
+    layers = [torch.nn.Linear(16, 8) for _ in range(2)]
+    shared = SharedProduct(layers)
+    one, other = torch.randn(2, 16), torch.randn(2, 16)
+    shared.part(0, one)
+    assert torch.allclose(shared.part(1, other), layers[1](other), atol=1e-5)
+
+
+def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path]) -> None:
+    for architecture in ("llama", "qwen2", "qwen3"):
+        model = AutoModelForCausalLM.from_pretrained(folder_of(architecture)).eval()
+        tokens = torch.arange(9)[None]
+        expected = model(tokens).logits
+        pack(model)
+        assert torch.allclose(model(tokens).logits, expected, atol=1e-4)
+        assert not any(type(layer) is torch.nn.Linear for layer in model.modules())
+        assert any(isinstance(layer, LinearPart) for layer in model.modules())
+
+
+def test_only_norms_that_compute_the_same_are_replaced() -> None:
+    model = torch.nn.ModuleList([LlamaRMSNorm(32, eps=1e-5), GemmaRMSNorm(32, eps=1e-5)])
+    replace_norms(model)
+    assert [type(layer) for layer in model] == [FastRMSNorm, GemmaRMSNorm]

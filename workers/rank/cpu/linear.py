@@ -1,0 +1,80 @@
+"""Linear layers whose weights are laid out as oneDNN reads them.
+
+Torch hands a plain weight to MKL (float32) or has oneDNN arrange it again for each product (bfloat16). Measured on one
+core of an AMD EPYC with AVX512: products of 8 tokens take half to a third of the time when the weight is laid out once.
+They are also independent of how many other tokens are computed with them, which those of MKL are not.
+
+The operators are those that torch's own compiler uses for weights that do not change. They are no public interface, so
+``is_available`` asks for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def is_available(dtype: torch.dtype) -> bool:
+    """Whether this processor and this torch compute packed products of the type."""
+    operators = torch.ops.mkldnn
+    if not torch._C._has_mkldnn or not hasattr(operators, "_linear_pointwise"):
+        return False
+    if dtype == torch.bfloat16:
+        return bool(operators._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+class PackedLinear(torch.nn.Module):
+    """A linear layer for inputs ``[..., in_features]``; ``weight`` is ``[out_features, in_features]`` and opaque."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.ops.mkldnn._reorder_linear_weight(weight.detach()), persistent=False)
+        self.register_buffer("bias", None if bias is None else bias.detach(), persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The product, ``[..., out_features]``."""
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self.weight, self.bias, "none", [], "")
+        return product
+
+
+class SharedProduct:
+    """One product for several layers that are called with the same input one after the other."""
+
+    def __init__(self, layers: Sequence[torch.nn.Linear]) -> None:
+        """All layers have as many inputs, and all or none have a bias."""
+        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+        weight = torch.cat([layer.weight.detach() for layer in layers])
+        self._linear = PackedLinear(weight, torch.cat(biases) if biases else None)
+        self._sizes = [layer.out_features for layer in layers]
+        self._inputs: torch.Tensor | None = None
+        self._parts: tuple[torch.Tensor, ...] = ()
+
+    def part(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
+        """The product of the layer with this index. The last layer's call forgets inputs and products."""
+        if self._inputs is not inputs:
+            self._inputs, self._parts = inputs, self._linear(inputs).split(self._sizes, dim=-1)
+        part = self._parts[index]
+        if index == len(self._sizes) - 1:
+            self._inputs, self._parts = None, ()
+        return part
+
+
+class LinearPart(torch.nn.Module):
+    """One of the layers of a shared product."""
+
+    def __init__(self, shared: SharedProduct, index: int) -> None:
+        super().__init__()
+        self._shared = shared
+        self._index = index
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The product, ``[..., out_features]``, a view of the shared one."""
+        return self._shared.part(self._index, inputs)
