@@ -1,0 +1,96 @@
+"""``python -m bench.engine``: Baton's engine beside vLLM on CPUs, on models with random weights."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from baton.processes.child import ChildDiedError
+from baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
+from bench.engine import contexts, setups
+from bench.engine.models import model_folder
+from bench.engine.result import summary, table
+from bench.engine.rounds import Cell, measure
+from bench.performance.page import markdown_table
+from bench.report.model import Report
+
+if TYPE_CHECKING:
+    pass
+
+RUNS = 5
+TITLE = "The engine beside vLLM"
+HOW = (
+    "Llamas with random weights and a vocabulary of 1,536 tokens, served by one worker of Baton and by one server of "
+    "vLLM over HTTP, without a router. The model computes on one thread or two; the HTTP side may use what is free. "
+    "vLLM has its threads bound, tcmalloc and Intel's OpenMP preloaded where they are installed, as its documentation "
+    "recommends, and is started twice, compiled and eager: in each cell the one counts that was faster in a first run. "
+    "Only one server computes at a time, the others are stopped. Streams decode after prompts of 16 tokens. The trace "
+    "is 24 requests of many lengths that arrive as a Poisson process, over a quarter longer than the slower server "
+    "needs for all of them at once; its rate is one over the mean latency. Ratios are of neighbouring runs."
+)
+ABOUT_CONTEXTS = (
+    "How the time of a decode step grows with its context, measured in a rank without HTTP. Where it grows as the "
+    "bytes do that the attention reads, the last column of the table stays the same."
+)
+
+
+def main() -> int:
+    """Measure, print, and write the report."""
+    given = _parser().parse_args()
+    try:
+        cells = asyncio.run(_measure(given, _vllm(given.vllm)))
+    except (VllmError, ChildDiedError, RuntimeError) as error:
+        print(f"bench.engine: {error}", file=sys.stderr)
+        return 1
+    lengths = contexts.measure(given.runs)
+    about = summary(cells, len(setups.ALL))
+    print("\n\n".join((markdown_table(table(cells)), about, markdown_table(contexts.table(lengths)))))
+    if given.report is not None:
+        tables, plots = [table(cells), contexts.table(lengths)], [contexts.plot(lengths)]
+        Report(TITLE, _command(given), [HOW, about, ABOUT_CONTEXTS], tables, plots).write(given.report)
+    return 0
+
+
+def _vllm(given: str | None) -> VllmProgram | None:
+    """The vLLM to compare with; None if none was named and there is none on PATH. Raises VllmError."""
+    if given is None and shutil.which("vllm") is None:
+        print("bench.engine: no vLLM on PATH and none given with --vllm; measuring Baton alone", file=sys.stderr)
+        return None
+    return find_vllm(given)
+
+
+def _command(given: argparse.Namespace) -> str:
+    options = ["--all"] if given.all else []
+    options += [f"--setup {str(setup).replace(' ', ',')}" for setup in given.setup or ()]
+    return " ".join(("python -m bench.engine --vllm FOLDER", *options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench.engine", description=__doc__)
+    parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
+    parser.add_argument("--all", action="store_true", help="all models, types and numbers of threads")
+    parser.add_argument(
+        "--setup", action="append", type=setups.by_name, metavar="SIZE,DTYPE,THREADS", help="such as 50M,bfloat16,2"
+    )
+    parser.add_argument("--runs", type=int, default=RUNS, help="default %(default)s")
+    parser.add_argument("--report", type=Path, help="write the report there")
+    return parser
+
+
+async def _measure(given: argparse.Namespace, vllm: VllmProgram | None) -> list[Cell]:
+    folder = Path(mkdtemp(prefix="baton-bench-engine-"))
+    print(f"logs are in {folder}", file=sys.stderr)
+    cells: list[Cell] = []
+    for setup in given.setup or (setups.ALL if given.all else setups.DEFAULT):
+        model_folder(setup.size)
+        cells += await measure(setup, vllm, given.runs, folder, lambda text: print(text, flush=True))
+    return cells
+
+
+if __name__ == "__main__":
+    sys.exit(main())
