@@ -1,0 +1,85 @@
+"""``python -m bench.scale``: questions that one machine cannot answer, asked of simulated clusters.
+
+No random result: each run prints its seeds, and the same seeds give the same tables. docs/scale.md says what is
+simulated and what is the project's own code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.report.model import Report
+from bench.scale.costs import Costs
+from bench.scale.load.load import GeneratedLoad, TraceLoad
+from bench.scale.load.trace import BadTrace, read_trace
+from bench.scale.questions import choice, leases, policies, routers
+from bench.scale.runs import Setting
+
+if TYPE_CHECKING:
+    from bench.report.model import Plot, Table
+    from bench.scale.load.load import Load
+
+QUESTIONS = {
+    "choice": choice.ask,
+    "leases": leases.ask,
+    "policies": policies.ask,
+    "routers": routers.ask,
+}
+ABOUT = """\
+A whole cluster on one simulated clock. Which worker is next, who waits, what follows a failure and how long blocks are
+kept is decided by the project's own code; workers, network and the routers' CPU are modelled, with costs that other
+benchmarks measured. [scale.md](scale.md) says what is what, and what this cannot tell."""
+
+
+def main() -> int:
+    """Ask what was asked for, print it and write the report; 2 for a trace that cannot be read."""
+    given = _parser().parse_args()
+    try:
+        load: Load = GeneratedLoad() if given.trace is None else TraceLoad(read_trace(given.trace))
+    except (BadTrace, OSError) as error:
+        print(f"bench.scale: {error}", file=sys.stderr)
+        return 2
+    seeds = range(1, given.runs + 1)
+    setting = Setting(load, Costs(), seeds, num_workers=given.workers, scale=given.shorten)
+    print(f"load: {load.name}; seeds: {', '.join(map(str, seeds))}; workers: {given.workers}")
+    tables: list[Table] = []
+    plots: list[Plot] = []
+    for name in given.only or QUESTIONS:
+        began_s = time.monotonic()
+        more_tables, more_plots = QUESTIONS[name](setting)
+        for table in more_tables:
+            _show(table)
+        print(f"({name}: {time.monotonic() - began_s:.0f} s)", flush=True)
+        tables += more_tables
+        plots += more_plots
+    if given.report is not None:
+        about = [ABOUT, f"Load: {load.name}. Seeds: {', '.join(map(str, seeds))}."]
+        Report("A simulated cluster", "python -m bench.scale", about, tables, plots).write(given.report)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench.scale", description=__doc__)
+    parser.add_argument("--trace", type=Path, help="a recorded load: JSON lines, see bench/scale/load/trace.py")
+    parser.add_argument("--only", action="append", choices=[*QUESTIONS], help="may be given several times")
+    parser.add_argument("--runs", type=int, default=5, help="seeds, from 1 on (default %(default)s)")
+    parser.add_argument("--workers", type=int, default=48, help="P and D together (default %(default)s)")
+    parser.add_argument("--shorten", type=float, default=1.0, help="length of a run, of what it is (default 1)")
+    parser.add_argument("--report", type=Path, help="write tables and plots there")
+    return parser
+
+
+def _show(table: Table) -> None:
+    print(f"\n{table.title}\n")
+    print("| " + " | ".join(table.columns) + " |")
+    print("|" + "---|" * len(table.columns))
+    for row in table.rows:
+        print("| " + " | ".join(row) + " |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

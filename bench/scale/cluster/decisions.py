@@ -1,0 +1,53 @@
+"""What decides in a simulated router: the parts of the real one, put together as ``router.build`` does."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from router.metrics.metrics import Metrics
+from router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from router.placement.two_choices import TwoChoices
+from router.pool import WorkerPool
+from router.queue.lease_limit import LeaseLimit
+from router.queue.retry_budget import RetryBudget
+from router.queue.worker_queue import WorkerQueue
+from router.request.attempts import Attempts, Limits
+
+if TYPE_CHECKING:
+    from bench.scale.clock import SimulatedLoop
+    from bench.scale.cluster.request import Request
+    from router.placement import PickDecode, PickPrefill
+    from router.settings import RouterSettings
+
+
+class Decisions:
+    """Has all that ``router.steps.admission`` asks of ``Services``. ``seed``: of the policies that choose at random."""
+
+    def __init__(self, loop: SimulatedLoop, settings: RouterSettings, seed: int) -> None:
+        self.settings = settings
+        self.pool = pool = WorkerPool(settings.default_max_in_flight, clock=loop.time)
+        self.prefill_queue, self.held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
+        self.lease_limit = LeaseLimit(settings.max_leased_fraction, pool)
+        self.pick_prefill: PickPrefill = PREFILL_POLICIES[settings.pick_prefill](pool.on_gone)
+        self.pick_decode: PickDecode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
+        if settings.pick_prefill == "two_choices":
+            self.pick_prefill = TwoChoices(random.Random(seed))
+        if settings.pick_decode == "two_choices":
+            self.pick_decode = TwoChoices(random.Random(seed + 1))
+        self.limits = Limits(
+            settings.max_prefill_attempts,
+            settings.max_decode_attempts,
+            settings.max_resumes,
+            settings.max_worker_deaths,
+        )
+        self.retry_budget = RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s)
+        self.metrics = Metrics()
+        #: The requests that have come and have not ended.
+        self.active: dict[int, Request] = {}
+        pool.on_room += [self.held_queue.wake, self.prefill_queue.wake]
+
+    def attempts(self, now_s: float) -> Attempts:
+        """For a new request, which is counted."""
+        self.retry_budget.request(now_s)
+        return Attempts(self.limits, self.retry_budget)

@@ -1,0 +1,226 @@
+"""Leases in a simulated cluster: by the project's own store and state machines, or without a deadline.
+
+``StoredLeases`` has the in-memory store with the simulated clock, a ``LeaseHolder`` for each P and a ``TrackedLeases``
+for each router. What drives them is modelled: P and a released lease wait for no thread and no network, and routers
+renew when ``TICK_S`` have passed, not at the very moment when a renewal falls due.
+``SimpleLeases`` keep blocks until a router is done with them, which is what leases come to while nothing stalls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from core.leases.holder import LeaseHolder
+from core.leases.memory_store import MemoryLeaseStore
+from core.leases.renewal import TrackedLeases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.scale.clock import SimulatedLoop
+    from bench.scale.cluster.prefill import PrefillEngine
+
+#: Seconds between two looks of a router at what is to be renewed.
+TICK_S = 0.25
+REDIS_GRACE_MS = 60_000
+#: From a router's death until another router has ended its leases: one call to each worker.
+CLEAN_UP_S = 0.01
+
+
+class Leases(Protocol):
+    """Keeps blocks on P for requests of routers."""
+
+    def grant(self, engine: PrefillEngine, lease_id: str) -> None:
+        """P has kept the blocks; its answer is on its way."""
+
+    def track(self, router: str, engine: PrefillEngine, lease_id: str, on_lost: Callable[[str], None]) -> None:
+        """A router has P's answer, and renews from now on."""
+
+    def read(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+        """D has read the blocks and told P."""
+
+    def release(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+        """A router will not have the blocks read."""
+
+    def router_died(self, router: str) -> None:
+        """Nobody renews the leases of this router any more."""
+
+    def engine_died(self, engine: PrefillEngine) -> None:
+        """The blocks are gone."""
+
+
+class SimpleLeases:
+    """Leases without deadlines. When a router dies, another one ends its leases."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self._of_router: dict[str, dict[str, PrefillEngine]] = {}
+
+    def grant(self, engine: PrefillEngine, lease_id: str) -> None:
+        """See ``Leases``."""
+
+    def track(self, router: str, engine: PrefillEngine, lease_id: str, on_lost: Callable[[str], None]) -> None:
+        """See ``Leases``."""
+        self._of_router.setdefault(router, {})[lease_id] = engine
+
+    def read(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+        """See ``Leases``."""
+        self._of_router.get(router, {}).pop(lease_id, None)
+        engine.free(lease_id)
+
+    release = read
+
+    def router_died(self, router: str) -> None:
+        """See ``Leases``."""
+        for lease_id, engine in self._of_router.pop(router, {}).items():
+            self._loop.after(CLEAN_UP_S, engine.free, lease_id)
+
+    def engine_died(self, engine: PrefillEngine) -> None:
+        """See ``Leases``."""
+
+
+class StoredLeases:
+    """Leases of ``duration_ms`` in the in-memory store, renewed every quarter of that. Counts the calls of the store.
+
+    ``cleans_up``: when a router dies, another one ends its leases.
+    """
+
+    def __init__(self, loop: SimulatedLoop, duration_ms: int, *, cleans_up: bool = True) -> None:
+        self._cleans_up = cleans_up
+        self._loop = loop
+        self._duration_ms = duration_ms
+        self._store = MemoryLeaseStore(loop.now_ms)
+        self._holders: dict[str, LeaseHolder] = {}
+        self._engines: dict[str, PrefillEngine] = {}
+        self._books: dict[str, TrackedLeases] = {}
+        self._on_lost: dict[str, Callable[[str], None]] = {}
+        self._of_router: dict[str, dict[str, PrefillEngine]] = {}
+        self._paused_until_s: dict[str, float] = {}
+        self._dead: set[str] = set()
+        #: Calls of the store by verb, and the leases in them.
+        self.calls: Counter[str] = Counter()
+        self.leases: Counter[str] = Counter()
+        self.num_lost = 0
+
+    def grant(self, engine: PrefillEngine, lease_id: str) -> None:
+        """See ``Leases``."""
+        self._holder(engine).grant(lease_id, self._loop.now_ms())
+        self._work(engine)
+
+    def track(self, router: str, engine: PrefillEngine, lease_id: str, on_lost: Callable[[str], None]) -> None:
+        """See ``Leases``."""
+        book = self._books.get(router)
+        if book is None:
+            book = self._books[router] = TrackedLeases(
+                duration_ms=self._duration_ms,
+                renew_interval_ms=max(1, self._duration_ms // 4),
+                redis_grace_ms=REDIS_GRACE_MS,
+            )
+            self._tick(router)
+        book.track(engine.engine_id, lease_id, self._loop.now_ms())
+        self._on_lost[lease_id] = on_lost
+        self._of_router.setdefault(router, {})[lease_id] = engine
+
+    def read(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+        """See ``Leases``."""
+        self._untrack(router, engine, lease_id)
+        if lease_id in engine.leased:
+            self._holder(engine).done(lease_id, self._loop.now_ms())
+            engine.free(lease_id)
+            self._work(engine)
+
+    def release(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+        """See ``Leases``."""
+        self._untrack(router, engine, lease_id)
+        if lease_id in engine.leased and engine.engine_id in self._holders:
+            self._count("release", 1)
+            self._store.release(engine.engine_id, [lease_id])
+            self._holder(engine).sync_soon()
+            self._work(engine)
+
+    def router_died(self, router: str) -> None:
+        """See ``Leases``."""
+        self._dead.add(router)
+        for lease_id, engine in self._of_router.pop(router, {}).items():
+            self._on_lost.pop(lease_id, None)
+            if self._cleans_up:
+                self._loop.after(CLEAN_UP_S, self.release, router, engine, lease_id)
+
+    def is_wanted(self, lease_id: str) -> bool:
+        """Whether a request still waits for the blocks of this lease, or reads them."""
+        return lease_id in self._on_lost
+
+    def pause(self, router: str, seconds: float) -> None:
+        """The router's renewing thread stands still for that time."""
+        self._paused_until_s[router] = self._loop.now_s + seconds
+
+    def engine_died(self, engine: PrefillEngine) -> None:
+        """See ``Leases``."""
+        self._holders.pop(engine.engine_id, None)
+        self._engines.pop(engine.engine_id, None)
+
+    def _untrack(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+        self._on_lost.pop(lease_id, None)
+        self._of_router.get(router, {}).pop(lease_id, None)
+        if router in self._books:
+            self._books[router].untrack(engine.engine_id, lease_id)
+
+    def _holder(self, engine: PrefillEngine) -> LeaseHolder:
+        holder = self._holders.get(engine.engine_id)
+        if holder is None:
+            now_ms = self._loop.now_ms()
+            holder = self._holders[engine.engine_id] = LeaseHolder(
+                duration_ms=self._duration_ms, redis_grace_ms=REDIS_GRACE_MS, now_ms=now_ms
+            )
+            self._engines[engine.engine_id] = engine
+            self._sync(engine)
+        return holder
+
+    def _sync(self, engine: PrefillEngine) -> None:
+        """P's thread: it looks after its leases a few times in the life of a lease."""
+        if engine.engine_id in self._holders and not self._loop.is_over:
+            self._work(engine)
+            self._loop.after(self._duration_ms / 8000, self._sync, engine)
+
+    def _work(self, engine: PrefillEngine) -> None:
+        now_ms = self._loop.now_ms()
+        holder = self._holders[engine.engine_id]
+        work = holder.take_work(now_ms)
+        if not work:
+            return
+        if work.grant:
+            self._count("grant", len(work.grant))
+            self._store.grant(engine.engine_id, work.grant, self._duration_ms)
+            holder.granted(work.grant, now_ms)
+        if work.release:
+            self._count("release", len(work.release))
+            self._store.release(engine.engine_id, work.release)
+        if work.done or work.reap:
+            self._count("reap", len(work.done) + len(work.reap))
+            for ended in holder.answered(work, self._store.reap(engine.engine_id, work.reap, work.done), now_ms):
+                engine.free(ended.lease_id)
+
+    def _tick(self, router: str) -> None:
+        """The router's thread."""
+        if router in self._dead or self._loop.is_over:
+            return
+        now_ms = self._loop.now_ms()
+        if self._paused_until_s.get(router, 0.0) <= self._loop.now_s:
+            book = self._books[router]
+            for work in book.take_work(now_ms):
+                self._count("renew", len(work.renew))
+                answers = self._store.renew(work.engine_id, work.renew, self._duration_ms)
+                for over in book.answered(work.engine_id, answers, now_ms, now_ms):
+                    self._tell(over.lease_id, over.lost)
+        self._loop.after(TICK_S, self._tick, router)
+
+    def _tell(self, lease_id: str, lost: bool) -> None:
+        on_lost = self._on_lost.pop(lease_id, None)
+        if on_lost is not None and lost:
+            self.num_lost += 1
+            on_lost(lease_id)
+
+    def _count(self, verb: str, num_leases: int) -> None:
+        self.calls[verb] += 1
+        self.leases[verb] += num_leases

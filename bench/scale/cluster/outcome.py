@@ -1,0 +1,93 @@
+"""What became of all requests of a simulated cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bench.scale.cluster.request import End, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a client was promised, for the goodput: the first token, the pause after it, and the pace of the rest.
+
+    The first token may take ``first_s`` and ``prompt_token_s`` for each token of the prompt, twice what P needs.
+    """
+
+    first_s: float = 1.0
+    prompt_token_s: float = 2 / 6617
+    pause_s: float = 1.0
+    token_s: float = 0.1
+
+
+@dataclass
+class Outcome:
+    """Counts and times of requests that ended. Every request ends once; another end raises RuntimeError."""
+
+    promise: Promise = field(default_factory=Promise)
+    ends: Counter[End] = field(default_factory=Counter)
+    #: Seconds from coming to the first token, and to D's first one.
+    first_s: list[float] = field(default_factory=list)
+    second_s: list[float] = field(default_factory=list)
+    num_come: int = 0
+    num_kept: int = 0
+    #: Tokens that P have computed for requests that have ended, and those of them that no answer came from.
+    num_computed: int = 0
+    num_wasted: int = 0
+    #: Tokens of prompts, and how many of them P and D found in their caches.
+    num_prompt_tokens: int = 0
+    num_found_by_p: int = 0
+    num_found_by_d: int = 0
+    num_migrated: int = 0
+    most_in_flight: int = 0
+    #: When the last one ended.
+    last_end_s: float = 0.0
+
+    def came(self) -> None:
+        """Count a request."""
+        self.num_come += 1
+        self.most_in_flight = max(self.most_in_flight, self.num_come - sum(self.ends.values()))
+
+    @property
+    def num_live(self) -> int:
+        """Requests that have come and have not ended."""
+        return self.num_come - sum(self.ends.values())
+
+    def ended(self, request: Request, end: End, now_s: float) -> None:
+        """Take a request that is over."""
+        if request.end is not None:
+            raise RuntimeError(f"{request!r} ends again: {end}")
+        request.end = end
+        self.last_end_s = now_s
+        self.ends[end] += 1
+        self.num_wasted += request.wasted
+        self.num_migrated += request.attempts.num_migrations
+        came_s = request.job.came_s
+        if request.first_s >= 0:
+            self.first_s.append(request.first_s - came_s)
+        if request.second_s >= 0:
+            self.second_s.append(request.second_s - came_s)
+        if end is End.DONE and self._is_kept(request, now_s):
+            self.num_kept += 1
+
+    def _is_kept(self, request: Request, now_s: float) -> bool:
+        promise, num_new = self.promise, request.job.num_new
+        first_s = promise.first_s + request.job.num_tokens * promise.prompt_token_s
+        if request.first_s - request.job.came_s > first_s:
+            return False
+        if num_new == 1:
+            return True
+        pause_s = request.second_s - request.first_s
+        return pause_s <= promise.pause_s and now_s - request.second_s <= promise.token_s * num_new
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that ``share`` of all do not exceed; NaN without values."""
+    if not values:
+        return float("nan")
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

@@ -1,0 +1,75 @@
+"""A load that clusters of several sizes can be offered: generated, or read from a trace."""
+
+from __future__ import annotations
+
+import random
+from statistics import mean
+from typing import TYPE_CHECKING, Protocol
+
+from bench.scale.load.generated import Shape, generate
+from bench.scale.load.trace import stretched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.scale.costs import Costs
+    from bench.scale.load.job import Job
+
+#: Requests of a generated load that are made to learn its averages.
+_SAMPLE_RATE, _SAMPLE_S = 50.0, 60.0
+
+
+class Load(Protocol):
+    """Where requests come from. The means are of tokens; ``cached_share`` of prompts' tokens could be in caches of P.
+
+    ``run_s``: for how many seconds a run offers it, if nothing else is said.
+    """
+
+    name: str
+    mean_tokens: float
+    mean_new: float
+    cached_share: float
+    run_s: float
+
+    def jobs(self, rate: float, seconds: float, seed: int) -> Iterator[Job]:
+        """The requests of so many seconds at that average rate, in order of time."""
+
+
+class GeneratedLoad:
+    """Conversations in bursts."""
+
+    name = "generated"
+    run_s = 16.0
+
+    def __init__(self) -> None:
+        self.mean_tokens, self.mean_new, self.cached_share = _means([*self.jobs(_SAMPLE_RATE, _SAMPLE_S, 0)])
+
+    def jobs(self, rate: float, seconds: float, seed: int) -> Iterator[Job]:
+        """See ``Load``."""
+        return generate(Shape(rate, seconds), random.Random(seed))
+
+
+class TraceLoad:
+    """Copies of a recorded load, as many as the rate asks for."""
+
+    name = "trace"
+    run_s = 60.0
+
+    def __init__(self, trace: Sequence[Job]) -> None:
+        self._trace = trace
+        self.mean_tokens, self.mean_new, self.cached_share = _means(trace)
+
+    def jobs(self, rate: float, seconds: float, seed: int) -> Iterator[Job]:
+        """See ``Load``."""
+        return stretched(self._trace, rate, seconds, random.Random(seed))
+
+
+def _means(jobs: Sequence[Job]) -> tuple[float, float, float]:
+    ids = [one for job in jobs for one in job.prefix_ids]
+    return mean(job.num_tokens for job in jobs), mean(job.num_new for job in jobs), 1 - len(set(ids)) / len(ids)
+
+
+def seconds_on(load: Load, costs: Costs, num_sequences: int) -> tuple[float, float]:
+    """How long a request keeps a whole P, and a whole D that decodes so many at once, on average."""
+    on_p = costs.prefill_s(round(load.mean_tokens * (1 - load.cached_share)))
+    return on_p, load.mean_new * costs.decode_s(num_sequences) / num_sequences

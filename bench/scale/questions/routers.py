@@ -1,0 +1,59 @@
+"""How many routers a load needs: each is one core, and sees only its own requests between two reports of workers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from bench.report.model import Plot, Table
+from bench.scale.runs import figures, repeat, run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.scale.cluster.cluster import Cluster
+    from bench.scale.runs import Setting
+
+NUMBERS = (1, 2, 3, 4, 8, 16)
+SHARE = 0.8
+
+
+def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
+    """The same load through more and more routers."""
+    plan = setting.plan()
+    rate = SHARE * setting.full_rate(plan)
+
+    def once(num_routers: int, seed: int) -> Mapping[str, float]:
+        busiest: list[float] = [0.0]
+
+        def look(cluster: Cluster) -> None:
+            busiest.append(max(router.cpu.token_share for router in cluster.routers))
+            if cluster.loop.now_s < setting.seconds:
+                cluster.loop.after(1.0, look, cluster)
+
+        cluster = run(
+            replace(plan, num_routers=num_routers),
+            setting,
+            rate,
+            seed,
+            lambda cluster: cluster.loop.after(1.0, look, cluster),
+        )
+        busy = rate * setting.costs.router_request_s / num_routers + max(busiest)
+        return {**asdict(figures(cluster, setting.seconds)), "busy": busy}
+
+    found = repeat(NUMBERS, setting.seeds, once)
+    table = Table(
+        f"Routers of one core for {rate:.0f} requests/s, {rate * setting.load.mean_new:.0f} tokens/s",
+        ["routers", "busy at most", "TTFT p50 ms", "TTFT p99 ms", "kept promises", "hits P"],
+        [
+            [str(num), *(found.cell(num, name) for name in ("busy", "first_p50_ms", "first_p99_ms"))]
+            + [found.cell(num, name) for name in ("kept_share", "hits_p")]
+            for num in NUMBERS
+        ],
+    )
+    lines = [
+        found.line(label, {float(num): num for num in NUMBERS}, name)
+        for label, name in (("50th percentile", "first_p50_ms"), ("99th percentile", "first_p99_ms"))
+    ]
+    plot = Plot("scale-routers", "TTFT by the number of routers", "routers", "ms", lines, log_x=True, log_y=True)
+    return [table], [plot]
