@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_report_survives_its_file(tmp_path: Path) -> None:
     report = Report(
         title="Block reads",
-        command="python -m bench.block_read",
+        command="python -m bench.block_reads",
         about=["What it is."],
         tables=[Table("Reads", ["KiB", "GB/s"], [["64", "3.1"]])],
         plots=[Plot("reads", "Reads", "KiB", "GB/s", [Line("shared memory", [64.0], [3.1])], log_x=True)],

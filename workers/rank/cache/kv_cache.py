@@ -7,11 +7,13 @@ descriptor per block. The slots of one (block, head, layer, K|V) are contiguous 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from workers.rank.cache.huge_pages import HUGE_PAGE_BYTES, advise_huge_pages, padding_of
 from workers.rank_protocol.errors import CacheError
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class KVCache:
         self.num_blocks = num_blocks
         sizes = (num_blocks, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
         try:
-            self.tensor = torch.zeros(sizes, dtype=shape.dtype, device=device)
+            self.tensor = _zeros(sizes, shape.dtype, device)
         except RuntimeError as error:
             size = num_blocks * shape.block_bytes
             raise CacheError(f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}") from error
@@ -97,6 +99,18 @@ class KVCache:
         """Fill blocks with zeros."""
         if block_ids:
             self.tensor.index_fill_(0, torch.tensor(block_ids, device=self.device), 0)
+
+
+def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on the CPU from the start of a huge page on, and in such pages. Raises RuntimeError without memory."""
+    if device.type != "cpu":
+        return torch.zeros(sizes, dtype=dtype, device=device)
+    num_bytes = math.prod(sizes) * dtype.itemsize
+    buffer = torch.empty(num_bytes + HUGE_PAGE_BYTES, dtype=torch.uint8)
+    start = padding_of(buffer.data_ptr())
+    cache = buffer[start : start + num_bytes]
+    advise_huge_pages(cache.data_ptr(), num_bytes)
+    return cache.zero_().view(dtype).view(sizes)
 
 
 def count_blocks(spec: RankSpec, shape: CacheShape, rank_device: RankDevice) -> int:

@@ -1,0 +1,77 @@
+"""``python -m bench.block_reads``: how fast block reads are beside plain copies, over shared memory and over TCP.
+
+The numbers mean something only on a machine that does little else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from bench.block_reads.findings import Case, Findings
+from bench.block_reads.pages import report, summary
+
+#: Transports by the name that the report has for them.
+TRANSPORTS = {"shared memory": "", "TCP": "tcp"}
+COUNTS = [1, 4, 16, 64, 256, 1024]
+SOURCE_MIB = 512
+#: Most bytes of one read.
+MAX_READ_MIB = 256
+CASE_TIMEOUT_S = 300.0
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    given = _parser().parse_args()
+    found: dict[str, list[Findings]] = {}
+    for name, tls in TRANSPORTS.items():
+        for kib in given.piece_kib:
+            case = case_of(tls, kib * 1024, given.runs, given.source_mib * 2**20)
+            found.setdefault(name, []).append(run(case))
+            print(f"{name}, {summary(found[name][-1])}", flush=True)
+    done = report(found, given.runs)
+    if given.report is not None:
+        done.write(given.report)
+    for table in done.tables:
+        print(f"\n{table.title}")
+        for row in (table.columns, *table.rows):
+            print("  ".join(f"{cell:>24}" for cell in row))
+
+
+def case_of(tls: str, piece_bytes: int, num_runs: int, source_bytes: int) -> Case:
+    """The case with every count that memory has room for."""
+    max_bytes = min(MAX_READ_MIB * 2**20, source_bytes)
+    counts = [count for count in COUNTS if count * piece_bytes <= max_bytes]
+    return Case(tls, piece_bytes, counts, num_runs, source_bytes)
+
+
+def run(case: Case) -> Findings:
+    """Measure a case in a process of its own, because UCX chooses its transports once. Raises CalledProcessError."""
+    command = [sys.executable, "-m", "bench.block_reads.reader", msgspec.json.encode(case).decode()]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=CASE_TIMEOUT_S)
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Findings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.block_reads", description=__doc__)
+    parser.add_argument("--runs", type=int, default=7, help="interleaved runs (default %(default)s)")
+    parser.add_argument("--report", type=Path, help="write the report here")
+    parser.add_argument(
+        "--piece-kib", type=_sizes, default=[16, 64, 256, 1024], metavar="LIST", help="default 16,64,256,1024"
+    )
+    parser.add_argument(
+        "--source-mib", type=int, default=SOURCE_MIB, help="memory that is read from (default %(default)s)"
+    )
+    return parser
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",")]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The report of block reads: tables and plots of the findings. No I/O."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.block_reads.findings import fenced_ratios, unfenced_ratios
+from bench.report.model import Line, Plot, Report, Table
+from bench.report.spread import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.block_reads.findings import Findings
+
+#: The reads of the table and of the plot over piece sizes, in blocks.
+TABLE_BLOCKS = 256
+KIB = 1024
+ABOUT = """\
+Two processes with a NIXL agent each, through the block transfer of a rank as the product has it. Blocks are drawn at \
+random from {source} MiB, so that neither a processor's cache nor NIXL's joining of neighbours helps. The time of a \
+read is from the command to the report, which covers the way to the agent's thread and back, all data, the fence, and \
+the notification of the other process."""
+PLAIN_COPY = """\
+The plain copy is one memcpy per piece, in one loop in C on one core (`numpy.take`): as many pieces of the same size, \
+drawn in the same way from as much memory of the reading process, into the same blocks of its cache. All of this \
+memory is anonymous and private, has been touched before, and has huge pages if the kernel gives them, as a rank's KV \
+cache. Copies, reads with the fence and reads without it are made in turn. Ratios are of their speeds: 1 is as fast as \
+the plain copy."""
+REFUSED = """\
+The kernel did not let the reader read the memory of the other process (ptrace rights), so what is called shared \
+memory here went over TCP."""
+
+
+def report(found: Mapping[str, Sequence[Findings]], num_runs: int) -> Report:
+    """The report; ``found`` has the findings of each transport, in the order of their piece sizes."""
+    everything = [findings for several in found.values() for findings in several]
+    about = [ABOUT.format(source=everything[0].case.source_bytes // 2**20), PLAIN_COPY]
+    if not all(findings.can_read for findings in everything):
+        about.append(REFUSED)
+    return Report(
+        title="Block reads",
+        command=f"python -m bench.block_reads --runs {num_runs}",
+        about=about,
+        tables=[*(_speeds(name, several) for name, several in found.items()), _fixed(found)],
+        plots=[_over_sizes(found), *(_over_counts(name, several) for name, several in found.items())],
+    )
+
+
+def summary(findings: Findings) -> str:
+    """One line: piece size, ratios of the largest table read, fixed cost."""
+    samples = findings.of(_table_count(findings))
+    with_fence, without = spread(fenced_ratios(samples)), spread(unfenced_ratios(samples))
+    kib = findings.case.piece_bytes // KIB
+    return f"{kib} KiB: {with_fence} of a plain copy with the fence, {without} without"
+
+
+def _table_count(findings: Findings) -> int:
+    """The largest count that is not above ``TABLE_BLOCKS``."""
+    return max(count for count in findings.case.counts if count <= TABLE_BLOCKS)
+
+
+def _speeds(name: str, several: Sequence[Findings]) -> Table:
+    columns = ["KiB of a piece", "blocks", "plain copy, GB/s", "with the fence", "without"]
+    rows = []
+    for findings in several:
+        count = _table_count(findings)
+        samples = findings.of(count)
+        num_bytes = count * findings.case.piece_bytes
+        rows.append(
+            [
+                str(findings.case.piece_bytes // KIB),
+                str(count),
+                spread([num_bytes / sample.copy_s / 1e9 for sample in samples]),
+                spread(fenced_ratios(samples)),
+                spread(unfenced_ratios(samples)),
+            ]
+        )
+    return Table(f"Reads over {name}, beside the plain copy", columns, rows)
+
+
+def _fixed(found: Mapping[str, Sequence[Findings]]) -> Table:
+    columns = ["transport", "with the fence, us", "without, us", "of it in the agent's thread, us"]
+    rows = [
+        [name, *(spread(several[0].fixed_us(field)) for field in ("fenced_s", "unfenced_s", "thread_s"))]
+        for name, several in found.items()
+    ]
+    size = next(iter(found.values()))[0].case.piece_bytes // KIB
+    return Table(f"What a read costs before its first byte (from reads of few pieces of {size} KiB)", columns, rows)
+
+
+def _over_sizes(found: Mapping[str, Sequence[Findings]]) -> Plot:
+    lines = []
+    for name, several in found.items():
+        for label, ratios in (("with the fence", fenced_ratios), ("without", unfenced_ratios)):
+            values = [ratios(findings.of(_table_count(findings))) for findings in several]
+            lines.append(_line(f"{name}, {label}", [one.case.piece_bytes / KIB for one in several], values))
+    title = f"Reads of up to {TABLE_BLOCKS} blocks"
+    return Plot("block-reads-sizes", title, "KiB of a piece", "speed, of the plain copy", lines, log_x=True)
+
+
+def _over_counts(name: str, several: Sequence[Findings]) -> Plot:
+    lines = []
+    for findings in several:
+        counts = findings.case.counts
+        label = f"pieces of {findings.case.piece_bytes // KIB} KiB"
+        lines.append(_line(label, list(counts), [fenced_ratios(findings.of(count)) for count in counts]))
+    plot = "block-reads-" + name.lower().replace(" ", "-")
+    return Plot(plot, f"Reads over {name}", "blocks in one read", "speed, of the plain copy", lines, log_x=True)
+
+
+def _line(label: str, x: Sequence[float], values: Sequence[Sequence[float]]) -> Line:
+    return Line(
+        label, list(x), [median(one) for one in values], [min(one) for one in values], [max(one) for one in values]
+    )

@@ -1,0 +1,59 @@
+"""A rank that computes nothing: the product's block transfer over memory of its own."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.host_memory import host_memory
+from core.protocol.handshake import Shard
+from core.protocol.steps import Connect, Connected, Read, TransferReport
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from core.protocol.handshake import RankMetadata
+    from workers.rank_protocol.transfer_options import TransferOptions
+    from workers.transfer.port import TransferEvent
+
+#: Longest wait for an answer of block transfer, seconds.
+ANSWER_TIMEOUT_S = 60.0
+
+
+class BenchRank:
+    """A rank with ``cache`` ``[block, byte]``; the version of every block is 0. Raises TransferError."""
+
+    def __init__(self, cache: NDArray[np.uint8], options: TransferOptions | None = None) -> None:
+        # NIXL reads the environment when it is imported, so the caller has to have set it.
+        from workers.transfer.rank_transfer import RankTransfer
+
+        # The memory has to outlive the agent.
+        self._cache = cache
+        self._events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
+        shard = Shard(first_layer=0, last_layer=1, first_head=0, last_head=1)
+        memory = host_memory(secrets.token_hex(8), cache, shard)
+        self.transfer = RankTransfer(memory, self._events.put, options)
+
+    def connect(self, remote: RankMetadata) -> None:
+        """Connect an engine of one rank. Raises RuntimeError when that fails."""
+        self.transfer.submit(Connect(remote.engine_id, [remote]))
+        answer = self._events.get(timeout=ANSWER_TIMEOUT_S)
+        if not isinstance(answer, Connected) or answer.error:
+            raise RuntimeError(f"no connection: {answer}")
+
+    def read(self, engine_id: str, remote: NDArray[Any], local: NDArray[Any]) -> tuple[float, float]:
+        """Read blocks. Returns the seconds until the report is here, and those within the agent's thread.
+
+        Raises RuntimeError when the read fails.
+        """
+        command = Read(1, engine_id, "ab", remote.tolist(), local.tolist(), [0] * len(local), [])
+        began_s = time.perf_counter()
+        self.transfer.submit(command)
+        report = self._events.get(timeout=ANSWER_TIMEOUT_S)
+        seconds = time.perf_counter() - began_s
+        if not isinstance(report, TransferReport) or [result.outcome for result in report.received] != ["done"]:
+            raise RuntimeError(f"the read failed: {report}")
+        return seconds, report.received[0].seconds
