@@ -57,6 +57,16 @@ class WorkerSettings(ProcessSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Type of weights and cache. auto: float32 on a CPU, the checkpoint's own on a GPU."
     )
+    attention: Literal["auto", "in-place", "gather"] = Field(
+        "auto",
+        description="How attention reads the KV cache: in-place (needs a GPU) or by gather, which copies it together "
+        "for every layer of every step. auto: in place on a GPU.",
+    )
+    decode_graphs: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether decode steps are CUDA graphs, recorded at the start. on is refused where they are not "
+        "possible; auto then does without: on a CPU, with several ranks on one GPU, or with attention by gather.",
+    )
     torch_threads: int | None = Field(
         None,
         ge=1,

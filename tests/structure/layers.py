@@ -65,7 +65,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "workers.rank": (
         ("main",),
         ("process", "receiver", "runner"),
+        ("graphs",),
         ("loading",),
+        ("in_place",),
         ("cache", "cpu", "outbox", "sampling", "sequences"),
         ("distributed",),
         ("device",),

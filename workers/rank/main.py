@@ -22,6 +22,7 @@ from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
 from workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
+from workers.rank.graphs.setup import record_graphs, wants_graphs
 from workers.rank.loading.model import ModelShard, load_model
 from workers.rank.outbox import Outbox
 from workers.rank.receiver import Receiver
@@ -108,10 +109,12 @@ def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> LoadedR
     """Load the model, build the cache, start block transfer. Raises RankError, and the errors of torch and NIXL."""
     model = load_model(spec, progress)
     shape = model.cache_shape
-    cache = KVCache(shape, _agree_on_blocks(spec, model), model.device)
+    with_graphs = wants_graphs(spec, model.rank_device, model.kernel)
+    cache = KVCache(shape, _agree_on_blocks(spec, model), model.device, with_spare=with_graphs)
     versions = VersionTable(cache.num_blocks)
     tokens, num_bytes = cache.num_blocks * shape.block_size, cache.num_blocks * shape.block_bytes
     progress(f"KV cache: {cache.num_blocks} blocks, {tokens} tokens, {num_bytes / 1e6:.0f} MB")
+    graphs = record_graphs(spec, model, cache, progress)
     transfer = _start_transfer(spec, _memory(spec, cache, versions), emit)
     ready = RankReady(
         rank=spec.rank,
@@ -124,7 +127,7 @@ def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> LoadedR
         load_s=model.load_s,
         fingerprint_s=model.fingerprint_s,
     )
-    return LoadedRank(Runner(model, cache, versions, with_logprobs=spec.rank == 0), transfer, ready)
+    return LoadedRank(Runner(model, cache, versions, with_logprobs=spec.rank == 0, graphs=graphs), transfer, ready)
 
 
 def _agree_on_blocks(spec: RankSpec, model: ModelShard) -> int:

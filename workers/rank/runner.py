@@ -15,6 +15,7 @@ from workers.rank.sequences import RankSequence, SequenceTable
 if TYPE_CHECKING:
     from core.protocol.steps import Row
     from workers.rank.cache.kv_cache import KVCache
+    from workers.rank.graphs.decode_graphs import DecodeGraphs
     from workers.rank.loading.model import ModelShard
     from workers.transfer.versions import VersionTable
 
@@ -23,9 +24,19 @@ class Runner:
     """Executes steps. Only the runner and block reads write to the cache. Not thread-safe."""
 
     def __init__(
-        self, model: ModelShard, cache: KVCache, versions: VersionTable, *, with_logprobs: bool = True
+        self,
+        model: ModelShard,
+        cache: KVCache,
+        versions: VersionTable,
+        *,
+        with_logprobs: bool = True,
+        graphs: DecodeGraphs | None = None,
     ) -> None:
-        """``with_logprobs``: whether results have logprobs; those of one rank per engine are enough."""
+        """``with_logprobs``: whether results have logprobs; those of one rank per engine are enough.
+
+        ``graphs`` compute the decode steps that fit; None: all steps are computed one operation at a time.
+        """
+        self._graphs = graphs
         self._with_logprobs = with_logprobs
         self._model = model
         self._cache = cache
@@ -67,6 +78,10 @@ class Runner:
             for row, sequence in zip(rows, sequences, strict=True)
         ]
         self._cache.clear(tail_blocks(places, self._cache.shape.block_size))
+        if self._graphs is not None and self._graphs.fits(places):
+            token_ids = [sequence.tokens[row.start] for row, sequence in zip(rows, sequences, strict=True)]
+            logits = self._graphs.run(places, token_ids)
+            return logits[[i for i, row in enumerate(rows) if row.sample]]
         batch = Batch(places, self._cache.shape, self._cache.device)
         ids: list[int] = []
         for i in batch.order:

@@ -37,6 +37,12 @@ class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     device: str = "auto"
     #: ``auto``: float32 on a CPU, the type of the checkpoint on a GPU.
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    #: How attention reads the cache: ``in-place`` (needs a GPU), ``gather``; ``auto``: in place where that is possible.
+    attention: Literal["auto", "in-place", "gather"] = "auto"
+    #: Whether decode steps are CUDA graphs; ``auto``: where it is possible.
+    decode_graphs: Literal["auto", "on", "off"] = "auto"
+    #: No decode step has more rows.
+    max_num_seqs: int = 64
     #: Tokens per block.
     block_size: int = 16
     num_blocks: int | None = None

@@ -7,27 +7,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
+from msgspec import convert
 from transformers import AutoModelForCausalLM
 
 from core.protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
 from workers.rank.cache.kv_cache import KVCache
+from workers.rank.graphs.decode_graphs import DecodeGraphs
 from workers.rank.loading.model import ModelShard, load_model
 from workers.rank.runner import Runner
 from workers.rank_protocol.spec import RankSpec
 from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from workers.rank.graphs.port import Recorder
 
 GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256
 
 
-def load(folder: Path, device: str = "cpu", block_size: int = 16) -> ModelShard:
-    return load_model(
-        RankSpec(model=str(folder), engine_id="e", device=device, dtype="float32", block_size=block_size),
-        lambda _: None,
-    )
+def load(folder: Path, device: str = "cpu", block_size: int = 16, dtype: str = "float32") -> ModelShard:
+    fields = {"model": str(folder), "engine_id": "e", "device": device, "dtype": dtype, "block_size": block_size}
+    return load_model(convert(fields, RankSpec), lambda _: None)
 
 
 @dataclass
@@ -102,11 +105,24 @@ class Planner:
 class Driver(Planner):
     """Runs jobs on a runner in this process."""
 
-    def __init__(self, model: ModelShard, *, num_blocks: int = NUM_BLOCKS, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: ModelShard,
+        *,
+        num_blocks: int = NUM_BLOCKS,
+        seed: int = 0,
+        recorder: Recorder | None = None,
+        sizes: Sequence[int] = (1, 2, 4, 8),
+    ) -> None:
+        """With a recorder, decode steps of at most ``sizes[-1]`` rows are graphs."""
         super().__init__(model.cache_shape.block_size, num_blocks, seed)
-        self.cache = KVCache(model.cache_shape, num_blocks, model.device)
+        self.cache = KVCache(model.cache_shape, num_blocks, model.device, with_spare=recorder is not None)
         self.versions = VersionTable(num_blocks)
-        self.runner = Runner(model, self.cache, self.versions)
+        graphs = None
+        if recorder is not None:
+            assert model.kernel is not None
+            graphs = DecodeGraphs(model, model.kernel, self.cache, recorder, sizes)
+        self.runner = Runner(model, self.cache, self.versions, graphs=graphs)
 
     def run(self, jobs: list[Job]) -> list[list[int]]:
         """Run until all are finished; what each sampled."""

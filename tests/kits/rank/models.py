@@ -27,7 +27,9 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 @pytest.fixture(scope="session")
 def model_of(folder_of: Callable[[str], Path]) -> Callable[..., ModelShard]:
     return lru_cache(
-        lambda architecture, device="cpu", block_size=16: load(folder_of(architecture), device, block_size)
+        lambda architecture, device="cpu", block_size=16, dtype="float32": load(
+            folder_of(architecture), device, block_size, dtype
+        )
     )
 
 

@@ -53,23 +53,33 @@ class CacheShape:
 class KVCache:
     """The cache tensor, whose address never changes."""
 
-    def __init__(self, shape: CacheShape, num_blocks: int, device: torch.device) -> None:
-        """Raises CacheError if the tensor does not fit into memory."""
+    def __init__(self, shape: CacheShape, num_blocks: int, device: torch.device, *, with_spare: bool = False) -> None:
+        """``with_spare``: there is one more block, which no sequence has, for rows that only fill up a batch.
+
+        Raises CacheError if the tensor does not fit into memory.
+        """
         self.shape = shape
         self.num_blocks = num_blocks
-        sizes = (num_blocks, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
+        sizes = (num_blocks + with_spare, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
         try:
-            self.tensor = _zeros(sizes, shape.dtype, device)
+            #: All blocks, the spare one as well.
+            self.all_blocks = _zeros(sizes, shape.dtype, device)
         except RuntimeError as error:
             size = num_blocks * shape.block_bytes
             raise CacheError(f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}") from error
+        self.tensor = self.all_blocks[:num_blocks]
         self._pieces = self.tensor.view(-1, shape.block_size * shape.head_dim)
-        self._slots = self.tensor.view(-1, shape.head_dim)
+        self._slots = self.all_blocks.view(-1, shape.head_dim)
 
     @property
     def device(self) -> torch.device:
         """The device of the tensor."""
         return self.tensor.device
+
+    @property
+    def spare_block(self) -> int:
+        """The number of the spare block, if there is one."""
+        return self.num_blocks
 
     @property
     def address(self) -> int:

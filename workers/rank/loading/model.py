@@ -14,9 +14,10 @@ from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from workers.rank import distributed
-from workers.rank.cache.attention import NAME, PagedAttention, attending, register
+from workers.rank.cache.attention import NAME, attending, register
 from workers.rank.cpu.packing import pack
 from workers.rank.device import RankDevice, assign_device
+from workers.rank.in_place.choice import attention_of, choose_kernel
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
 from workers.rank.loading.probe import probe_layers, prove_equal
@@ -25,8 +26,10 @@ from workers.rank_protocol.errors import ModelLoadError, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from workers.rank.cache.attention import Attend
     from workers.rank.cache.batch import Batch
     from workers.rank.cache.kv_cache import CacheShape, KVCache
+    from workers.rank.in_place.port import Kernel
     from workers.rank_protocol.spec import RankSpec
 
 T = TypeVar("T")
@@ -43,6 +46,8 @@ class ModelShard:
     vocab_size: int
     weights_fingerprint: str
     selects_logits: bool
+    #: Computes the attention in place; None: keys and values are gathered.
+    kernel: Kernel | None
     #: Seconds for reading the weights, and for hashing them afterwards.
     load_s: float
     fingerprint_s: float
@@ -57,13 +62,17 @@ class ModelShard:
 
         ``wanted`` has indices on the token axis. All ranks compute the same batch and get the same logits.
         """
-        select = {"logits_to_keep": wanted} if self.selects_logits else {}
-        with attending(PagedAttention(cache, batch)), torch.inference_mode():
-            output = self.module(
-                input_ids=token_ids[None], position_ids=batch.positions[None], use_cache=False, **select
-            )
+        return self.logits(attention_of(self.kernel, cache, batch), token_ids, batch.positions, wanted)
+
+    def logits(
+        self, attend: Attend, token_ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Run a forward pass with an attention; returns logits of the tokens ``wanted`` (None: of all)."""
+        select = {"logits_to_keep": wanted} if self.selects_logits and wanted is not None else {}
+        with attending(attend), torch.inference_mode():
+            output = self.module(input_ids=token_ids[None], position_ids=positions[None], use_cache=False, **select)
         logits: torch.Tensor = output.logits[0]
-        return logits if self.selects_logits else logits[wanted]
+        return logits if select or wanted is None else logits[wanted]
 
 
 def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
@@ -77,6 +86,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         check_split(config, spec.num_ranks)
     max_model_len = _max_model_len(spec, config)
     rank_device = assign_device(spec)
+    kernel = choose_kernel(spec.attention, rank_device.device)
     if spec.num_ranks > 1:
         distributed.join(spec, rank_device)
     register()
@@ -88,7 +98,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
     if rank_device.device.type == "cpu" and spec.num_ranks == 1:
         pack(module)
-    prove_equal(module, shape)
+    prove_equal(module, shape, kernel)
     progress(
         f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"
@@ -101,6 +111,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         vocab_size=config.vocab_size,
         weights_fingerprint=weights_fingerprint,
         selects_logits="logits_to_keep" in inspect.signature(module.forward).parameters,
+        kernel=kernel,
         load_s=load_s,
         fingerprint_s=fingerprint_s,
     )

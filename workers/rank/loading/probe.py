@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from workers.rank.cache.attention import NAME, PagedAttention, attending
+from workers.rank.cache.attention import NAME, attending
 from workers.rank.cache.batch import Batch, BatchRow
 from workers.rank.cache.kv_cache import CacheShape, KVCache
+from workers.rank.in_place.choice import attention_of
 from workers.rank.loading.config_checks import refuse
 from workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from workers.rank.in_place.port import Kernel
 
 #: Arguments without effect here: dropout is off in evaluation, positions are applied to the queries already, and the
 #: others control what transformers itself caches or returns.
@@ -137,13 +140,13 @@ def _check_split(model: PreTrainedModel, call: LayerCall, num_ranks: int) -> Non
         refuse(config, f"one of {num_ranks} ranks has {mine[0]} of {total[0]} heads, {mine[1]} of {total[1]} KV heads")
 
 
-def prove_equal(model: PreTrainedModel, shape: CacheShape) -> None:
+def prove_equal(model: PreTrainedModel, shape: CacheShape, kernel: Kernel | None = None) -> None:
     """Compare the logits of two prompts, computed in chunks and in one batch, with those of the model's own attention.
 
     Raises UnsupportedModelError if they differ.
     """
     prompts = [_tokens(model, 13, 5), _tokens(model, 7, 11)]
-    ours = _paged_logits(model, shape, prompts)
+    ours = _paged_logits(model, shape, prompts, kernel)
     model.set_attn_implementation("eager")
     try:
         with torch.inference_mode():
@@ -157,7 +160,9 @@ def prove_equal(model: PreTrainedModel, shape: CacheShape) -> None:
             refuse(model.config, f"paged attention gives other logits than its own (relative error {error:.2g})")
 
 
-def _paged_logits(model: PreTrainedModel, shape: CacheShape, prompts: list[torch.Tensor]) -> list[torch.Tensor]:
+def _paged_logits(
+    model: PreTrainedModel, shape: CacheShape, prompts: list[torch.Tensor], kernel: Kernel | None
+) -> list[torch.Tensor]:
     """The last logits of both prompts, computed in two passes: 8 and 6 tokens, then the rest."""
     cache = KVCache(shape, 2 * -(-13 // shape.block_size), model.device)
     blocks = list(range(cache.num_blocks))
@@ -166,16 +171,20 @@ def _paged_logits(model: PreTrainedModel, shape: CacheShape, prompts: list[torch
     for cuts in ([(0, 8), (0, 6)], [(8, 13), (6, 7)]):
         rows = [BatchRow(start, end - start, table) for (start, end), table in zip(cuts, tables, strict=True)]
         pieces = [ids[start:end] for (start, end), ids in zip(cuts, prompts, strict=True)]
-        logits, batch = _run(model, cache, rows, pieces)
+        logits, batch = _run(model, cache, rows, pieces, kernel)
     return [logits[batch.last_tokens[i]].float() for i in range(len(prompts))]
 
 
 def _run(
-    model: PreTrainedModel, cache: KVCache, rows: list[BatchRow], pieces: list[torch.Tensor]
+    model: PreTrainedModel,
+    cache: KVCache,
+    rows: list[BatchRow],
+    pieces: list[torch.Tensor],
+    kernel: Kernel | None,
 ) -> tuple[torch.Tensor, Batch]:
     batch = Batch(rows, cache.shape, cache.device)
     ids = torch.cat([pieces[i] for i in batch.order])
-    with attending(PagedAttention(cache, batch)), torch.inference_mode():
+    with attending(attention_of(kernel, cache, batch)), torch.inference_mode():
         output = model(input_ids=ids[None], position_ids=batch.positions[None], use_cache=False)
     return output.logits[0], batch
 

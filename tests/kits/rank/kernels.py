@@ -1,0 +1,45 @@
+"""Kernels for tests: one in plain torch, and the product's own under Triton's interpreter where there is no GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from workers.rank.in_place.port import Kernel, PagedRows
+
+
+class PlainKernel:
+    """The ``Kernel`` as its port describes it, query by query."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        blocks: torch.Tensor,
+        rows: PagedRows,
+        scaling: float,
+        window: int | None,
+        out: torch.Tensor,
+    ) -> None:
+        for token in range(query.shape[1]):
+            row, number = divmod(token, rows.num_tokens)
+            stop = int(rows.ends[row]) - rows.num_tokens + number + 1
+            first = 0 if window is None else max(0, stop - window)
+            positions = torch.arange(first, stop)
+            table = rows.tables[row].to(torch.int64)
+            found = blocks[table[positions // blocks.shape[3]], :, :, positions % blocks.shape[3]].float()
+            keys, values = (
+                found[:, :, kind].repeat_interleave(query.shape[0] // blocks.shape[1], dim=1) for kind in (0, 1)
+            )
+            scores = torch.einsum("hd,khd->hk", query[:, token].float(), keys) * scaling
+            out[token] = torch.einsum("hk,khd->hd", scores.softmax(-1), values).to(out.dtype)
+
+
+def triton_kernel(num_processors: int = 1) -> Kernel:
+    """The kernel of GPUs, under the interpreter where there is none (tests/conftest.py). Skips without Triton."""
+    pytest.importorskip("triton", reason="needs Triton: pip install triton")
+    from workers.rank.in_place.triton_kernel import TritonKernel
+
+    return TritonKernel(num_processors)

@@ -1,0 +1,58 @@
+"""Which attention a rank uses, whether its decode steps are graphs, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from msgspec.structs import replace as with_fields
+
+from tests.kits.rank.kernels import PlainKernel
+from workers.rank.device import RankDevice
+from workers.rank.graphs.setup import wants_graphs
+from workers.rank.in_place.choice import choose_kernel
+from workers.rank_protocol.errors import ModelLoadError
+from workers.rank_protocol.spec import RankSpec
+
+CPU = torch.device("cpu")
+SPEC = RankSpec(model="m", engine_id="e")
+ON = with_fields(SPEC, decode_graphs="on")
+GPU = RankDevice(torch.device("cuda", 0), "nccl")
+
+
+@pytest.mark.parametrize("wanted", ["auto", "gather"])
+def test_a_cpu_gathers(wanted: str) -> None:
+    assert choose_kernel(wanted, CPU) is None
+
+
+def test_attention_in_place_on_a_cpu_is_refused() -> None:
+    with pytest.raises(
+        ModelLoadError, match=r"^attention in-place is wanted, but the model is on cpu, and it needs a GPU"
+    ):
+        choose_kernel("in-place", CPU)
+
+
+def test_graphs_on_a_cpu_are_refused() -> None:
+    assert not wants_graphs(SPEC, RankDevice(CPU), None)
+    with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but the model is on cpu, and they need"):
+        wants_graphs(ON, RankDevice(CPU), None)
+
+
+def test_graphs_need_attention_in_place() -> None:
+    assert wants_graphs(SPEC, GPU, PlainKernel())
+    assert not wants_graphs(SPEC, GPU, None)
+    with pytest.raises(ModelLoadError, match="they need attention in-place"):
+        wants_graphs(ON, GPU, None)
+
+
+def test_ranks_that_share_a_gpu_have_no_graphs() -> None:
+    two, shared = with_fields(ON, num_ranks=2), replace(GPU, backend="gloo", num_sharers=2)
+    assert wants_graphs(two, GPU, PlainKernel())
+    assert not wants_graphs(with_fields(two, decode_graphs="auto"), shared, PlainKernel())
+    with pytest.raises(ModelLoadError, match="ranks that share a GPU"):
+        wants_graphs(two, shared, PlainKernel())
+
+
+def test_no_graphs_where_they_are_off() -> None:
+    assert not wants_graphs(with_fields(SPEC, decode_graphs="off"), GPU, PlainKernel())

@@ -1,0 +1,40 @@
+"""Records work as CUDA graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workers.rank.graphs.port import Replay
+
+#: Before the recording: the first time libraries allocate, and Triton compiles, which a recording does not allow.
+NUM_WARM_UPS = 2
+
+
+class CudaRecorder:
+    """A ``Recorder`` whose graphs share one pool of memory: only one runs at a time, and none keeps anything there."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, work: Callable[[], None]) -> Replay:
+        """Raises RuntimeError if the work cannot be recorded, for example because it waits for the device."""
+        self._warm_up(work)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the process may use CUDA meanwhile, so only this one is watched for calls that do not fit.
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+    def _warm_up(self, work: Callable[[], None]) -> None:
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for _ in range(NUM_WARM_UPS):
+                work()
+        torch.cuda.synchronize(self._device)

@@ -1,0 +1,25 @@
+"""For which numbers of rows there are graphs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: A larger decode step keeps the GPU busy for longer than Python takes to start it.
+MAX_ROWS = 256
+
+
+def graph_sizes(max_rows: int) -> list[int]:
+    """Powers of two to 8, then multiples of 8 to 64, then of 32; ``max_rows`` itself is the last, if not above 256."""
+    most = min(max_rows, MAX_ROWS)
+    steps = [1, 2, 4, *range(8, 64, 8), *range(64, MAX_ROWS, 32)]
+    return [size for size in steps if size < most] + [most]
+
+
+def fitting(sizes: Sequence[int], num_rows: int) -> int | None:
+    """The smallest of the ascending ``sizes`` that has room for the rows; None if there is none."""
+    index = bisect_left(sizes, num_rows)
+    return sizes[index] if index < len(sizes) else None

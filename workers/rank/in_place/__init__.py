@@ -1,0 +1,7 @@
+"""Attention that reads the blocks of the cache where they are, for GPUs: no step copies keys and values together.
+
+``attention``      the attention of a forward pass
+``port``           what a kernel is asked: rows of equally many tokens, and where their blocks are; ``rows`` makes them
+``triton_kernel``  the kernel of GPUs, whose programs are in ``programs``; ``splits`` says how many share a row
+``choice``         which attention a rank uses
+"""

@@ -1,0 +1,61 @@
+"""The attention of a forward pass that reads the cache in place: an ``Attend``, as the models call it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workers.rank.cache.kv_cache import KVCache
+    from workers.rank.in_place.port import Kernel, PagedRows
+
+
+class InPlaceAttention:
+    """Writes K and V of all tokens into the cache, then computes the attention of every token to its own sequence.
+
+    ``slots`` are those of ``KVCache.write``. ``parts`` cover the token axis, in order.
+    """
+
+    def __init__(self, kernel: Kernel, cache: KVCache, slots: torch.Tensor, parts: Sequence[PagedRows]) -> None:
+        self._kernel = kernel
+        self._cache = cache
+        self._slots = slots
+        self._parts = parts
+
+    def __call__(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+        extras: dict[str, Any],
+    ) -> torch.Tensor:
+        """See ``Attend``."""
+        layer = module.layer_idx
+        assert isinstance(layer, int), "checked when the model was loaded"
+        self._cache.write(layer, self._slots, key[0], value[0])
+        _, heads, tokens, head_dim = query.shape
+        out = torch.empty((tokens, heads, head_dim), dtype=query.dtype, device=query.device)
+        scale = head_dim**-0.5 if scaling is None else scaling
+        blocks = self._cache.all_blocks[:, :, layer]
+        for rows in self._parts:
+            mine = rows.tokens
+            if rows.is_beginning and (window is None or rows.num_tokens <= window):
+                # The tokens are at hand, and torch's own kernel for this case is the fastest.
+                out[mine] = _causal(query[:, :, mine], key[:, :, mine], value[:, :, mine], scale)
+            else:
+                self._kernel(query[0, :, mine], blocks, rows, scale, window, out[mine])
+        return out[None]
+
+
+def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
+    gqa = query.shape[1] != key.shape[1]
+    return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=gqa)[0].transpose(
+        0, 1
+    )
