@@ -153,7 +153,7 @@ class StoredLeases:
 
     def pause(self, router: str, seconds: float) -> None:
         """The router's renewing thread stands still for that time."""
-        self._paused_until_s[router] = self._loop.now_s + seconds
+        self._paused_until_s[router] = max(self._paused_until_s.get(router, 0.0), self._loop.now_s + seconds)
 
     def engine_died(self, engine: PrefillEngine) -> None:
         """See ``Leases``."""

@@ -39,7 +39,7 @@ class GeneratedLoad:
     """Conversations in bursts."""
 
     name = "generated"
-    run_s = 16.0
+    run_s = 20.0
 
     def __init__(self) -> None:
         self.mean_tokens, self.mean_new, self.cached_share = _means([*self.jobs(_SAMPLE_RATE, _SAMPLE_S, 0)])

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from bench.scale.runs import Setting
 
 #: Of what the cluster could just serve.
-SHARES = (0.8, 1.0, 1.2)
+SHARES = (0.8, 1.0, 1.2, 1.5)
 #: D are what is short, else it does not matter when one is chosen.
-P_TO_D = 2.0
+P_TO_D = 2.5
 WHEN = {False: "late", True: "early"}
 #: Share of all D that decode at half the speed.
 SLOW_SHARE = 0.25

@@ -19,10 +19,10 @@ LENGTHS_S = (1, 2, 6, 20, 60)
 #: Its length unless it is set.
 DEFAULT_S = 6
 #: More than D can take, so that requests are held.
-SHARE, P_TO_D = 1.2, 2.0
+SHARE, P_TO_D = 1.5, 2.5
 NUM_ROUTERS = 4
 #: Assumed: how often and how long the renewals of a router stand still.
-PAUSE_EVERY_S, MEAN_PAUSE_S = 5.0, 1.0
+PAUSE_EVERY_S, MEAN_PAUSE_S = 3.0, 1.5
 
 
 def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
@@ -52,7 +52,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
     names = ("stranded", "lapsed", "wasted_share", "renewals")
     table = Table(
         "Length of a lease, renewed every quarter of it; two of four routers, one P and one D die, renewals stand "
-        f"still every {PAUSE_EVERY_S:.0f} s for {MEAN_PAUSE_S:.0f} s on average",
+        f"still every {PAUSE_EVERY_S:g} s for {MEAN_PAUSE_S:g} s on average",
         [
             "lease s",
             "another router cleans up",
