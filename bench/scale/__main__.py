@@ -16,7 +16,7 @@ from bench.report.model import Report
 from bench.scale.costs import Costs
 from bench.scale.load.load import GeneratedLoad, TraceLoad
 from bench.scale.load.trace import BadTrace, read_trace
-from bench.scale.questions import choice, leases, policies, routers
+from bench.scale.questions import choice, leases, policies, redis, routers
 from bench.scale.runs import Setting
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ QUESTIONS = {
     "leases": leases.ask,
     "policies": policies.ask,
     "routers": routers.ask,
+    "redis": redis.ask,
 }
 ABOUT = """\
 A whole cluster on one simulated clock. Which worker is next, who waits, what follows a failure and how long blocks are

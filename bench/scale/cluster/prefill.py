@@ -33,7 +33,7 @@ class PrefillEngine(Machine):
     def load(self) -> WorkerLoad:
         """See ``Machine``."""
         return WorkerLoad(
-            running=self._computing is not None,
+            running=int(self._computing is not None),
             waiting=len(self._waiting),
             free_blocks=max(0, self.size.num_blocks - self.num_leased - self._blocks_computing),
             leased_blocks=self.num_leased,
