@@ -65,9 +65,11 @@ def _run_and_say(benchmark: Benchmark, reports: Path, num_runs: int | None) -> b
     """Run a benchmark; returns whether it failed."""
     print(f"{benchmark.module}: {benchmark.measures} ...", flush=True)
     done = run(benchmark, reports.absolute(), num_runs)
-    how = f"failed, {done.failure}; see {reports / benchmark.name}.log" if done.report is None else "done"
+    has_failed = done.report is None and not done.lacks
+    failed = f"failed, {done.failure}; see {reports / benchmark.name}.log"
+    how = failed if has_failed else f"not measured, {done.lacks}" if done.lacks else "done"
     print(f"{benchmark.module}: {how}", flush=True)
-    return done.report is None
+    return has_failed
 
 
 def write_page(outcomes: Sequence[Outcome], path: Path) -> None:

@@ -52,7 +52,9 @@ def _machines(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def _contents(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for outcome in outcomes:
-        if outcome.report is None:
+        if outcome.lacks:
+            yield f"- {outcome.benchmark.measures}: not measured, {outcome.lacks} (`{outcome.benchmark.module}`)"
+        elif outcome.report is None:
             failure = outcome.failure.replace("`", "'")
             yield f"- {outcome.benchmark.measures}: no result, `{outcome.benchmark.module}`: `{failure}`"
         else:

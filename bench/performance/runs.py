@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.performance.machine import ROOT, commit, machine, now
+from bench.report.lacking import LACKING
 from bench.report.model import Report, read_report
 
 if TYPE_CHECKING:
@@ -27,13 +28,17 @@ MAX_LINE = 200
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """When and on what a benchmark ran. ``failure`` is one line, and empty if all went well."""
+    """When and on what a benchmark ran. ``failure`` is one line, and empty if all went well.
+
+    ``lacks`` is what the machine does not have that the benchmark needs, one line; then it has neither failed nor run.
+    """
 
     when: str
     machine: str
     commit: str
     seconds: float
     failure: str = ""
+    lacks: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class Outcome:
     benchmark: Benchmark
     report: Report | None
     record: RunRecord | None
+
+    @property
+    def lacks(self) -> str:
+        """What the machine of the last run did not have, one line; empty if that was no reason."""
+        return self.record.lacks if self.record is not None else ""
 
     @property
     def failure(self) -> str:
@@ -59,12 +69,13 @@ def run(benchmark: Benchmark, folder: Path, num_runs: int | None) -> Outcome:
     argv = [sys.executable, "-m", benchmark.module, "--report", str(report)]
     argv += [] if num_runs is None else ["--runs", str(num_runs)]
     began_s = time.monotonic()
-    failure = _failure(argv, folder / f"{benchmark.name}.log", benchmark.timeout_s)
-    if not failure:
-        failure = _fault_of(report)
+    log = folder / f"{benchmark.name}.log"
+    status = _run(argv, log, benchmark.timeout_s)
+    lacks = last_line(log) if status == LACKING else ""
+    failure = "" if lacks else _failure(status, log, benchmark.timeout_s) or _fault_of(report)
     if failure:
         report.unlink(missing_ok=True)
-    record = RunRecord(now(), machine(), commit(), time.monotonic() - began_s, failure)
+    record = RunRecord(now(), machine(), commit(), time.monotonic() - began_s, failure, lacks)
     _record_path(benchmark, folder).write_bytes(msgspec.json.encode(record))
     return outcome(benchmark, folder)
 
@@ -93,18 +104,24 @@ def _fault_of(report: Path) -> str:
     return ""
 
 
-def _failure(argv: list[str], log: Path, timeout_s: float) -> str:
-    """Run a program to its end; returns what went wrong in one line, or an empty string."""
+def _run(argv: list[str], log: Path, timeout_s: float) -> int | None:
+    """Run a program to its end; returns its exit status, or None if it was ended."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
     try:
-        status = process.wait(timeout_s)
+        return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        return f"it was ended after {timeout_s:.0f} s"
+        return None
     finally:
         _end(process)
+
+
+def _failure(status: int | None, log: Path, timeout_s: float) -> str:
+    """What went wrong in one line, or an empty string."""
+    if status is None:
+        return f"it was ended after {timeout_s:.0f} s"
     return f"it ended with status {status}: {last_line(log)}" if status else ""
 
 

@@ -81,7 +81,8 @@ class Runner:
         if self._graphs is not None and self._graphs.fits(places):
             token_ids = [sequence.tokens[row.start] for row, sequence in zip(rows, sequences, strict=True)]
             logits = self._graphs.run(places, token_ids)
-            return logits[[i for i, row in enumerate(rows) if row.sample]]
+            wanted = [i for i, row in enumerate(rows) if row.sample]
+            return logits if len(wanted) == len(rows) else logits[wanted]
         batch = Batch(places, self._cache.shape, self._cache.device)
         ids: list[int] = []
         for i in batch.order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ class RankSequence:
         self.tokens = [*start.prompt_token_ids, *start.output_token_ids]
         self.num_prompt = len(start.prompt_token_ids)
         self.sampling = start.sampling
-        self.block_ids = list(start.block_ids)
+        # An array of C's integers, as numpy copies the tables of all sequences in every step.
+        self.block_ids = array("i", start.block_ids)
         self.output_counts = Counter(start.output_token_ids)
 
     def __repr__(self) -> str:

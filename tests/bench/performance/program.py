@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from bench.report.lacking import LACKING
 from bench.report.model import Report
 
 
@@ -24,6 +25,9 @@ def main() -> None:
             print("Traceback ...")
             print("no vLLM here\n")
             sys.exit(3)
+        case "lack":
+            print("there is no third hand here")
+            sys.exit(LACKING)
         case "nonsense":
             given.report.write_text("[]")
         case "hang":

@@ -25,11 +25,13 @@ READS = Report(
 )
 DONE = Outcome(Benchmark("block_reads", "reads"), READS, RunRecord("2026-11-23 20:15 UTC", "two cores", "abc", 61.0))
 FAILED = Outcome(Benchmark("engine", "steps"), None, RunRecord("", "", "", 1.0, "it ended with status 1: `no vLLM`"))
+LACKING = Outcome(Benchmark("gpu", "on GPUs"), None, RunRecord("", "", "", 1.0, lacks="there is no GPU here"))
 MISSING = Outcome(Benchmark("held", "leases"), None, None)
 
 
 def test_page_has_what_was_measured_and_names_what_was_not() -> None:
-    text = page([DONE, FAILED, MISSING])
+    text = page([DONE, FAILED, LACKING, MISSING])
+    assert "- on GPUs: not measured, there is no GPU here (`bench.gpu`)" in text
     assert "- steps: no result, `bench.engine`: `it ended with status 1: 'no vLLM'`" in text
     assert "- leases: no result, `bench.held`: `it has not been run`" in text
     assert "Machine: two cores." in text

@@ -49,6 +49,14 @@ def test_a_run_leaves_a_report_or_a_failure(
         assert done.report.about == ["7 runs"]
 
 
+def test_what_a_machine_lacks_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHMARK_DOES", "lack")
+    done = run(Program("program", ""), tmp_path, None)
+    assert (done.report, done.lacks) == (None, "there is no third hand here")
+    assert done.record is not None
+    assert done.record.failure == ""
+
+
 def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
     nothing = outcome(Benchmark("held", ""), tmp_path)
     assert (nothing.report, nothing.failure) == (None, "it has not been run")

@@ -60,12 +60,12 @@ class DecodeInputs:
         numbers[2, count:size] = self._spare * self._slots_per_block
         ends[:count] = starts + 1
         ends[count:size] = 1
-        width = max((len(row.block_ids) for row in rows), default=1)
         fill_tables(tables[:count], rows)
         tables[count:size, 0] = self._spare
-        self._numbers.copy(slice(None), slice(size))
-        self._ends.copy(slice(size))
-        self._tables.copy(slice(size), slice(width))
+        # Whole lines: the parts of a step would not be one piece of memory, which torch copies on the host first.
+        self._numbers.copy(3)
+        self._ends.copy(size)
+        self._tables.copy(size)
 
     def step(self, size: int) -> DecodeStep:
         """The inputs of ``size`` rows, as a graph reads them."""
@@ -75,7 +75,7 @@ class DecodeInputs:
 
 
 class Mirror:
-    """A tensor on the device, and memory of the host from which parts of it are copied."""
+    """A tensor on the device, and memory of the host from which its first lines are copied."""
 
     def __init__(self, sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.device = torch.zeros(sizes, dtype=dtype, device=device)
@@ -83,6 +83,6 @@ class Mirror:
         self._staged = torch.zeros(sizes, dtype=dtype, pin_memory=device.type == "cuda")
         self.host = self._staged.numpy()
 
-    def copy(self, *part: slice) -> None:
-        """Copy a part. The host's memory may be changed again when the device has done its work so far."""
-        self.device[part].copy_(self._staged[part], non_blocking=True)
+    def copy(self, num_lines: int) -> None:
+        """Copy them. The host's memory may be changed again when the device has done its work so far."""
+        self.device[:num_lines].copy_(self._staged[:num_lines], non_blocking=True)

@@ -1,0 +1,6 @@
+"""Decode steps on a GPU: keys and values gathered or read in place, with graphs and without.
+
+``ways``    the ranks that are compared
+``steps``   decode steps of so many sequences with so long a context
+``result``  the table and the plot
+"""

@@ -1,0 +1,66 @@
+"""``python -m bench.gpu``: decode steps on the first GPU, gathered and in place, with graphs and without.
+
+Without a GPU it says so, and ends with the status of a benchmark for which this machine lacks something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench.engine.models import SIZES, model_folder
+from bench.gpu.result import plots, table
+from bench.gpu.steps import Cell, measure
+from bench.gpu.ways import BLOCK_SIZE, WAYS, load_ways
+from bench.report.lacking import LACKING
+from bench.report.model import Report
+
+BATCHES = (1, 8, 32, 128)
+CONTEXTS = (1024, 8192, 32_000)
+ABOUT = (
+    "A decode step of the {model} model (random weights, bfloat16) on {device}: the forward pass, sampling and the "
+    "wait for the GPU. *Gathered* copies keys and values of every layer together before each attention; *in place* reads the "
+    "blocks where they are; *graphs* start the whole step by one call. No two sequences share a block."
+)
+
+
+def main() -> int:
+    """Measure and report."""
+    given = _parser().parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("there is no CUDA device here")
+        return LACKING
+    report = _measure(given.model, given.runs, torch.cuda.get_device_name(0))
+    for row in (report.tables[0].columns, *report.tables[0].rows):
+        print(" | ".join(row))
+    if given.report is not None:
+        report.write(given.report)
+    return 0
+
+
+def _measure(model: str, runs: int, device: str) -> Report:
+    ranks = load_ways(model_folder(SIZES[model]), max(BATCHES))
+    cells = [Cell(rows, tokens) for tokens in CONTEXTS for rows in BATCHES]
+    measure(ranks, cells, runs, BLOCK_SIZE)
+    return Report(
+        title="Decode steps on a GPU",
+        command=f"python -m bench.gpu --model {model} --runs {runs}",
+        about=[ABOUT.format(model=model, device=device)],
+        tables=[table(cells, list(WAYS))],
+        plots=list(plots(cells, list(WAYS))),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser.add_argument("--model", choices=sorted(SIZES), default="500M", help="default %(default)s")
+    parser.add_argument("--runs", type=int, default=5, help="interleaved runs (default %(default)s)")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What was measured, as tables and plots."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.report.model import Line, Plot, Table
+from bench.report.spread import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.gpu.steps import Cell
+
+
+def table(cells: Sequence[Cell], ways: Sequence[str]) -> Table:
+    """A row for each batch; the last columns are how much faster each way is than the first, run by run."""
+    first, *others = ways
+    columns = [
+        "sequences",
+        "tokens of context",
+        *(f"{way}, ms" for way in ways),
+        *(f"{first} / {way}" for way in others),
+    ]
+    return Table("One decode step", columns, [_row(cell, ways) for cell in cells])
+
+
+def _row(cell: Cell, ways: Sequence[str]) -> list[str]:
+    batch = [str(cell.num_rows), f"{cell.num_tokens:,}"]
+    if not cell.steps_ms:
+        return [*batch, "no room in the cache", *["-"] * (2 * len(ways) - 2)]
+    first, *others = (cell.steps_ms[way] for way in ways)
+    gains = [[a / b for a, b in zip(first, other, strict=True)] for other in others]
+    return [*batch, spread(first), *map(spread, others), *map(spread, gains)]
+
+
+def plots(cells: Sequence[Cell], ways: Sequence[str]) -> Iterator[Plot]:
+    """For each number of sequences: milliseconds of a step over the length of the context."""
+    for num_rows in dict.fromkeys(cell.num_rows for cell in cells):
+        found = [cell for cell in cells if cell.num_rows == num_rows and cell.steps_ms]
+        if len(found) > 1:
+            lines = [_line(way, found) for way in ways]
+            title = f"A decode step of {num_rows} sequences"
+            name = f"gpu-steps-{num_rows}"
+            yield Plot(name, title, "tokens of context", "ms", lines, log_x=True, log_y=True)
+
+
+def _line(way: str, cells: Sequence[Cell]) -> Line:
+    found = [cell.steps_ms[way] for cell in cells]
+    return Line(
+        way,
+        [cell.num_tokens for cell in cells],
+        [median(one) for one in found],
+        [min(one) for one in found],
+        [max(one) for one in found],
+    )

@@ -1,0 +1,69 @@
+"""Decode steps of so many sequences with so long a context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from core.protocol.steps import NewSequence, Row, SamplingParams, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from workers.rank.main import LoadedRank
+
+#: Steps of one run, of which the first is not counted: it is told the sequences.
+STEPS = 9
+GREEDY = SamplingParams(temperature=0.0)
+
+
+@dataclass
+class Cell:
+    """What was measured of one batch: by the name of the way, the milliseconds of a step in each run."""
+
+    num_rows: int
+    num_tokens: int
+    steps_ms: dict[str, list[float]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.num_rows} after {self.num_tokens:,}"
+
+    def blocks_per_row(self, block_size: int) -> int:
+        """Blocks that a row has at the end of a run."""
+        return -(-(self.num_tokens + STEPS) // block_size)
+
+
+def measure(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], runs: int, block_size: int) -> None:
+    """Fill the cells, in turns. A cell for which a way has no blocks stays empty."""
+    for cell in _fitting(ranks, cells, block_size):
+        for rank in ranks.values():
+            # The first time, Triton compiles and memory is allocated.
+            _step_ms(rank, cell, block_size)
+        for _ in range(runs):
+            for name, rank in ranks.items():
+                cell.steps_ms.setdefault(name, []).append(_step_ms(rank, cell, block_size))
+
+
+def _fitting(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], block_size: int) -> Iterator[Cell]:
+    for cell in cells:
+        needed = cell.num_rows * cell.blocks_per_row(block_size)
+        sizes = [rank.ready for rank in ranks.values()]
+        if all(one.num_blocks >= needed and one.max_model_len >= cell.num_tokens + STEPS for one in sizes):
+            yield cell
+
+
+def _step_ms(rank: LoadedRank, cell: Cell, block_size: int) -> float:
+    """The median of some steps. What the blocks hold is of no interest; no two sequences share one."""
+    taken_ms = []
+    for number in range(STEPS):
+        rows = [Row(seq, cell.num_tokens - 1 + number, 1, [], sample=True) for seq in range(cell.num_rows)]
+        started = [] if number else _sequences(cell, block_size)
+        taken_ms.append(rank.runner.execute(Step(number, [], [], started, rows)).seconds * 1e3)
+    return median(taken_ms[1:])
+
+
+def _sequences(cell: Cell, block_size: int) -> list[NewSequence]:
+    width = cell.blocks_per_row(block_size)
+    tables = [list(range(seq * width, (seq + 1) * width)) for seq in range(cell.num_rows)]
+    return [NewSequence(seq, [7] * cell.num_tokens, [], GREEDY, table) for seq, table in enumerate(tables)]
