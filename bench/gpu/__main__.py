@@ -20,8 +20,8 @@ BATCHES = (1, 8, 32, 128)
 CONTEXTS = (1024, 8192, 32_000)
 ABOUT = (
     "A decode step of the {model} model (random weights, bfloat16) on {device}: the forward pass, sampling and the "
-    "wait for the GPU. *Gathered* copies keys and values of every layer together before each attention; *in place* reads the "
-    "blocks where they are; *graphs* start the whole step by one call. No two sequences share a block."
+    "wait for the GPU. *Gathered* copies keys and values of every layer together before each attention; *in place* "
+    "reads the blocks where they are; *graphs* start the whole step by one call. No two sequences share a block."
 )
 
 
