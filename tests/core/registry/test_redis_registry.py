@@ -13,7 +13,7 @@ import redis
 from redis.asyncio.client import PubSub
 
 from core.process.task_end import end_task
-from core.registry.announcement import WORKERS
+from core.registry.announcement import WORKERS, encode
 from core.registry.redis_registry import RedisRegistry
 from core.registry.store import RegistryError
 from tests.kits.patience import PATIENCE_S
@@ -65,6 +65,23 @@ async def test_every_record_expires(redis_url: str) -> None:
     await registry.announce(worker("a"), LONG_MS)
     with redis.Redis.from_url(redis_url) as client:
         assert 0 < client.pttl(WORKERS.key_prefix + "a") <= LONG_MS
+    await registry.close()
+
+
+async def test_what_is_announced_together_is_one_list_or_a_few(redis_url: str) -> None:
+    """Otherwise the work of a router grows with the square of the number of workers."""
+    registry, num_workers = RedisRegistry(redis_url, WORKERS), 200
+    async with Watch(registry) as watch:
+        assert await watch.next() == []
+        with redis.Redis.from_url(redis_url) as client, client.pipeline() as together:
+            for number in range(num_workers):
+                announcement = WORKERS.announce(worker(f"w{number}"), LONG_MS, 0)
+                together.publish(WORKERS.channel, encode(announcement))
+            together.execute()
+        num_lists = 1
+        while len(await watch.next()) < num_workers:
+            num_lists += 1
+        assert num_lists < num_workers / 5
     await registry.close()
 
 
