@@ -88,8 +88,11 @@ class LeaseLimit:
         return not worker.num_blocks or self.count(worker) <= self._max_fraction * worker.num_blocks
 
     def _ours(self, worker: Worker) -> _Ours:
-        ours = self._by_engine.setdefault(worker.engine_id or worker.worker_id, _Ours(worker.load))
-        if ours.load is not worker.load:  # every change calls this first, so none since the report is missed
+        key = worker.engine_id or worker.worker_id
+        ours = self._by_engine.get(key)
+        if ours is None:
+            ours = self._by_engine[key] = _Ours(worker.load)
+        elif ours.load is not worker.load:  # every change calls this first, so none since the report is missed
             ours.load = worker.load
             ours.num_held_at_load = ours.num_held
         return ours
