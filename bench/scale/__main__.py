@@ -16,7 +16,7 @@ from bench.report.model import Report
 from bench.scale.costs import Costs
 from bench.scale.load.load import GeneratedLoad, TraceLoad
 from bench.scale.load.trace import BadTrace, read_trace
-from bench.scale.questions import choice, leases, policies, redis, routers
+from bench.scale.questions import choice, full, leases, policies, redis, routers, size
 from bench.scale.runs import Setting
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ QUESTIONS = {
     "policies": policies.ask,
     "routers": routers.ask,
     "redis": redis.ask,
+    "size": size.ask,
 }
+#: Too long to be asked unless somebody wants to know.
+LONG = {"full": full.ask}
 ABOUT = """\
 A whole cluster on one simulated clock. Which worker is next, who waits, what follows a failure and how long blocks are
 kept is decided by the project's own code; workers, network and the routers' CPU are modelled, with costs that other
@@ -51,7 +54,7 @@ def main() -> int:
     plots: list[Plot] = []
     for name in given.only or QUESTIONS:
         began_s = time.monotonic()
-        more_tables, more_plots = QUESTIONS[name](setting)
+        more_tables, more_plots = (QUESTIONS | LONG)[name](setting)
         for table in more_tables:
             _show(table)
         print(f"({name}: {time.monotonic() - began_s:.0f} s)", flush=True)
@@ -66,7 +69,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.scale", description=__doc__)
     parser.add_argument("--trace", type=Path, help="a recorded load: JSON lines, see bench/scale/load/trace.py")
-    parser.add_argument("--only", action="append", choices=[*QUESTIONS], help="may be given several times")
+    parser.add_argument("--only", action="append", choices=[*QUESTIONS, *LONG], help="may be given several times")
     parser.add_argument("--runs", type=int, default=5, help="seeds, from 1 on (default %(default)s)")
     parser.add_argument("--workers", type=int, default=48, help="P and D together (default %(default)s)")
     parser.add_argument("--shorten", type=float, default=1.0, help="length of a run, of what it is (default 1)")

@@ -26,6 +26,11 @@ class Costs:
     hand_off_token_s: float = 5.6e-6
     #: CPU of a router for a request without its tokens: 308 us (router benchmark, workload A, 1 KB).
     router_request_s: float = 308e-6
+    #: And for each worker that it knows: 1.0 ms for a P among 500 and 0.5 ms for a D among 500
+    #: (``python -m bench.scale --only size``).
+    router_worker_s: float = 1.5e-6
+    #: CPU of a router for an announcement of a worker: 0.23 of a core for 4,000 a second, from a real Redis.
+    router_report_s: float = 58e-6
     #: CPU of a router for a token of a stream that comes alone: 37.6 us (router benchmark, workload C, 128 streams).
     router_token_s: float = 37.6e-6
     #: Between two load reports of a worker: what workers announce by.
@@ -34,6 +39,14 @@ class Costs:
     notice_s: float = 0.001
     #: From the death of a worker until another one runs in its place: assumed.
     restart_s: float = 10.0
+
+    def request_s(self, num_workers: int) -> float:
+        """CPU of a router for a request whose P and D are chosen among that many workers in all, without its tokens."""
+        return self.router_request_s + num_workers * self.router_worker_s
+
+    def reports_share(self, num_workers: int) -> float:
+        """The share of a router's core that workers' announcements take."""
+        return num_workers / self.report_interval_s * self.router_report_s
 
     def prefill_s(self, num_tokens: int) -> float:
         """The time P computes for that many tokens."""

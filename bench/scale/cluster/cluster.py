@@ -88,7 +88,7 @@ class Cluster:
     def run(self, jobs: Iterable[Job]) -> Outcome:
         """Offer the requests, which are in the order of their times, until all have ended."""
         with self.loop:
-            self._report()
+            self.report()
             self._next(iter(jobs))
             self.loop.run()
         return self.outcome
@@ -139,7 +139,7 @@ class Cluster:
         alive[self._num_come % len(alive)].come(job, self._num_come)
         self._next(jobs)
 
-    def _report(self) -> None:
+    def report(self) -> None:
         """All workers report, and every router takes the list."""
         now_s = self.loop.now_s
         statuses = [
@@ -153,7 +153,7 @@ class Cluster:
         if self._has_all_come and not self.outcome.num_live and not num_leased:
             self.loop.is_over = True
         else:
-            self.loop.after(self.costs.report_interval_s, self._report)
+            self.loop.after(self.costs.report_interval_s, self.report)
 
     def _count_leased(self) -> int:
         """Add up the blocks under leases; returns how many there are now."""
@@ -166,8 +166,9 @@ class Cluster:
         return num_leased
 
     def _share_tokens(self) -> None:
-        """Tell each router how much of its core the tokens of streams take now."""
+        """Tell each router how much of its core tokens and reports take now."""
         tokens = sum(machine.num_running / machine.step_s() for machine in self.d if machine.num_running)
         alive = [router for router in self.routers if router.is_alive]
+        reports = self.costs.reports_share(len(self._all))
         for router in alive:
-            router.cpu.token_share = tokens / len(alive) * self.costs.router_token_s
+            router.cpu.share = tokens / len(alive) * self.costs.router_token_s + reports

@@ -71,9 +71,13 @@ class SimulatedRouter:
     def come(self, job: Job, number: int) -> None:
         """Take a new request; it is let in when the router gets to it."""
         self._outcome.came()
-        request = Request(number, job, self.decides.attempts(self._loop.now_s))
+        request = self.new_request(job, number)
         self.decides.active[number] = request
         self._when_free(request, self._let_in)
+
+    def new_request(self, job: Job, number: int) -> Request:
+        """The record of a request that has come."""
+        return Request(number, job, self.decides.attempts(self._loop.now_s))
 
     def die(self) -> None:
         """End the router: its clients see their connections break."""
@@ -97,10 +101,11 @@ class SimulatedRouter:
     def _find_p(self, request: Request) -> None:
         need = Need(request.num_tokens, exact=True)
         group = (MODEL, None, request.attempts.failed_prefill)
-        pick = partial(self._pick_p, request, need, group)
+        pick = partial(self.pick_p, request, need, group)
         self._wait(request, self.decides.prefill_queue, pick, group, need, self._ask_p)
 
-    def _pick_p(self, request: Request, need: Need, group: Hashable, ahead: Ahead) -> Reservation | None:
+    def pick_p(self, request: Request, need: Need, group: Hashable, ahead: Ahead) -> Reservation | None:
+        """A place on a P, by the rules and the policy of the real router; see ``router.queue.worker_queue.Pick``."""
         decides = self.decides
         route = decides.pool.candidates(MODEL)
         if route is None or not route.can_prefill:
@@ -168,10 +173,11 @@ class SimulatedRouter:
             return
         about = Prefilled(request.prompt, source, request.num_tokens)
         group = (MODEL, source.layout, None, request.attempts.tried_decode)
-        pick = partial(self._pick_d, request, about, group)
+        pick = partial(self.pick_d, request, about, group)
         self._wait(request, self.decides.held_queue, pick, group, about.need, self._ask_d)
 
-    def _pick_d(self, request: Request, about: Prefilled, group: Hashable, ahead: Ahead) -> Reservation | None:
+    def pick_d(self, request: Request, about: Prefilled, group: Hashable, ahead: Ahead) -> Reservation | None:
+        """A place on a D, in the same way."""
         pool = self.decides.pool
         route = pool.candidates(MODEL)
         if route is None or about.source is None:
@@ -333,10 +339,8 @@ class SimulatedRouter:
 
     def _when_free(self, request: Request, then: Callable[[Request], None]) -> None:
         """Half of a request's work is done when it comes, the other half when P has answered."""
-        leg = request.leg
-        self._loop.at(
-            self.cpu.ends_s(self._loop.now_s, self._costs.router_request_s / 2), self._if_live, request, leg, then
-        )
+        work_s = self._costs.request_s(len(self.decides.pool)) / 2
+        self._loop.at(self.cpu.ends_s(self._loop.now_s, work_s), self._if_live, request, request.leg, then)
 
     def _if_live(self, request: Request, leg: int, then: Callable[[Request], None]) -> None:
         if request.end is None and request.leg == leg:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from math import ceil
 from typing import TYPE_CHECKING
 
 from bench.report.model import Plot, Table
+from bench.report.spread import number
 from bench.scale.runs import figures, repeat, run
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 NUMBERS = (1, 2, 3, 4, 8, 16)
 SHARE = 0.8
+NUM_WORKERS = (50, 100, 200, 500, 1_000, 2_000, 4_000)
+MOST_BUSY = 0.7
 
 
 def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
@@ -27,7 +31,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
         busiest: list[float] = [0.0]
 
         def look(cluster: Cluster) -> None:
-            busiest.append(max(router.cpu.token_share for router in cluster.routers))
+            busiest.append(max(router.cpu.share for router in cluster.routers))
             if cluster.loop.now_s < setting.seconds:
                 cluster.loop.after(1.0, look, cluster)
 
@@ -38,7 +42,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             seed,
             lambda cluster: cluster.loop.after(1.0, look, cluster),
         )
-        busy = rate * setting.costs.router_request_s / num_routers + max(busiest)
+        busy = rate * setting.costs.request_s(setting.num_workers) / num_routers + max(busiest)
         return {**asdict(figures(cluster, setting.seconds)), "busy": busy}
 
     found = repeat(NUMBERS, setting.seeds, once)
@@ -56,4 +60,23 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
         for label, name in (("50th percentile", "first_p50_ms"), ("99th percentile", "first_p99_ms"))
     ]
     plot = Plot("scale-routers", "TTFT by the number of routers", "routers", "ms", lines, log_x=True, log_y=True)
-    return [table], [plot]
+    return [table, needed(setting)], [plot]
+
+
+def needed(setting: Setting) -> Table:
+    """How many routers keep below ``MOST_BUSY``, by arithmetic: what each costs for any number of workers is known."""
+    costs, load = setting.costs, setting.load
+    plan = setting.plan()
+    each = SHARE * setting.full_rate(plan) / setting.num_workers
+    rows = []
+    for num in NUM_WORKERS:
+        rate, reports = each * num, costs.reports_share(num)
+        work = rate * (costs.request_s(num) + load.mean_new * costs.router_token_s)
+        needed = str(ceil(work / (MOST_BUSY - reports))) if reports < MOST_BUSY else "no number is enough"
+        share = rate * costs.request_s(num) / work
+        rows.append([str(num), number(rate), number(rate * load.mean_new), needed, f"{share:.0%}", f"{reports:.0%}"])
+    return Table(
+        f"Routers of one core that are busy for at most {MOST_BUSY:.0%}, all of which know all workers",
+        ["workers", "requests/s", "tokens/s", "routers", "of the work, requests", "of each core, reports of workers"],
+        rows,
+    )

@@ -18,7 +18,7 @@ from bench.scale.faults import kill_routers, kill_workers, pause_renewals
 from bench.scale.load.generated import Shape, generate
 from bench.scale.load.job import Job
 
-FREE = replace(Costs(), router_request_s=0.0, router_token_s=0.0)
+FREE = replace(Costs(), router_request_s=0.0, router_worker_s=0.0, router_report_s=0.0, router_token_s=0.0)
 
 
 def load(seed: int, rate: float = 80.0, seconds: float = 6.0) -> list[Job]:

@@ -8,10 +8,18 @@ import pytest
 
 from bench.report.model import read_report
 from bench.scale import __main__ as command
-from bench.scale.questions import choice
+from bench.scale.costs import Costs
+from bench.scale.load.load import GeneratedLoad
+from bench.scale.questions import choice, routers, size
+from bench.scale.runs import Setting
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting(GeneratedLoad(), Costs(), seeds=[1])
 
 
 def test_it_writes_a_report_with_a_table_and_a_plot(
@@ -33,3 +41,13 @@ def test_a_trace_that_cannot_be_read_is_one_line(
     monkeypatch.setattr("sys.argv", ["bench.scale", "--trace", str(tmp_path / "none")])
     assert command.main() == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_routers_are_needed_for_tokens_and_for_knowing_many_workers(setting: Setting) -> None:
+    rows = {row[0]: row[3] for row in routers.needed(setting).rows}
+    assert int(rows["50"]) < int(rows["100"]) < int(rows["1000"]) / 10
+    assert rows["4000"] == "no number is enough"
+
+
+def test_a_choice_takes_time(setting: Setting) -> None:
+    assert min(size.choice_us(setting, 8, seed=1).values()) > 0
