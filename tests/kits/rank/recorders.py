@@ -1,10 +1,12 @@
-"""A recorder for tests without a GPU."""
+"""Recorders for tests without a GPU."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,3 +38,36 @@ def recorder_for(device: str) -> Recorder:
     from workers.rank.graphs.cuda_recorder import CudaRecorder
 
     return CudaRecorder(torch.device("cuda", 0))
+
+
+class WaitedError(Exception):
+    """The work did what waits for a GPU, which a CUDA graph cannot record."""
+
+
+class StrictRecorder(PlainRecorder):
+    """Refuses, without a GPU, work that needs the values of a tensor, or brings values from the host."""
+
+    def __call__(self, work: Callable[[], None]) -> Replay:
+        with _Watch():
+            work()
+        return super().__call__(work)
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every operation that reaches a device."""
+
+    #: ``item`` and conditions; what is as large as there are hits; ``torch.tensor``, which is copied from the host.
+    WAITING = frozenset({"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "lift_fresh"})
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func._schema.name.partition("::")[2]
+        by_condition = name.startswith("index") and any(_is_mask(one) for one in tree_leaves(args[1:2]))
+        if name in self.WAITING or by_condition:
+            raise WaitedError(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_mask(one: object) -> bool:
+    return isinstance(one, torch.Tensor) and one.dtype is torch.bool

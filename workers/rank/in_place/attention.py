@@ -42,6 +42,8 @@ class InPlaceAttention:
         self._cache.write(layer, self._slots, key[0], value[0])
         _, heads, tokens, head_dim = query.shape
         out = torch.empty((tokens, heads, head_dim), dtype=query.dtype, device=query.device)
+        # The kernel wants the numbers of a head side by side. If a model has them in another order, they are copied.
+        query = query if query.stride(-1) == 1 else query.contiguous()
         scale = head_dim**-0.5 if scaling is None else scaling
         blocks = self._cache.all_blocks[:, :, layer]
         for rows in self._parts:

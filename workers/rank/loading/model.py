@@ -86,12 +86,12 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         check_split(config, spec.num_ranks)
     max_model_len = _max_model_len(spec, config)
     rank_device = assign_device(spec)
-    kernel = choose_kernel(spec.attention, rank_device.device)
     if spec.num_ranks > 1:
         distributed.join(spec, rank_device)
     if rank_device.device.type == "cuda":
         # Triton starts programs on the current device, whichever one their tensors are on.
         torch.cuda.set_device(rank_device.device)
+    kernel = choose_kernel(spec.attention, rank_device.device)
     register()
     progress(f"loading {spec.model}")
     module, load_s = _timed(lambda: _load_weights(spec, rank_device.device).eval())

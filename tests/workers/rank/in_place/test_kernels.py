@@ -47,6 +47,10 @@ def compare(
     return float((got.cpu().float() - expected.float()).abs().max())
 
 
+#: Of sums in float32 in another order. A key too many or too few of 900 makes 1e-3.
+TOLERANCE = 1e-4
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
@@ -55,7 +59,7 @@ def _seed() -> None:
 @pytest.mark.parametrize("window", [None, 1, 9, 64])
 @pytest.mark.parametrize(("ends", "num_tokens"), [([40, 17, 1, 130], 1), ([75], 60), ([600], 90)])
 def test_both_kernels_agree(ends: list[int], num_tokens: int, window: int | None, device: str) -> None:
-    assert compare(rows_of(ends, num_tokens, 16), window=window, device=device) < 1e-5
+    assert compare(rows_of(ends, num_tokens, 16), window=window, device=device) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -66,14 +70,14 @@ def test_sizes_that_are_no_powers_of_two(
     block_size: int, shared: int, head_dim: int, num_tokens: int, device: str
 ) -> None:
     rows = rows_of([50], num_tokens, block_size)
-    assert compare(rows, shared=shared, head_dim=head_dim, block_size=block_size, device=device) < 1e-5
+    assert compare(rows, shared=shared, head_dim=head_dim, block_size=block_size, device=device) < TOLERANCE
 
 
 @pytest.mark.parametrize("window", [None, 300])
 def test_a_context_that_several_programs_share(window: int | None, device: str) -> None:
     # 256 processors: the row is split although there are others; a program of a short row has nothing to do.
     rows = rows_of([900, 3, 257], 1, 16)
-    assert compare(rows, window=window, num_processors=256, device=device) < 1e-5
+    assert compare(rows, window=window, num_processors=256, device=device) < TOLERANCE
 
 
 @pytest.mark.parametrize("num_processors", [1, 256])

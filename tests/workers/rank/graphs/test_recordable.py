@@ -1,0 +1,55 @@
+"""What a graph records waits for nothing: found without a GPU, by watching every operation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from tests.kits.rank.driver import Driver, Job, prompt
+from tests.kits.rank.recorders import StrictRecorder, WaitedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workers.rank.in_place.port import PagedRows
+    from workers.rank.loading.model import ModelShard
+
+
+class NoKernel:
+    """A kernel that finds nothing: the product's own only starts programs."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        blocks: torch.Tensor,
+        rows: PagedRows,
+        scaling: float,
+        window: int | None,
+        out: torch.Tensor,
+    ) -> None:
+        out.zero_()
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "mistral", "qwen3_mixed", "gpt2", "mixtral"])
+def test_decode_steps_wait_for_nothing(architecture: str, model_of: Callable[..., ModelShard]) -> None:
+    model = replace(model_of(architecture), kernel=NoKernel())
+    recorder = StrictRecorder()
+    Driver(model, recorder=recorder, sizes=(1, 2)).run([Job(prompt(3, n), 3) for n in range(2)])
+    assert (recorder.num_recordings, recorder.num_replays) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: torch.ones(1).item(),
+        lambda: bool(torch.ones(1) > 0),
+        lambda: torch.ones(3)[torch.ones(3) > 0],
+        lambda: torch.tensor([1, 2]),
+    ],
+)
+def test_work_that_waits_is_noticed(work: Callable[[], None]) -> None:
+    with pytest.raises(WaitedError):
+        StrictRecorder()(work)
