@@ -1,7 +1,8 @@
-"""``python -m bench.placement``: a table of the router's policies on simulated workers with one generated workload.
+"""``python -m bench.placement``: a table of the router's policies on simulated workers.
 
-No time passes: events come from a heap. The policies are real, the workers are not. What a token costs is assumed
-(``Costs``), so rows can be compared with each other and not with a real machine.
+The workload is generated, or read from a ``--trace`` (``bench.scale.load.trace`` has the format). No time passes:
+events come from a heap. The policies are real, the workers are not. What a token costs is assumed (``Costs``), so rows
+can be compared with each other and not with a real machine.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ import argparse
 import heapq
 import itertools
 import random
+import sys
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
-from statistics import quantiles
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
+from bench.performance.page import markdown_table
+from bench.report.model import Line, Plot, Report, Table
+from bench.report.spread import spread
+from bench.scale.load.trace import BadTrace, read_trace, stretched
 from core.protocol.worker import Role, WorkerLoad
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, Prefilled, Prompt, available
 from router.placement.chunks import NUM_BYTES, SIZES
@@ -23,8 +30,9 @@ from router.placement.two_choices import TwoChoices
 from router.pool import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from bench.scale.load.job import Job
     from router.placement import OnGone, PickDecode, PickPrefill
 
 BLOCK_SIZE = 16
@@ -55,20 +63,15 @@ class Costs:
 class Turn:
     """One request. ``then`` is the next one of its conversation, ``think_s`` after this one's end."""
 
-    text: bytes
+    prompt: Prompt
     num_new: int
-    think_s: float
+    think_s: float = 0.0
     then: Turn | None = None
     came_s: float = 0.0
-    cached: int = 0
-    prompt: Prompt = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.prompt = Prompt("m", len(self.text), lambda: self.text)
 
     @property
     def num_tokens(self) -> int:
-        return len(self.text) // BYTES_PER_TOKEN
+        return self.prompt.num_tokens
 
 
 def conversations(rng: random.Random, num: int, rate: float) -> Iterator[tuple[float, Turn]]:
@@ -81,11 +84,18 @@ def conversations(rng: random.Random, num: int, rate: float) -> Iterator[tuple[f
         turns = []
         for _ in range(rng.randint(1, 6)):
             text += rng.randbytes(int(rng.lognormvariate(7, 1)))
-            turns.append(Turn(text, rng.randint(30, 400), rng.expovariate(1 / 4)))
+            prompt = Prompt("m", len(text), lambda text=text: text)  # type: ignore[misc]
+            turns.append(Turn(prompt, rng.randint(30, 400), rng.expovariate(1 / 4)))
             text += rng.randbytes(turns[-1].num_new * BYTES_PER_TOKEN)
         for turn, following in itertools.pairwise(turns):
             turn.then = following
         yield now_s, turns[0]
+
+
+def recorded(trace: Sequence[Job], rng: random.Random, num: int, rate: float) -> Iterator[tuple[float, Turn]]:
+    """When each of ``num`` requests of copies of a trace comes, at ``rate`` a second."""
+    for job in stretched(trace, rate, num / rate, rng):
+        yield job.came_s, Turn(job.prompt(), job.num_new)
 
 
 class Cache:
@@ -221,42 +231,74 @@ def _worker(name: str, role: Role, limit: int, num_blocks: int) -> Worker:
     )
 
 
-def simulate(prefill: str, decode: str, *, num: int, rate: float, num_workers: int, seed: int) -> str:
-    """One row of the table."""
+@dataclass(frozen=True)
+class Row:
+    """What one pair of policies came to."""
+
+    first_p50_ms: float
+    first_p99_ms: float
+    second_p99_ms: float
+    hits_p: float
+    hits_d: float
+    per_s: float
+
+
+def simulate(pair: tuple[str, str], workload: Iterable[tuple[float, Turn]], *, num_workers: int, seed: int) -> Row:
+    """Serve a workload with one pair of policies."""
     on_gone: OnGone = []
     rng = random.Random(seed)
-    p = TwoChoices(rng) if prefill == "two_choices" else PREFILL_POLICIES[prefill](on_gone)
-    d = TwoChoices(rng) if decode == "two_choices" else DECODE_POLICIES[decode](on_gone)
+    p = TwoChoices(rng) if pair[0] == "two_choices" else PREFILL_POLICIES[pair[0]](on_gone)
+    d = TwoChoices(rng) if pair[1] == "two_choices" else DECODE_POLICIES[pair[1]](on_gone)
     simulation = Simulation(Costs(), p, d, num_workers)
-    for when_s, turn in conversations(random.Random(seed), num, rate):
+    for when_s, turn in workload:
         simulation.at(when_s, lambda turn=turn: simulation.come(turn))  # type: ignore[misc]
     simulation.run()
     ttft, second = quantiles(simulation.ttft_s, n=100), quantiles(simulation.second_s, n=100)
     hits = [simulation.hits[role] / simulation.num_tokens for role in (Role.PREFILL, Role.DECODE)]
-    return (
-        f"| {prefill} | {decode} | {ttft[49] * 1e3:.0f} | {ttft[98] * 1e3:.0f} | {second[98] * 1e3:.0f} "
-        f"| {hits[0]:.0%} | {hits[1]:.0%} | {simulation.num_done / simulation.now_s:.1f} |"
+    per_s = simulation.num_done / simulation.now_s
+    return Row(ttft[49] * 1e3, ttft[98] * 1e3, second[98] * 1e3, hits[0], hits[1], per_s)
+    title = f"{given.workers} P and {given.workers} D; load {load}; seeds {given.seed} to {given.seed + given.runs - 1}"
+    values = [[row.first_p99_ms for row in some] for some in rows.values()]
+    line = Line(
+        "TTFT p99",
+        [*map(float, range(1, len(rows) + 1))],
+        [median(some) for some in values],
+        [min(some) for some in values],
+        [max(some) for some in values],
+    )
+    order = ", ".join(f"{number}: {p}, {d}" for number, (p, d) in enumerate(rows, 1))
+    return Report(
+        "Placement policies on simulated workers",
+        "python -m bench.placement",
+        ["The policies are the router's own; workers, caches and what a token costs are simulated."],
+        [Table(title, columns, cells)],
+        [Plot("placement-simulated", "TTFT, 99th percentile", order, "ms", [line])],
     )
 
 
-def main() -> None:
-    """Print the table."""
+def main() -> int:
+    """Print the table; 2 for a trace that cannot be read."""
     parser = argparse.ArgumentParser(prog="bench.placement", description=__doc__)
-    parser.add_argument("--conversations", type=int, default=1500, help="default %(default)s")
+    parser.add_argument("--conversations", type=int, default=1500, help="or requests, of a trace (default %(default)s)")
     parser.add_argument(
         "--rate", type=float, default=5.0, help="new ones a second between bursts (default %(default)s)"
     )
     parser.add_argument("--workers", type=int, default=4, help="of each kind (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the workload (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="the first of the workloads' (default %(default)s)")
+    parser.add_argument("--runs", type=int, default=5, help="seeds (default %(default)s)")
+    parser.add_argument("--trace", type=Path, help="a recorded load instead of a generated one")
+    parser.add_argument("--report", type=Path, help="write the table and a plot there")
     given = parser.parse_args()
-    print("| prefill | decode | TTFT p50 ms | TTFT p99 ms | second token p99 ms | hits P | hits D | requests/s |")
-    print("|---|---|---|---|---|---|---|---|")
-    for prefill, decode in PAIRS:
-        row = simulate(
-            prefill, decode, num=given.conversations, rate=given.rate, num_workers=given.workers, seed=given.seed
-        )
-        print(row, flush=True)
+    try:
+        found = report(given, measure(given))
+    except (BadTrace, OSError) as error:
+        print(f"bench.placement: {error}", file=sys.stderr)
+        return 2
+    print(markdown_table(found.tables[0]))
+    if given.report is not None:
+        found.write(given.report)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

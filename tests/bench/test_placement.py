@@ -6,15 +6,25 @@ import random
 
 import pytest
 
-from bench.placement import PAIRS, Costs, Simulation, conversations, simulate
+from bench.placement import PAIRS, Costs, Simulation, conversations, recorded, simulate
+from bench.scale.load.job import Job
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.pool import Worker
 
 
 @pytest.mark.parametrize(("prefill", "decode"), PAIRS)
 def test_the_same_seed_gives_the_same_row(prefill: str, decode: str) -> None:
-    rows = {simulate(prefill, decode, num=20, rate=5, num_workers=2, seed=3) for _ in range(2)}
+    rows = {
+        simulate((prefill, decode), conversations(random.Random(3), 20, 5.0), num_workers=2, seed=3) for _ in range(2)
+    }
     assert len(rows) == 1
+
+
+def test_a_trace_is_served_and_its_repeated_prefixes_are_found() -> None:
+    trace = [Job(float(second), 1024, 5, (0, 2 * second)) for second in range(1, 60)]
+    workload = [*recorded(trace, random.Random(1), 300, 5.0)]
+    row = simulate(("prefix", "affinity"), workload, num_workers=2, seed=1)
+    assert row.hits_p > 0.3
 
 
 def test_every_turn_ends_and_leaves_nothing() -> None:

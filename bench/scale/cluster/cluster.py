@@ -37,8 +37,8 @@ class Plan:
     num_p: int
     num_d: int
     num_routers: int = 2
-    p: Size = field(default_factory=lambda: Size(num_blocks=16_384, max_num_seqs=8))
-    d: Size = field(default_factory=lambda: Size(num_blocks=16_384, max_num_seqs=32))
+    p: Size = field(default_factory=lambda: Size(num_blocks=65_536, max_num_seqs=8))
+    d: Size = field(default_factory=lambda: Size(num_blocks=65_536, max_num_seqs=32))
     slow_share: float = 0.0
     slow_speed: float = 0.5
     pick_prefill: Literal["least_loaded", "round_robin", "two_choices", "prefix"] = "prefix"

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 #: Requests of a generated load that are made to learn its averages.
 _SAMPLE_RATE, _SAMPLE_S = 50.0, 60.0
+#: Of the tokens of a trace that came before, how many are found: runs are shorter, and begin without caches.
+FOUND_SHARE = 0.3
 
 
 class Load(Protocol):
-    """Where requests come from. The means are of tokens; ``cached_share`` of prompts' tokens could be in caches of P.
+    """Where requests come from. The means are of tokens; about ``cached_share`` of prompts' tokens are in caches of P.
 
     ``run_s``: for how many seconds a run offers it, if nothing else is said.
     """
@@ -53,11 +55,12 @@ class TraceLoad:
     """Copies of a recorded load, as many as the rate asks for."""
 
     name = "trace"
-    run_s = 60.0
+    run_s = 200.0
 
     def __init__(self, trace: Sequence[Job]) -> None:
         self._trace = trace
-        self.mean_tokens, self.mean_new, self.cached_share = _means(trace)
+        self.mean_tokens, self.mean_new, cached_share = _means(trace)
+        self.cached_share = cached_share * FOUND_SHARE
 
     def jobs(self, rate: float, seconds: float, seed: int) -> Iterator[Job]:
         """See ``Load``."""
