@@ -257,6 +257,43 @@ def simulate(pair: tuple[str, str], workload: Iterable[tuple[float, Turn]], *, n
     hits = [simulation.hits[role] / simulation.num_tokens for role in (Role.PREFILL, Role.DECODE)]
     per_s = simulation.num_done / simulation.now_s
     return Row(ttft[49] * 1e3, ttft[98] * 1e3, second[98] * 1e3, hits[0], hits[1], per_s)
+
+
+def measure(given: argparse.Namespace) -> dict[tuple[str, str], list[Row]]:
+    """A row of each pair for each seed. Raises BadTrace and OSError for a trace that cannot be read."""
+    trace = None if given.trace is None else read_trace(given.trace)
+    rows: dict[tuple[str, str], list[Row]] = {pair: [] for pair in PAIRS}
+    for seed in range(given.seed, given.seed + given.runs):
+        for pair in PAIRS:
+            rng = random.Random(seed)
+            workload = (
+                conversations(rng, given.conversations, given.rate)
+                if trace is None
+                else recorded(trace, rng, given.conversations, given.rate)
+            )
+            rows[pair].append(simulate(pair, workload, num_workers=given.workers, seed=seed))
+    return rows
+
+
+def report(given: argparse.Namespace, rows: Mapping[tuple[str, str], Sequence[Row]]) -> Report:
+    """The table, and a plot of the 99th percentile."""
+    columns = [
+        "prefill",
+        "decode",
+        "TTFT p50 ms",
+        "TTFT p99 ms",
+        "second token p99 ms",
+        "hits P",
+        "hits D",
+        "requests/s",
+    ]
+    cells = [
+        [*pair, *(spread([getattr(row, one.name) for row in some]) for one in fields(Row))]
+        for pair, some in rows.items()
+    ]
+    load = (
+        f"generated, {given.rate:g} conversations/s" if given.trace is None else f"recorded, {given.rate:g} requests/s"
+    )
     title = f"{given.workers} P and {given.workers} D; load {load}; seeds {given.seed} to {given.seed + given.runs - 1}"
     values = [[row.first_p99_ms for row in some] for some in rows.values()]
     line = Line(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
+from bench import placement
 from bench.placement import PAIRS, Costs, Simulation, conversations, recorded, simulate
+from bench.report.model import read_report
 from bench.scale.load.job import Job
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from router.pool import Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(("prefill", "decode"), PAIRS)
@@ -40,3 +46,12 @@ def test_every_turn_ends_and_leaves_nothing() -> None:
     assert simulation.num_done == num_turns == len(simulation.ttft_s)
     assert [worker.in_flight for worker in workers] == [0] * 4
     assert set(simulation.used_blocks.values()) == {0}
+
+
+def test_the_command_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "report.json"
+    arguments = ["--conversations", "12", "--workers", "2", "--runs", "2", "--report", str(file)]
+    monkeypatch.setattr("sys.argv", ["bench.placement", *arguments])
+    assert placement.main() == 0
+    found = read_report(file)
+    assert len(found.tables[0].rows) == len(found.plots[0].lines[0].x) == len(PAIRS)
