@@ -77,6 +77,10 @@ class PeerProcess:
         """Waits until it is ready; the constructor does not, so that several can start at once."""
         return msgspec.msgpack.decode(base64.b64decode(self._next("ready")["metadata"]), type=RankMetadata)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> PeerProcess:
         return self
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from bench.block_reads.memory import can_read
 from core.protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
@@ -137,6 +138,20 @@ def test_a_peer_killed_during_the_read_ends_it_and_returns_the_blocks(
     assert (result.read_id, result.outcome) == (hanging, "failed")
     assert rank.read(peer, [2], [2], lease_id="k").outcome == "done"
     assert peer.event("sent")["lease_id"] == "k"
+
+
+def test_a_read_over_shared_memory_needs_nothing_of_the_peer(rank: DecodeRank) -> None:
+    """Not even after a notification, which the peer has to take off its connection."""
+    with PeerProcess() as own:
+        rank.connect(own.metadata)
+        if not can_read(own.pid, own.metadata.cache_address):
+            pytest.skip("the kernel lets no process read another one's memory here")
+        assert rank.read(own, [1], [1], lease_id="first").outcome == "done"
+        own.stop()
+        assert rank.read(own, [2], [2]).outcome == "done"
+        assert rank.read(own, [3], [3]).outcome == "done"
+        own.go_on()
+        assert own.event("sent")["lease_id"] == "first"
 
 
 def test_a_cancelled_read_keeps_its_blocks_until_nixl_has_ended(

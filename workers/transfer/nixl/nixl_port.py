@@ -9,6 +9,8 @@ Facts about NIXL 1.5.1 over UCX, found out with two processes:
   inside calls of the agent.
 - Releasing a transfer in flight returns OK, *but NIXL continues to write to the local memory*. The same holds for
   removing the remote agent, after which the state of the transfer is unknown. So a transfer must end before either.
+- A read ends with a flush of its connection. Over shared memory notifications go by TCP, and the flush after one waits
+  until the peer has polled: half a millisecond, or for ever. So notifications have connections, an agent, of their own.
 - Only the death of a peer ends a transfer early: then polling its state raises ``nixlRemoteDisconnectError``.
 - NIXL refuses an index outside a descriptor list and, in ``prepare``, an address outside registered memory.
 """
@@ -149,13 +151,13 @@ class TransferAgent(Protocol):
 
 
 class NixlAgent:
-    """``TransferAgent`` over NIXL's UCX backend."""
+    """``TransferAgent`` over NIXL's UCX backend, with a second agent of NIXL that sends the notifications."""
 
     def __init__(self, name: str) -> None:
         self._registered: list[Any] = []
-        with _translated():
-            config = nixl.nixl_agent_config(enable_prog_thread=False, backends=["UCX"])
-            self._agent = nixl.nixl_agent(name, config)
+        self._agent = _new_agent(name)
+        #: Made for the first peer: a rank that is only read needs none. It has no memory, and no peer knows it.
+        self._notifier: Any = None
         self._name = name
 
     @property
@@ -172,13 +174,23 @@ class NixlAgent:
             return bytes(self._agent.get_agent_metadata())
 
     def add_remote(self, metadata: bytes) -> str:
+        if self._notifier is None:
+            self._notifier = _new_agent(f"{self._name}-notices")
         with _translated():
             name = self._agent.add_remote_agent(metadata)
+            try:
+                self._notifier.add_remote_agent(metadata)
+            except BaseException:
+                self._agent.remove_remote_agent(name)
+                raise
             return name.decode() if isinstance(name, bytes) else str(name)
 
     def remove_remote(self, name: str) -> None:
         with _translated():
-            self._agent.remove_remote_agent(name)
+            try:
+                self._agent.remove_remote_agent(name)
+            finally:
+                self._notifier.remove_remote_agent(name)
 
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
         # One strided row for all blocks: address, length, device, stride, count.
@@ -210,10 +222,12 @@ class NixlAgent:
 
     def notify(self, peer: str, payload: bytes) -> None:
         with _translated():
-            self._agent.send_notif(peer, payload)
+            self._notifier.send_notif(peer, payload)
 
     def notifications(self) -> list[bytes]:
         with _translated():
+            if self._notifier is not None:
+                self._notifier.get_new_notifs()  # so that what it sends makes progress
             return [payload for payloads in self._agent.get_new_notifs().values() for payload in payloads]
 
     def close(self) -> None:
@@ -221,7 +235,12 @@ class NixlAgent:
             for region in self._registered:
                 self._agent.deregister_memory(region)
             self._registered.clear()
-            del self._agent
+            del self._agent, self._notifier
+
+
+def _new_agent(name: str) -> Any:
+    with _translated():
+        return nixl.nixl_agent(name, nixl.nixl_agent_config(enable_prog_thread=False, backends=["UCX"]))
 
 
 @contextmanager
