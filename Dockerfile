@@ -1,4 +1,5 @@
-# Images from one file: `--target router` (no compute library in it), `router-vllm` (for stock vLLM servers) and `worker`.
+# Images from one file: `--target router` (no compute library in it), `router-vllm` (for stock vLLM servers), `worker` and
+# `worker-gpu`.
 # Everything is installed into /opt/baton in a build stage; the last stages get that directory and nothing else.
 
 FROM python:3.11.14-slim-bookworm AS base
@@ -80,3 +81,9 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=600s --retries=3 \
     CMD ["python", "/opt/baton/bin/healthcheck", "8100"]
 ENTRYPOINT ["baton"]
 CMD ["worker"]
+
+# The worker on GPUs: Triton compiles what starts a program of the GPU, for which it needs a C compiler.
+FROM worker AS worker-gpu
+USER root
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+USER baton

@@ -90,6 +90,15 @@ def test_compose_gives_each_worker_the_gpus_it_is_told() -> None:
         assert filled_in(environment, {})["CUDA_VISIBLE_DEVICES"].startswith("0,1,")
 
 
+def test_workers_on_gpus_can_compile_and_load_what_they_compiled() -> None:
+    for service in compose("docker-compose.gpu.yml")["services"].values():
+        assert service["build"]["target"] == "worker-gpu"
+        assert any(mount.startswith("/home/baton/.triton:exec,") for mount in service["tmpfs"])
+    (stage,) = re.findall(r"^FROM worker AS worker-gpu\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL)
+    assert " gcc " in stage
+    assert re.findall(r"^USER (\w+)", stage, re.MULTILINE)[-1] == "baton"
+
+
 def test_compose_publishes_on_loopback_only_and_no_worker() -> None:
     published = {
         name: service["ports"]

@@ -13,8 +13,11 @@ from workers.rank_protocol.errors import ModelLoadError, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
     from workers.rank.cache.kv_cache import KVCache
     from workers.rank.device import RankDevice
+    from workers.rank.graphs.port import Recorder
     from workers.rank.in_place.port import Kernel
     from workers.rank.loading.model import ModelShard
     from workers.rank_protocol.spec import RankSpec
@@ -37,7 +40,11 @@ def _obstacle(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None) ->
 
 
 def record_graphs(
-    spec: RankSpec, model: ModelShard, cache: KVCache, progress: Callable[[str], None]
+    spec: RankSpec,
+    model: ModelShard,
+    cache: KVCache,
+    progress: Callable[[str], None],
+    make_recorder: Callable[[torch.device], Recorder] = CudaRecorder,
 ) -> DecodeGraphs | None:
     """Record the graphs of a rank; None if it does without. Raises ModelLoadError.
 
@@ -49,7 +56,7 @@ def record_graphs(
     began_s = time.monotonic()
     sizes = graph_sizes(spec.max_num_seqs)
     try:
-        graphs = DecodeGraphs(model, model.kernel, cache, CudaRecorder(cache.device), sizes)
+        graphs = DecodeGraphs(model, model.kernel, cache, make_recorder(cache.device), sizes)
     except RuntimeError as error:
         if spec.decode_graphs == "on" or spec.num_ranks > 1:
             raise ModelLoadError(f"decode steps cannot be recorded as graphs: {one_line(error)}") from error

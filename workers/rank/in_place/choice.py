@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -13,20 +15,24 @@ from workers.rank.in_place.rows import paged_rows
 from workers.rank_protocol.errors import ModelLoadError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workers.rank.cache.attention import Attend
     from workers.rank.cache.batch import Batch
     from workers.rank.cache.kv_cache import KVCache
     from workers.rank.in_place.port import Kernel
 
 
-def choose_kernel(wanted: str, device: torch.device) -> Kernel | None:
+def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], None]) -> Kernel | None:
     """The kernel for ``RankSpec.attention`` on this device; None: keys and values are gathered.
 
-    Raises ModelLoadError if ``in-place`` is wanted where it is not possible.
+    Says so if a GPU has to do without one. Raises ModelLoadError if ``in-place`` is wanted where it is not possible.
     """
-    missing = _missing(device)
+    missing = missing_for_kernel(device)
     if wanted == "in-place" and missing:
         raise ModelLoadError(f"attention in-place is wanted, but {missing}")
+    if wanted == "auto" and missing and device.type == "cuda":
+        progress(f"attention gathers keys and values, because {missing}")
     if wanted == "gather" or missing:
         return None
     from workers.rank.in_place.triton_kernel import TritonKernel
@@ -34,10 +40,15 @@ def choose_kernel(wanted: str, device: torch.device) -> Kernel | None:
     return TritonKernel(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def _missing(device: torch.device) -> str:
+def missing_for_kernel(device: torch.device) -> str:
+    """What the kernel needs and does not have here; empty if it has everything."""
     if device.type != "cuda":
         return f"the model is on {device.type}, and it needs a GPU"
-    return "" if find_spec("triton") else "the package triton is not installed"
+    if find_spec("triton") is None:
+        return "the package triton is not installed"
+    # Triton compiles the function that starts a program.
+    has_compiler = "CC" in os.environ or shutil.which("gcc") or shutil.which("clang")
+    return "" if has_compiler else "Triton needs a C compiler, and there is neither gcc nor clang"
 
 
 def attention_of(kernel: Kernel | None, cache: KVCache, batch: Batch) -> Attend:

@@ -91,7 +91,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     if rank_device.device.type == "cuda":
         # Triton starts programs on the current device, whichever one their tensors are on.
         torch.cuda.set_device(rank_device.device)
-    kernel = choose_kernel(spec.attention, rank_device.device)
+    kernel = choose_kernel(spec.attention, rank_device.device, progress)
     register()
     progress(f"loading {spec.model}")
     module, load_s = _timed(lambda: _load_weights(spec, rank_device.device).eval())
