@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
+from core.protocol.worker import Role
 from workers.engine.config import EngineConfig
 from workers.rank_protocol.spec import MAX_DEFAULT_THREADS, RankSpec
 from workers.rank_protocol.transfer_options import TransferOptions
@@ -29,7 +30,7 @@ def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
         device=settings.device,
         dtype=settings.dtype,
         attention=settings.attention,
-        decode_graphs=settings.decode_graphs,
+        decode_graphs=_decode_graphs(settings),
         max_num_seqs=settings.max_num_seqs,
         block_size=settings.block_size,
         num_blocks=settings.num_blocks,
@@ -40,6 +41,12 @@ def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
         transfer_options=TransferOptions(unsafe_disable_fence=settings.unsafe_disable_fence),
         internal_host=settings.bound_internal_host,
     )
+
+
+def _decode_graphs(settings: WorkerSettings) -> Literal["auto", "on", "off"]:
+    """A prefill worker samples one token of each request, from a prefill step."""
+    is_idle = settings.role is Role.PREFILL and settings.decode_graphs == "auto"
+    return "off" if is_idle else settings.decode_graphs
 
 
 def threads_per_rank(settings: WorkerSettings, environ: Mapping[str, str], num_cpus: int) -> int | None:

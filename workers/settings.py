@@ -65,7 +65,8 @@ class WorkerSettings(ProcessSettings):
     decode_graphs: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Whether decode steps are CUDA graphs, recorded at the start. on is refused where they are not "
-        "possible; auto then does without: on a CPU, with several ranks on one GPU, or with attention by gather.",
+        "possible; auto then does without: on a CPU, with several ranks on one GPU, or with attention by gather. auto "
+        "also does without on workers that are for prefill only.",
     )
     torch_threads: int | None = Field(
         None,
@@ -146,6 +147,10 @@ class WorkerSettings(ProcessSettings):
                     raise ValueError(f"{name} is not a loopback address: that needs an internal_token")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError("max_num_batched_tokens must not be below max_num_seqs")
+        if self.device == "cpu" and self.attention == "in-place":
+            raise ValueError("attention in-place needs a GPU, and device is cpu")
+        if self.decode_graphs == "on" and (self.device == "cpu" or self.attention == "gather"):
+            raise ValueError("decode_graphs need a GPU and attention in-place")
         return self
 
     @property

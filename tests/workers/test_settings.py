@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.protocol.handshake import Compatibility, RankMetadata, Shard
 from core.protocol.steps import RankReady
+from core.protocol.worker import Role
 from router.settings import RouterSettings
 from workers.engine_setup import engine_config, rank_spec, threads_per_rank, with_text_fingerprint
 from workers.limits import MAX_RANKS
@@ -70,6 +72,25 @@ def test_a_fence_that_is_off_is_a_warning(off: bool, caplog: pytest.LogCaptureFi
 def test_an_engine_has_at_least_one_rank_and_no_more_than_a_hand_off_may_name(tp: int) -> None:
     with pytest.raises(ValueError, match="than or equal to"):
         WorkerSettings(model="m", tp=tp)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"device": "cpu", "attention": "in-place"},
+        {"device": "cpu", "decode_graphs": "on"},
+        {"attention": "gather", "decode_graphs": "on"},
+    ],
+)
+def test_what_needs_a_gpu_is_refused_where_there_is_to_be_none(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="GPU"):
+        WorkerSettings(model="m", **wrong)
+
+
+@pytest.mark.parametrize(("role", "expected"), [(Role.PREFILL, "off"), (Role.DECODE, "auto"), (Role.BOTH, "auto")])
+def test_a_prefill_worker_records_no_decode_graphs_unless_it_is_told(role: Role, expected: str) -> None:
+    assert rank_spec(WorkerSettings(model="m", role=role), "engine").decode_graphs == expected
+    assert rank_spec(WorkerSettings(model="m", role=role, decode_graphs="on"), "engine").decode_graphs == "on"
 
 
 def test_every_rank_is_told_how_many_there_are() -> None:
