@@ -61,7 +61,7 @@ test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)
 
 # torch's builds for CUDA bring the Triton that fits them.
 test-gpu: install  ## tests marked gpu, and the kernel of attention, which needs no GPU under Triton's interpreter
-	@$(BIN)/python -c 'import triton' 2> /dev/null || $(QUIETLY) "installing Triton" $(PIP) 'triton>=3.5,<4'
+	@$(BIN)/python -c 'import triton' 2> /dev/null || $(QUIETLY) "installing Triton" $(PIP) 'triton>=3.7,<4'
 	$(BIN)/python -m pytest tests/workers/rank tests/workers/rank_group $(ARGS)
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
