@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("baton")
 
-if not Path("/dev/nvidiactl").exists():
+if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg")):
     # Without a GPU, kernels run under Triton's interpreter. It has to be said before anything imports Triton.
     os.environ["TRITON_INTERPRET"] = "1"
 

@@ -17,7 +17,7 @@ from bench.report.lacking import LACKING
 from bench.report.model import Report
 
 BATCHES = (1, 8, 32, 128)
-CONTEXTS = (1024, 8192, 32_000)
+CONTEXTS = (1024, 4096, 16_384, 32_000)
 ABOUT = (
     "A decode step of the {model} model (random weights, bfloat16) on {device}: the forward pass, sampling and the "
     "wait for the GPU. *Gathered* copies keys and values of every layer together before each attention; *in place* "

@@ -51,7 +51,7 @@ def with_graphs(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def way(with_graphs: bool, device: str, model_of: Models) -> Way:
     """The plain kernel on a CPU, the product's own on a GPU."""
-    return Way(PlainKernel() if device == "cpu" else triton_kernel(132), with_graphs, device, model_of)
+    return Way(PlainKernel() if device == "cpu" else triton_kernel(132, device), with_graphs, device, model_of)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -64,7 +64,7 @@ def test_greedy_equals_generate(architecture: str, way: Way, reference_of: Refer
 
 
 def test_the_kernel_of_gpus_in_a_whole_model(with_graphs: bool, model_of: Models, reference_of: References) -> None:
-    way = Way(triton_kernel(1), with_graphs, "cpu", model_of)
+    way = Way(triton_kernel(1, "cpu"), with_graphs, "cpu", model_of)
     jobs = [Job(prompt(n, 0), 3, chunk=20) for n in (3, 34)]
     got = way.driver("qwen3_mixed").run(jobs)
     assert got == [reference_of("qwen3_mixed").generate(job.prompt, job.num_new) for job in jobs]

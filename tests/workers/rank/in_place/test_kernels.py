@@ -43,7 +43,7 @@ def compare(
     got = torch.full_like(expected, torch.nan, device=device)
     storage = torch.empty(sizes, dtype=dtype, device=device)
     storage[:, :, LAYER] = blocks.to(device)
-    triton_kernel(num_processors)(query.to(device), storage[:, :, LAYER], there, 0.3, window, got)
+    triton_kernel(num_processors, device)(query.to(device), storage[:, :, LAYER], there, 0.3, window, got)
     return float((got.cpu().float() - expected.float()).abs().max())
 
 
@@ -91,7 +91,7 @@ def test_half_precision(dtype: torch.dtype, num_processors: int, device: str) ->
 
 
 def test_what_no_token_has_written_is_not_read(device: str) -> None:
-    kernel = triton_kernel(1)
+    kernel = triton_kernel(1, device)
     blocks = torch.full((NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 16), torch.nan, device=device)
     rows = rows_of([20], 1, 16)
     first, second = rows.tables[0, :2].tolist()
