@@ -30,7 +30,8 @@ from workers.handshake.server import handshake_bytes
 from workers.rank_protocol.transfer_errors import HandshakeError, TransferError
 from workers.server.answers.transfer_params import parse
 from workers.sharding.plan import check_pair, plan
-from workers.transfer.memory.local_memory import blocks_of, versions_of
+from workers.transfer.memory.local_memory import blocks_of
+from workers.transfer.memory.version_tables import versions_of
 from workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
 from workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
 from workers.transfer.reads.read_checks import ReadRefusedError, check_read

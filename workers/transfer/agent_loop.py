@@ -13,8 +13,9 @@ from core.process.failpoints import hit
 from core.protocol.handshake import RankMetadata
 from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
 from workers.rank_protocol.transfer_errors import NixlError, PeerLostError, TransferError
-from workers.transfer.memory.local_memory import LocalMemory, cache_of, version_table_of
+from workers.transfer.memory.local_memory import LocalMemory, cache_of
 from workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
+from workers.transfer.memory.version_tables import version_table_of
 from workers.transfer.nixl.nixl_port import TransferAgent
 from workers.transfer.notices.notice_codec import ReadNotice, reader_of
 from workers.transfer.notices.read_notices import ReadNotices

@@ -81,7 +81,7 @@ class RemoteEngines:
             raise PeerBusyError("reads over the former connection have not ended yet")
         with ExitStack() as undo:
             ranks = [self._ranks.add(source, undo) for source in sources]
-            self._memory.reserve_scratch(sum(bool(rank.num_runs) for rank in ranks))
+            self._memory.scratch.reserve(sum(bool(rank.num_runs) for rank in ranks), remotes[0].num_blocks)
             self._peers[engine_id] = RemoteEngine(remotes, ranks, undo.pop_all())
 
     def leave(self, engine_id: str) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from workers.limits import MAX_AGENT_NAME_CHARS
 from workers.rank_protocol.transfer_errors import NixlError, PlanError
-from workers.transfer.memory.local_memory import blocks_of, versions_of
+from workers.transfer.memory.local_memory import blocks_of
+from workers.transfer.memory.version_tables import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ class RemoteRank:
     """One rank of a remote engine. The lists are None if the rank is only notified and not read.
 
     Run ``r`` of block ``i`` is piece ``r * num_blocks + i`` in ``local`` and in ``remote``, where ``num_blocks`` is
-    that of the local or the remote rank.
+    that of the local or the remote rank. ``versions`` are the pieces of ``versions_of``.
     """
 
     def __init__(self, source: RankSource, name: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workers.rank_protocol.transfer_options import TransferOptions
     from workers.transfer.memory.local_memory import LocalMemory
     from workers.transfer.memory.remote_engines import RemoteEngine
+    from workers.transfer.memory.version_tables import ScratchTable
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class BlockRead:
         ]
         self._pieces = interleaved(self._parts, options.piece_bytes)
         self._in_flight: list[tuple[Post, TransferHandle]] = []
+        #: Where the versions of each part are read to, while their transfer is in flight.
+        self._scratch: dict[int, ScratchTable] = {}
         self._num_bytes = 0
         self._num_descriptors = 0
         self._stale: set[int] = set()
@@ -106,8 +109,17 @@ class BlockRead:
             part, ids = self._pieces[post.number]
             return part.post(self._agent, ids)
         hit("rank.read.arrived")
-        table, versions = self._memory.scratch_list(post.number), self._parts[post.number].rank.versions
-        return self._agent.post_read(table, self._local_ids, versions, self._remote_ids)
+        return self._post_versions(post.number)
+
+    def _post_versions(self, source: int) -> TransferHandle:
+        num_versions = self.peer.num_blocks
+        table = self._scratch[source] = self._memory.scratch.take(num_versions)
+        here, there = table.pieces_for(self._remote_ids, num_versions)
+        try:
+            return self._agent.post_read(table.pieces, here, self._parts[source].rank.versions, there)
+        except NixlError:
+            self._memory.scratch.give_back(self._scratch.pop(source))
+            raise
 
     def _poll(self) -> bool:
         before = self._in_flight
@@ -128,11 +140,15 @@ class BlockRead:
             state = self._agent.state(transfer)
         except (PeerLostError, BackendFailedError) as error:
             self._broke(error)
-            self._release(transfer)
+            self._end(post, transfer)
             return True
         if state is TransferState.IN_PROGRESS:
             return False
-        self._release(transfer)
+        self._arrived(post, state)
+        self._end(post, transfer)
+        return True
+
+    def _arrived(self, post: Post, state: TransferState) -> None:
         if state is TransferState.FAILED:
             self._broke(BackendFailedError("NIXL reports an error"))
         elif post.kind is PostKind.VERSIONS:
@@ -143,11 +159,16 @@ class BlockRead:
             self._num_descriptors += num_descriptors
             self._num_bytes += num_bytes
             self.machine.arrived()
-        return True
+
+    def _end(self, post: Post, transfer: TransferHandle) -> None:
+        """Give back what a transfer used that has ended."""
+        if post.kind is PostKind.VERSIONS:
+            self._memory.scratch.give_back(self._scratch.pop(post.number))
+        self._release(transfer)
 
     def _compare(self, source: int) -> None:
         """Compare the versions of one rank. A block is stale if any rank has overwritten its part."""
-        stale = stale_positions(self._expected, self._memory.scratch(source)[self._local_ids])
+        stale = stale_positions(self._expected, self._scratch[source].array[self._remote_ids])
         self._stale.update(self.read.local_block_ids[position] for position in stale)
         self.machine.compared(equal=not stale)
         if stale:

@@ -1,0 +1,113 @@
+"""The version tables of remote ranks, and where they are read to. Used in the agent's thread only.
+
+A transfer costs about a microsecond for each descriptor and hardly anything for each byte, so versions are read by the
+page. What is behind the last full page is read whole, too: as single versions, which NIXL joins because they are
+neighbours on both sides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
+from workers.transfer.versions import VERSION
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from core.protocol.handshake import RankMetadata
+
+#: Versions that one descriptor reads: 4 KiB.
+PAGE_VERSIONS = 512
+
+
+def version_table_of(rank: RankMetadata) -> Region:
+    """A rank's whole version table."""
+    return Region(rank.version_address, rank.num_blocks * VERSION.itemsize)
+
+
+def versions_of(rank: RankMetadata) -> Pieces:
+    """A rank's version table: its full pages, and then each of the versions that are left."""
+    num_pages, num_left = divmod(rank.num_blocks, PAGE_VERSIONS)
+    rows = (
+        _row(rank.version_address, PAGE_VERSIONS, num_pages),
+        _row(rank.version_address + num_pages * PAGE_VERSIONS * VERSION.itemsize, 1, num_left),
+    )
+    return Pieces(tuple(row for row in rows if row.count))
+
+
+class ScratchTable:
+    """Memory for a version table of at most ``capacity`` versions, which is a multiple of ``PAGE_VERSIONS``.
+
+    The version of remote block ``i`` is read to ``array[i]``. ``pieces`` are all pages, and then all single versions.
+    """
+
+    def __init__(self, agent: TransferAgent, capacity: int) -> None:
+        self.capacity = capacity
+        self.array: NDArray[np.uint64] = np.zeros(capacity, dtype=VERSION)
+        address = int(self.array.ctypes.data)
+        # Registered after the agent's metadata was taken, so that no peer can read or write it.
+        agent.register(Region(address, self.array.nbytes))
+        rows = _row(address, PAGE_VERSIONS, capacity // PAGE_VERSIONS), _row(address, 1, capacity)
+        self.pieces: PieceList = agent.prepare(Pieces(rows))
+
+    def pieces_for(
+        self, block_ids: NDArray[np.int32], num_versions: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The pieces here and in ``versions_of`` a table of ``num_versions`` that have the versions of these blocks."""
+        num_pages = num_versions // PAGE_VERSIONS
+        wanted = np.zeros(num_pages + 1, dtype=bool)
+        wanted[block_ids // PAGE_VERSIONS] = True
+        pages = np.flatnonzero(wanted[:num_pages]).astype(np.int32)
+        first_left = num_pages * PAGE_VERSIONS
+        left = np.arange(num_versions - first_left if wanted[num_pages] else 0, dtype=np.int32)
+        here = left + np.int32(self.capacity // PAGE_VERSIONS + first_left)
+        return np.concatenate((pages, here)), np.concatenate((pages, left + np.int32(num_pages)))
+
+
+class ScratchTables:
+    """All scratch tables. A table belongs to one transfer until this has ended, however long that takes.
+
+    If two transfers shared a table, one could find there what the other has read earlier, and take it for its own.
+    """
+
+    def __init__(self, agent: TransferAgent) -> None:
+        self._agent = agent
+        #: Registered memory has to outlive the agent, so tables are kept.
+        self._tables: list[ScratchTable] = []
+        self._free: list[ScratchTable] = []
+
+    def reserve(self, num_tables: int, num_versions: int) -> None:
+        """Make sure that so many tables have room for so many versions. Raises NixlError."""
+        while sum(table.capacity >= num_versions for table in self._tables) < num_tables:
+            self._free.append(self._new(num_versions))
+
+    def take(self, num_versions: int) -> ScratchTable:
+        """A table with room for so many versions; return it with ``give_back``. Raises NixlError."""
+        for table in self._free:
+            if table.capacity >= num_versions:
+                self._free.remove(table)
+                return table
+        return self._new(num_versions)
+
+    def give_back(self, table: ScratchTable) -> None:
+        """Return a table to which nothing is written any more."""
+        self._free.append(table)
+
+    def close(self) -> None:
+        """Release the lists. Raises NixlError."""
+        for table in self._tables:
+            self._agent.release_list(table.pieces)
+
+    def _new(self, num_versions: int) -> ScratchTable:
+        # Few sizes, so that peers of other sizes can use the same tables.
+        capacity = max(PAGE_VERSIONS, 1 << (num_versions - 1).bit_length())
+        self._tables.append(ScratchTable(self._agent, capacity))
+        return self._tables[-1]
+
+
+def _row(address: int, num_versions: int, count: int) -> PieceRow:
+    num_bytes = num_versions * VERSION.itemsize
+    return PieceRow(address, num_bytes, num_bytes, count)
