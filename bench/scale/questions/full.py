@@ -22,7 +22,7 @@ NUM_WORKERS, NUM_ROUTERS = 1_000, 64
 #: Engines that decode more at once than the default of this benchmark: else D could not have that many requests.
 D = Size(num_blocks=65_536, max_num_seqs=256)
 #: Of what the cluster could just serve; more than that, so that requests pile up.
-SHARE = 1.5
+SHARE = 2.2
 P_TO_D = 1.8
 DEATHS = 10
 
