@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from router.queue.worker_queue import Pick, WorkerQueue
     from router.services import Services
 
-#: How soon a request that no worker could take now looks again, seconds.
-LOOK_AGAIN_S = 0.25
-
 
 class SimulatedRouter:
     """One router. ``chooses_early``: D is chosen when P is, and the blocks are made for that D alone."""
