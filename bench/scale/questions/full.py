@@ -1,4 +1,4 @@
-"""A thousand workers and a hundred thousand requests in flight, while workers and routers die. Some minutes a seed."""
+"""A thousand workers and more than a hundred thousand requests, while workers and routers die. Minutes a seed."""
 
 from __future__ import annotations
 
