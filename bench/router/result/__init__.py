@@ -1,0 +1,1 @@
+"""What the runs come to: ``numbers`` of several runs, ``goals``, ``tables``, and the ``report``."""

@@ -1,0 +1,109 @@
+"""A router that can be measured, and how it is run."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import httpx
+
+from baton.processes.vllm.held_ports import HeldPorts
+from bench.router.harness.flow import PATHS, Flow, question
+from bench.router.harness.load import Target
+from bench.router.harness.processes import start, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from bench.router.harness.engines import Engines
+    from bench.router.harness.processes import Cores
+
+#: A router that gives no answer after this many seconds never will.
+START_TIMEOUT_S = 60.0
+POLL_S = 0.2
+
+
+class RouterError(Exception):
+    """A router that cannot be measured. The message is one line."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a router is to serve, whom it is to ask, and where it can put files and its log."""
+
+    port: int
+    second_port: int
+    engines: Engines
+    folder: Path
+    cores: Cores
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a router is started. An ``environ`` of None is this process's own."""
+
+    argv: list[str]
+    environ: Mapping[str, str] | None = None
+    folder: Path | None = None
+
+
+class Router(Protocol):
+    """A kind of router."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+
+    @property
+    def flow(self) -> Flow:
+        """What it does with a request."""
+
+    @property
+    def num_cores(self) -> int:
+        """How many cores it runs on: one, or the one of the load as well."""
+
+    def command(self, place: Place) -> AbstractContextManager[Command]:
+        """What it takes to start it; what it needs beside it runs while inside. Raises RouterError."""
+
+
+@contextmanager
+def running(router: Router, engines: Engines, folder: Path, cores: Cores, nice: int) -> Iterator[Target]:
+    """Run a router while inside; it has answered once. Raises RouterError."""
+    log = folder / f"{router.name}.log"
+    with HeldPorts() as ports:
+        place = Place(ports.take(), ports.take(), engines, folder, cores)
+        with router.command(place) as command:
+            own = frozenset({cores.router}) if router.num_cores == 1 else cores.both
+            try:
+                process = start(command.argv, log, own, nice=nice, environ=command.environ, folder=command.folder)
+            except OSError as error:
+                raise RouterError(f"{router.name}: {error}") from None
+            try:
+                _wait_for_answer(router.name, place.port, process, log)
+                yield Target(router.name, place.port, process.pid, router.flow.waits_for_p)
+            finally:
+                stop(process)
+
+
+def _wait_for_answer(name: str, port: int, process: subprocess.Popen[str], log: Path) -> None:
+    end_s = time.monotonic() + START_TIMEOUT_S
+    while not _answers(port):
+        if process.poll() is not None:
+            raise RouterError(f"{name}: ended with status {process.returncode}; see {log}")
+        if time.monotonic() > end_s:
+            raise RouterError(f"{name}: gives no answer; see {log}")
+        time.sleep(POLL_S)
+
+
+def _answers(port: int) -> bool:
+    body = question(PATHS[0], stream=False)
+    try:
+        answer = httpx.post(f"http://127.0.0.1:{port}{PATHS[0]}", json=body, trust_env=False)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == httpx.codes.OK and "choices" in answer.text
