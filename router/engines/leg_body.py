@@ -1,23 +1,33 @@
 """Puts a leg's body together: what all legs have in common, and a short tail. Pure.
 
-P's ``kv_transfer_params`` and prompts as token ids are spliced in without parsing, since they are long.
+P's ``kv_transfer_params`` and prompts as token ids are spliced in without parsing, since they are long. The body stays
+in pieces up to the connection: a long prompt is encoded once for all legs, and copied for none.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+if TYPE_CHECKING:
+    from core.net.client.connection import Pieces
 
-def opened(fields: dict[str, Any]) -> bytes:
+
+def opened(fields: dict[str, Any]) -> memoryview:
     """The fields as JSON without the closing brace."""
-    return orjson.dumps(fields)[:-1]
+    return memoryview(orjson.dumps(fields))[:-1]
 
 
-def closed(common: bytes, tail: dict[str, Any], **raw: bytes) -> bytes:
+def closed(common: memoryview, tail: dict[str, Any], **raw: bytes) -> Pieces:
     """``common``, from ``opened``, with ``tail`` and with the fields of ``raw``, whose values are JSON already."""
-    more = orjson.dumps(tail)[1:-1] if tail else b""
+    pieces: list[bytes | memoryview] = [common]
+    comma = b"," if len(common) > 1 else b""
+    if tail:
+        pieces.append(comma + orjson.dumps(tail)[1:-1])
+        comma = b","
     for name, value in raw.items():
-        more = b'%b%b"%b":%b' % (more, b"," if more else b"", name.encode(), value)
-    return b"%b%b%b}" % (common, b"," if more and len(common) > 1 else b"", more)
+        pieces += (b'%b"%b":' % (comma, name.encode()), value)
+        comma = b","
+    pieces.append(b"}")
+    return tuple(pieces)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from core.leases.store import LeaseState
+    from core.net.client.connection import Pieces
     from core.net.client.errors import CallError
     from core.protocol.errors import ApiError
     from router.engines.prefill_answer import PrefillAnswer
@@ -24,7 +25,7 @@ class DecodeLeg(NamedTuple):
     """
 
     headers: tuple[tuple[str, str], ...]
-    body: bytes
+    body: bytes | Pieces
     names_tokens: bool
     once: bool = False
 
@@ -32,7 +33,7 @@ class DecodeLeg(NamedTuple):
 class PrefillLeg(NamedTuple):
     """What P is sent. ``hand_off``: P is asked to keep the blocks for a D."""
 
-    body: bytes
+    body: bytes | Pieces
     hand_off: bool
     #: When it was made, by the clock of the engine's leases, ms: the prefill ends later. None: no lease counts from it.
     asked_ms: int | None = None

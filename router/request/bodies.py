@@ -17,9 +17,9 @@ class ClientBody:
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
-        self._encoded: dict[Callable[[dict[str, Any]], bytes], bytes] = {}
+        self._encoded: dict[Callable[[dict[str, Any]], memoryview], memoryview] = {}
 
-    def encoded(self, encode: Callable[[dict[str, Any]], bytes]) -> bytes:
+    def encoded(self, encode: Callable[[dict[str, Any]], memoryview]) -> memoryview:
         """``encode(fields)``, computed once: the part of the body that all legs of the request have in common."""
         encoded = self._encoded.get(encode)
         if encoded is None:

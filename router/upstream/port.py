@@ -14,6 +14,8 @@ from core.protocol.errors import UpstreamError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from core.net.client.connection import Pieces
+
 
 class Answer(Protocol):
     """An answer whose status and headers have come. ``close`` it in every case."""
@@ -59,7 +61,7 @@ class Upstream(Protocol):
         base_url: str,
         path: str,
         headers: Sequence[tuple[str, str]],
-        body: bytes,
+        body: bytes | Pieces,
         timeout_s: float,
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
         *,

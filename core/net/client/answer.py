@@ -69,6 +69,7 @@ class HttpAnswer:
         self._raised: Exception | None = None
         self._is_stopped = False
         self._num_pieces = 0
+        #: Done at the next news, if a reader waits.
         self._waiter: asyncio.Future[None] | None = None
         self._watch: _GapWatch | None = None
         self._framed = True
@@ -88,7 +89,7 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 raise ConnectionLost("the answer ended before it began")
-            await self._wait()
+            await self._news()
 
     async def chunk(self, timeout_s: float | None = None) -> bytes:
         """Returns the bytes that have come since the last call, and waits if there are none. Empty: the answer is
@@ -108,7 +109,7 @@ class HttpAnswer:
                 raise self._error
             if self.complete:
                 return b""
-            await self._wait()
+            await self._news()
         return self._take_parts()
 
     async def pass_on(self, take: Callable[[bytes], bool]) -> bool:
@@ -126,7 +127,7 @@ class HttpAnswer:
                 return True
             self._take, self._is_stopped = take, False
             try:
-                await self._wait()
+                await self._news()
             finally:
                 self._take = None
             if self._raised is not None:
@@ -181,11 +182,12 @@ class HttpAnswer:
     def waiting(self) -> int | None:
         """Returns a number that stands for the piece that a reader waits for; None: no reader waits."""
         waiter = self._waiter
-        return None if waiter is None or waiter.done() else self._num_pieces
+        return None if waiter is None or waiter.done() else self._num_pieces  # a reader may have been cancelled
 
     def close(self) -> None:
         """Close the connection unless the answer is complete. Never raises, may be called twice."""
-        self._end_watch()
+        if self._watch is not None:
+            self._end_watch()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
@@ -202,25 +204,27 @@ class HttpAnswer:
         self.fail(CallTimeout("the answer took too long"))
 
     def _end_watch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
 
-    async def _wait(self) -> None:
+    def _news(self) -> asyncio.Future[None]:
         waiter = self._waiter = self._loop.create_future()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        return waiter
 
     # --- from the connection
 
-    def feed(self, data: bytes) -> None:
-        """Give the reader a piece of the body: all that has come at once. It may come just after ``finish``."""
+    def wake(self) -> None:
+        """Wake the reader after ``feed``, ``begin`` and ``finish``: once for all that came together."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def feed(self, data: bytes) -> bool:
+        """Give the reader a piece of the body: all that has come at once. It may come just after ``finish``.
+
+        Returns whether the reader is to be woken.
+        """
         self._num_pieces += 1
         take = self._take
         if take is None:
@@ -228,21 +232,19 @@ class HttpAnswer:
             self._num_bytes += len(data)
             if self._num_bytes > HIGH_WATER_BYTES and self._connection is not None:
                 self._connection.pause()
-            self._wake()
-            return
+            return True
         try:
             if take(data):
-                return
+                return False
             self._is_stopped = True
         except Exception as error:  # noqa: BLE001 (raised in ``pass_on``)
             self._raised = error
         self._take = None
-        self._wake()
+        return True
 
     def begin(self, status: int) -> None:
         """Note that status and headers have come."""
         self.status = status
-        self._wake()
 
     def finish(self, *, framed: bool = True) -> None:
         """Note that the whole answer has come. ``framed``: the answer itself marked its end, not only the closed
@@ -251,8 +253,8 @@ class HttpAnswer:
         self._framed = framed
         self.complete = True
         self._connection = None
-        self._end_watch()
-        self._wake()
+        if self._watch is not None:
+            self._end_watch()
 
     def fail(self, error: CallError) -> None:
         """Note that no more will come. The reader still gets what has come, and then the error."""
@@ -260,7 +262,7 @@ class HttpAnswer:
             return
         self._error = error
         self.close()
-        self._wake()
+        self.wake()
 
 
 class _GapWatch:

@@ -7,11 +7,12 @@ must never be taken for the answer to the next one.
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import TypeAlias, cast
 
 import httptools
 
 from core.net.client.answer import HttpAnswer
+from core.net.client.chunks import whole_chunks
 from core.net.client.errors import CallError, ConnectionLost, NotHttp
 from core.net.deadlines import Timeouts
 from core.net.sockets import set_tcp_options
@@ -19,10 +20,20 @@ from core.net.sockets import set_tcp_options
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
 #: connection after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
-#: The headers that say where an answer ends.
-_FRAMES = frozenset({b"content-length", b"transfer-encoding"})
-#: The headers that an answer keeps, and the names of its attributes for them.
-_KEPT = {b"retry-after": "retry_after", b"content-type": "content_type", b"metadata": "metadata"}
+#: A body in pieces, of which none is empty: so a long one that several requests have in common is never copied.
+Pieces: TypeAlias = "tuple[bytes | memoryview, ...]"
+#: Requests of fewer bytes are joined before they are written: a system call for one piece costs less than for several.
+_JOINED_BYTES = 16 << 10
+#: What stands for the headers that say where an answer ends.
+_FRAME = ""
+#: The headers that matter, and for those that an answer keeps the names of its attributes.
+_KEPT = {
+    b"content-length": _FRAME,
+    b"transfer-encoding": _FRAME,
+    b"retry-after": "retry_after",
+    b"content-type": "content_type",
+    b"metadata": "metadata",
+}
 #: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
 MAX_HEAD_BYTES = 64 << 10
 
@@ -56,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         #: The pieces of the body in the data under way.
         self._parts: list[bytes] = []
+        #: Whether a chunk has ended and none has begun since; and whether the next byte is the first one of a chunk.
+        self._is_between = self._is_at_chunk = False
         self.idle_since_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,15 +76,18 @@ class Connection(asyncio.Protocol):
         set_tcp_options(transport.get_extra_info("socket"), _TCP_OPTIONS)
         self._everyone.add(self)
 
-    def send(self, data: bytes) -> HttpAnswer:
-        """Send a whole request. On a closed connection the answer fails."""
+    def send(self, head: bytes, body: Pieces = (), body_bytes: int = 0) -> HttpAnswer:
+        """Send a whole request, whose body has ``body_bytes``. On a closed connection the answer fails."""
         answer = self._answer = HttpAnswer(self)
         self._until_eof = True
         self._num_head_bytes = 0
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             answer.fail(ConnectionLost("the connection is closed"))
+        elif body_bytes < _JOINED_BYTES:
+            transport.write(b"".join((head, *body)))
         else:
-            self._transport.write(data)
+            transport.writelines((head, *body))
         return answer
 
     def data_received(self, data: bytes) -> None:
@@ -79,6 +95,13 @@ class Connection(asyncio.Protocol):
         if answer is None:
             self.abort()
             return
+        if self._is_at_chunk:
+            body = whole_chunks(data)
+            if body is not None:
+                self._num_head_bytes = 0
+                if answer.feed(body):
+                    answer.wake()
+                return
         answer.started = True
         self._num_head_bytes += len(data)
         failure: CallError | None = None
@@ -88,8 +111,12 @@ class Connection(asyncio.Protocol):
             failure = NotHttp("the worker's answer was not HTTP")
             failure.__cause__ = error
         if self._parts:
-            answer.feed(b"".join(self._parts))
+            if answer.feed(b"".join(self._parts)) or answer.complete:
+                answer.wake()
             self._parts.clear()
+        else:
+            answer.wake()  # a head or an end has come, or a part of one
+        self._is_at_chunk = self._is_between and data[-2:] == b"\r\n"  # else a part of the next chunk's size is here
         if failure is None and self._num_head_bytes > MAX_HEAD_BYTES:
             failure = NotHttp("the head of the worker's answer was larger than allowed")
         if failure is not None:
@@ -100,6 +127,7 @@ class Connection(asyncio.Protocol):
         if self._answer is not None and self._answer.status and self._until_eof:
             answer, self._answer = self._answer, None
             answer.finish(framed=False)
+            answer.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -142,11 +170,13 @@ class Connection(asyncio.Protocol):
             raise _NotDue  # comes back out of feed_data as an HttpParserError
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name in _FRAMES:
+        kept = _KEPT.get(name.lower())
+        if kept is None or self._answer is None:
+            return
+        if kept is _FRAME:
             self._until_eof = False
-        elif name in _KEPT and self._answer is not None:
-            setattr(self._answer, _KEPT[name], value)
+        else:
+            setattr(self._answer, kept, value)
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -157,13 +187,21 @@ class Connection(asyncio.Protocol):
         self._num_head_bytes = 0
         self._parts.append(body)
 
+    def on_chunk_header(self) -> None:
+        self._is_between = False
+
+    def on_chunk_complete(self) -> None:
+        self._is_between = True
+
     def on_message_complete(self) -> None:
+        self._is_between = False
         if self._status < 200:  # 100 Continue and the like come before the answer
             return
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.finish()
-        self.resume()
+        if self._paused:
+            self.resume()
         if self._parser.should_keep_alive() and self.usable:
             self.idle_since_s = self.loop.time()
             self.idle.append(self)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from core.net.client.answer import HttpAnswer
+    from core.net.client.connection import Pieces
     from core.net.tls import InternalTls
 
 logger = logging.getLogger("baton.net")
@@ -92,7 +93,7 @@ class HttpClient:
         base_url: str,
         path: str,
         headers: Sequence[tuple[str, str]],
-        body: bytes,
+        body: bytes | Pieces,
         timeout_s: float,
         patience: Callable[[], Coroutine[Any, Any, None]] | None = None,
         *,
@@ -101,15 +102,17 @@ class HttpClient:
     ) -> HttpAnswer:
         """Send a request, and wait at most ``timeout_s`` for status and headers. Raises CallError.
 
-        With ``patience`` the call continues to wait when the time is up, until ``patience`` returns. ``headers`` must
-        not contain line breaks. When a kept connection breaks at once, and nothing of an answer has come, the request
-        is sent again on a new one, unless it must be sent ``once`` only: the new one may lead to another server.
-        ``sending`` is called whenever there is a connection and the request is about to be written; if it raises,
-        nothing is written and the call ends with what it raised.
+        The pieces of a ``body`` are sent as if they were joined. With ``patience`` the call continues to wait when the
+        time is up, until ``patience`` returns. ``headers`` must not contain line breaks. When a kept connection breaks
+        at once, and nothing of an answer has come, the request is sent again on a new one, unless it must be sent
+        ``once`` only: the new one may lead to another server. ``sending`` is called whenever there is a connection and
+        the request is about to be written; if it raises, nothing is written and the call ends with what it raised.
         """
         try:
             origin = self._origins.get(base_url) or self._add_origin(base_url)
-            data = origin.head(method, path, headers, len(body)) + body
+            pieces = body if isinstance(body, tuple) else (body,)
+            body_bytes = sum(map(len, pieces))
+            head = origin.head(method, path, headers, body_bytes)
         except ValueError:
             raise ConnectError("the worker's address is none") from None
         clock = asyncio.get_running_loop().time
@@ -122,7 +125,9 @@ class HttpClient:
                 except ConnectError as error:
                     error.was_sent = kept is not None
                     raise
-            answer = _send(connection, data, sending)
+            if sending is not None:
+                _tell(connection, sending)
+            answer = connection.send(head, pieces, body_bytes)
             patient = None if patience is None else _Patience(answer, patience)
             timer = connection.call_later(timeout_s, answer.fail_unless_begun if patient is None else patient.begin)
             try:
@@ -201,14 +206,13 @@ def _machines_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _send(connection: Connection, data: bytes, sending: Callable[[], None] | None) -> HttpAnswer:
-    if sending is not None and connection.usable:  # else nothing will be written
+def _tell(connection: Connection, sending: Callable[[], None]) -> None:
+    if connection.usable:  # else nothing will be written
         try:
             sending()
         except BaseException:
             connection.abort()
             raise
-    return connection.send(data)
 
 
 class _Patience:

@@ -245,9 +245,11 @@ class HttpCall:
 
     def write(self, data: bytes) -> bool:
         """Send a part of the stream. Returns False if the client does not read as fast: ``drain`` before the next."""
-        if data and not self.disconnected:  # an empty chunk would be the end
+        if self.disconnected:
+            return True
+        if data:  # an empty chunk would be the end
             self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        return not self.is_blocked
+        return not self._flow.write_paused
 
     def end(self) -> None:
         """Complete the stream."""

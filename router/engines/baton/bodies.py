@@ -12,6 +12,7 @@ from core.protocol.openai.requests import NO_EFFECT
 from router.engines.leg_body import closed, opened
 
 if TYPE_CHECKING:
+    from core.net.client.connection import Pieces
     from router.request.bodies import ClientBody
 
 #: Fields that differ between P's body and D's.
@@ -23,7 +24,7 @@ _DROPPED = _PER_LEG | NO_EFFECT
 LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = None) -> bytes:
+def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = None) -> Pieces:
     """The body for P. ``hand_off``: P keeps the blocks for a D. ``resume``: the tokens so far.
 
     P gets ``min_tokens`` and the limits unchanged, and samples one token anyway: ``min_tokens`` decides which tokens
@@ -40,7 +41,7 @@ def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = Non
     return closed(body.encoded(common), tail)
 
 
-def decode_body(body: ClientBody, kv_transfer_params: bytes | None) -> bytes:
+def decode_body(body: ClientBody, kv_transfer_params: bytes | None) -> Pieces:
     """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself."""
     fields = body.fields
     tail = {name: fields[name] for name in _PER_LEG if name != "kv_transfer_params" and fields.get(name) is not None}
@@ -48,7 +49,7 @@ def decode_body(body: ClientBody, kv_transfer_params: bytes | None) -> bytes:
     return closed(body.encoded(common), tail, **raw)
 
 
-def common(fields: dict[str, Any]) -> bytes:
+def common(fields: dict[str, Any]) -> memoryview:
     """What all legs have in common.
 
     A seed is added if the client gave none and sampling is random, so that every worker draws the same noise.

@@ -15,6 +15,7 @@ from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
 from router.engines.leg_body import closed, opened
 
 if TYPE_CHECKING:
+    from core.net.client.connection import Pieces
     from router.request.bodies import ClientBody
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -25,7 +26,7 @@ _PER_LEG = frozenset(
 _ASK = orjson.dumps(ASK_PREFILL)
 
 
-def prefill_body(body: ClientBody, token_ids: bytes) -> bytes:
+def prefill_body(body: ClientBody, token_ids: bytes) -> Pieces:
     """The body for P: one token, not streamed. ``token_ids``: JSON list of prompt and tokens so far; empty: as text.
 
     ``max_tokens`` is always given: a completion does not know ``max_completion_tokens``, and if P computed more than
@@ -40,7 +41,7 @@ def prefill_body(body: ClientBody, token_ids: bytes) -> bytes:
 
 def decode_body(
     body: ClientBody, params: bytes | None, token_ids: bytes, *, names_tokens: bool, num_sent: int = 0
-) -> bytes:
+) -> Pieces:
     """The body for D. ``params``: P's ``kv_transfer_params``; None: the server prefills by itself.
 
     ``num_sent``: tokens in ``token_ids`` that the client has been sent; they count against its limits.
@@ -71,12 +72,12 @@ def whole_body(body: ClientBody) -> bytes:
     return orjson.dumps(body.fields)
 
 
-def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, token_ids: bytes) -> bytes:
+def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, token_ids: bytes) -> Pieces:
     """The body with the prompt as the client sent it or, if there are ``token_ids``, as those.
 
     A chat has no field for token ids; vLLM takes them beside the parameters of the hand-off.
     """
-    raw = {}
+    raw: dict[str, bytes] = {}
     if "prompt" in body.fields:
         if token_ids:
             raw["prompt"] = token_ids
@@ -89,6 +90,6 @@ def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, t
     return closed(body.encoded(_common), tail, **raw)
 
 
-def _common(fields: dict[str, Any]) -> bytes:
+def _common(fields: dict[str, Any]) -> memoryview:
     """What all legs have in common. No seed is added: D alone samples what the client gets."""
     return opened({name: value for name, value in fields.items() if name not in _PER_LEG})

@@ -16,7 +16,7 @@ PARAMS = b'{"remote_block_ids": [[1,  2]], "x":18446744073709551615}'
 
 
 def to_p(fields: dict[str, Any], token_ids: bytes = b"") -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(prefill_body(ClientBody(fields), token_ids))
+    made: dict[str, Any] = json.loads(b"".join(prefill_body(ClientBody(fields), token_ids)))
     return made
 
 
@@ -24,7 +24,7 @@ def to_d(
     fields: dict[str, Any], params: bytes | None = PARAMS, token_ids: bytes = b"", num_sent: int = 0
 ) -> dict[str, Any]:
     body = decode_body(ClientBody(fields), params, token_ids, names_tokens=True, num_sent=num_sent)
-    made: dict[str, Any] = json.loads(body)
+    made: dict[str, Any] = json.loads(b"".join(body))
     return made
 
 
@@ -59,7 +59,7 @@ def test_d_gets_what_the_client_asked_and_what_p_said() -> None:
 @pytest.mark.parametrize("more", [{"min_tokens": "5"}, {"max_tokens": [1]}, {"return_token_ids": "yes"}])
 def test_what_only_vllm_judges_reaches_it_as_it_is(more: dict[str, Any]) -> None:
     body = decode_body(ClientBody({**CHAT, **more}), None, b"", names_tokens=False)
-    assert json.loads(body) == {**CHAT, **more}
+    assert json.loads(b"".join(body)) == {**CHAT, **more}
 
 
 def test_a_completion_is_sent_its_prompt_as_ids() -> None:

@@ -246,6 +246,7 @@ async def test_an_answer_that_ends_without_a_status_is_lost() -> None:
     waiting = asyncio.create_task(answer.headers())
     await asyncio.sleep(0)
     answer.finish()
+    answer.wake()
     with pytest.raises(ConnectionLost):
         await waiting
 
@@ -375,3 +376,17 @@ async def test_closing_an_open_answer_is_seen_by_the_worker(server: Server, upst
     answer.close()
     answer.close()
     await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
+
+
+@pytest.mark.parametrize("size", [1, 20_000, 3_000_000])
+async def test_a_body_in_pieces_arrives_as_one(server: Server, upstream: HttpClient, size: int) -> None:
+    server.answers = [[OK], [OK]]
+    text = bytes(range(256)) * (size // 256 + 1)
+    pieces = (b"{", memoryview(text)[1:-1], b"}")
+    for _ in range(2):  # the second one on the same connection
+        answer = await upstream.request("POST", server.url, "/", (), pieces, 10)
+        assert await answer.read(10, 10) == b"hi"
+    whole = b"".join(pieces)
+    assert [request.endswith(b"\r\n\r\n" + whole) for request in server.requests] == [True, True]
+    assert b"content-length: %d\r\n" % len(whole) in server.requests[0]
+    assert server.num_connections == 1

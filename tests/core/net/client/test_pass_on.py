@@ -170,3 +170,33 @@ async def test_nothing_is_taken_after_a_cancel(wire: Wire) -> None:
         await task
     wire.connection.data_received(piece(b"a"))
     assert not wire.taken
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 11, 1000])
+async def test_however_chunks_are_cut_the_stream_is_the_same(wire: Wire, step: int) -> None:
+    pieces = [b"a", b"b" * 5000, b"c\r\n", b"\r\n", b"d" * 17, b"0\r\n\r\n"] * 3
+    task = await wire.passing_on()
+    data = b"".join(map(piece, pieces)) + LAST
+    for begin in range(0, len(data), step):
+        wire.connection.data_received(data[begin : begin + step])
+    assert await task is True
+    assert b"".join(wire.taken) == b"".join(pieces)
+
+
+async def test_one_chunk_at_a_time_is_passed_on_as_it_is(wire: Wire) -> None:
+    pieces = [b"a", b"b" * 5000, b"c\r\n", b"\r\n", b"0\r\n\r\n"] * 2
+    task = await wire.passing_on()
+    for data in (*map(piece, pieces), LAST):
+        wire.connection.data_received(data)
+    assert await task is True
+    assert wire.taken == pieces
+    assert wire.connection.idle == [wire.connection]
+
+
+async def test_a_chunk_that_is_none_breaks_the_stream_at_once(wire: Wire) -> None:
+    task = await wire.passing_on()
+    wire.connection.data_received(piece(b"a"))
+    wire.connection.data_received(b"2\r\nabc\r\n")
+    with pytest.raises(NotHttp):
+        await task
+    assert wire.taken[0] == b"a"
