@@ -151,21 +151,29 @@ class _Pump:
     def _put(self, data: bytes, num_events: int) -> bool:
         request, reply = self._request, self._reply
         request.num_tokens += num_events
+        request.num_chunks += 1
         last_s, now_s = self._last_s, self._clock()
         if last_s is not None:
             self._itl.observe(now_s - last_s)
-        shows = reply.started or has_content(data)
-        self._last_s = now_s if shows else None
-        if num_events <= EVENTS_IN_A_CHUNK or not reply.started:
-            request.num_chunks += 1
+        self._last_s = now_s
+        if not reply.started:
+            shows = has_content(data)
+            if not shows:
+                self._last_s = None
             goes_on = reply.put(data, content=shows)
+        elif num_events <= EVENTS_IN_A_CHUNK:
+            goes_on = reply.put(data)
         else:
-            for number, some in enumerate(by_few(data, EVENTS_IN_A_CHUNK)):
-                if number:
-                    self._itl.observe(0.0)  # it leaves together with the one before it
-                request.num_chunks += 1
-                goes_on = reply.put(some, content=shows)
+            goes_on = self._put_many(data)
         hit("router.relay.event")
+        return goes_on
+
+    def _put_many(self, data: bytes) -> bool:
+        for number, some in enumerate(by_few(data, EVENTS_IN_A_CHUNK)):
+            if number:
+                self._itl.observe(0.0)  # it leaves together with the one before it
+                self._request.num_chunks += 1
+            goes_on = self._reply.put(some)
         return goes_on
 
     def _look_for_error(self, data: bytes) -> None:

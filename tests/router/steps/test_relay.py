@@ -67,7 +67,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
     sent: list[bytes] = []
     answer = Chunks(chunks[1:], lost=lost)
 
-    def put(data: bytes, *, content: bool) -> bool:
+    def put(data: bytes, *, content: bool = True) -> bool:
         assert content
         assert data.count(b"\n\n") <= relay.EVENTS_IN_A_CHUNK
         sent.append(data)
