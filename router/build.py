@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
 from core.net.client.http_client import HttpClient
+from core.net.deadlines import Timeouts
 from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
 from router.engines.baton.engine import BatonEngine
@@ -84,6 +86,7 @@ def build_services(
         ),
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
         body_budget=BodyBudget(settings.max_bodies_bytes),
+        timeouts=Timeouts(asyncio.get_running_loop()),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         lease_limit=lease_limit,
         releaser=Releaser(pool, lease_limit, prefill_aborts),

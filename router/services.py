@@ -11,6 +11,7 @@ from router.request.active import ActiveRequests
 from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
+    from core.net.deadlines import Timeouts
     from core.net.served.body import BodyBudget
     from router.engines.engines import Engines
     from router.peers.cleanup import Cleanup
@@ -63,6 +64,8 @@ class Services:
     readiness: Readiness
     #: Bounds the bytes of all bodies that this process holds, on both ports.
     body_budget: BodyBudget
+    #: Timeouts of which there are many, all of a few lengths.
+    timeouts: Timeouts
     #: The other routers.
     peers: PeerRouters
     #: Ends requests and leases that dead routers have left on workers.

@@ -63,6 +63,11 @@ class PrefillAnswer:
         if self.summary.remote_num_tokens < 0:
             raise ValueError("less than no tokens")
 
+    def forget_answer(self) -> None:
+        """Keep only what D needs: a request may be held for long, and most of an answer is its parameters again."""
+        self._body = b""
+        del self._answer, self._choice
+
     @property
     def created(self) -> int:
         """Unix seconds, the same in all chunks of a stream."""

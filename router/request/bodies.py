@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 from router.request.prompt_text import num_prompt_bytes, num_prompt_ids, prompt_text
@@ -13,18 +14,30 @@ if TYPE_CHECKING:
 class ClientBody:
     """What a client sent. ``fields`` is never changed."""
 
-    __slots__ = ("_encoded", "fields")
+    __slots__ = ("_encoded", "_seed", "fields")
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
-        self._encoded: dict[Callable[[dict[str, Any]], memoryview], memoryview] = {}
+        self._encoded: dict[Callable[[ClientBody], memoryview], memoryview] = {}
+        self._seed: int | None = None
 
-    def encoded(self, encode: Callable[[dict[str, Any]], memoryview]) -> memoryview:
-        """``encode(fields)``, computed once: the part of the body that all legs of the request have in common."""
+    @property
+    def seed(self) -> int:
+        """A random seed, the same each time, for a body without one."""
+        if self._seed is None:
+            self._seed = random.getrandbits(53)
+        return self._seed
+
+    def encoded(self, encode: Callable[[ClientBody], memoryview]) -> memoryview:
+        """``encode(self)``, computed once: the part of the body that all legs of the request have in common."""
         encoded = self._encoded.get(encode)
         if encoded is None:
-            encoded = self._encoded[encode] = encode(self.fields)
+            encoded = self._encoded[encode] = encode(self)
         return encoded
+
+    def forget_encoded(self) -> None:
+        """Have ``encoded`` compute it again: for a request that waits, or may never need it again."""
+        self._encoded.clear()
 
     def prompt(self) -> bytes:
         """See ``prompt_text``."""

@@ -115,35 +115,49 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
     """Wait for a D, and reserve a place on it. Raises LeaseLost, NoReader and ApiError."""
     if request.reservation is not None:  # the request skipped P, because this worker had room
         return request.reservation.worker
-    source = request.prefill_worker if prefilled else None
-    about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
-    failed = request.attempts.tried_decode
-    group = (request.asked.model, source and source.layout, request.weights, failed)
-    need = about.need
+    if request.lease_end is not None:
+        raise LeaseLost
+    search = _Search(services, request, prefilled)
+    search.need.check(search.readers(), request.asked.prompt_param)
+    worker = await wait_for_room(services, request, services.held_queue, search.pick, search.group, search.need)
+    request.decode_worker = worker
+    return worker
 
-    def readers() -> tuple[Worker, ...]:
+
+class _Search:
+    """Looks for a D with room for one request, again and again while it is held."""
+
+    __slots__ = ("_about", "_failed", "_request", "_services", "_source", "group", "need")
+
+    def __init__(self, services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> None:
+        self._services = services
+        self._request = request
+        self._source = source = request.prefill_worker if prefilled else None
+        self._about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
+        self._failed = request.attempts.tried_decode
+        self.group = (request.asked.model, source and source.layout, request.weights, self._failed)
+        self.need = self._about.need
+
+    def readers(self) -> tuple[Worker, ...]:
+        """The workers that may decode it, busy or not."""
         # Only a D with P's weights can read from P, so the fingerprint is checked only without P.
-        route = services.pool.candidates(request.asked.model, request.weights if source is None else None)
+        request, source = self._request, self._source
+        route = self._services.pool.candidates(request.asked.model, request.weights if source is None else None)
         if route is None:  # all workers of the model left while this request waited; others may register
             return ()
         return route.readers(source) if source else route.decode
 
-    def pick(ahead: Ahead) -> Reservation | None:
-        asked = in_question(readers(), failed)
-        if source is not None and not asked and switch_layout(services, request, source):
+    def pick(self, ahead: Ahead) -> Reservation | None:
+        """Reserve a place on the best of those with room. Raises NoReader."""
+        services, need = self._services, self.need
+        asked = in_question(self.readers(), self._failed)
+        if self._source is not None and not asked and switch_layout(services, self._request, self._source):
             raise NoReader
-        workers = placeable(asked, need.fits, ahead, group)
+        workers = placeable(asked, need.fits, ahead, self.group)
         if not workers:
             return None
-        worker = services.pick_decode.pick(workers, about)
+        worker = services.pick_decode.pick(workers, self._about)
         return services.pool.enter(worker, need.blocks_on(worker))
-
-    if request.lease_end is not None:
-        raise LeaseLost
-    need.check(readers(), request.asked.prompt_param)
-    worker = await wait_for_room(services, request, services.held_queue, pick, group, need)
-    request.decode_worker = worker
-    return worker
 
 
 def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:

@@ -58,8 +58,11 @@ async def run(services: Services, request: Exchange) -> None:
             request.attempts.prefilled()
         elif await send_first_token(services, request, prefilled):
             return
+        else:
+            prefilled.forget_answer()
         first = await decode(services, request, prefilled)
         prefilled = None  # frees the block ids of a long prompt, which would stay in memory during the stream
+        request.body.forget_encoded()
         if first is not None and await relay(services, request, first):
             return
 

@@ -8,6 +8,7 @@ worker of a kind then costs it only the time until there is another one.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import UnavailableError
@@ -73,7 +74,8 @@ async def wait_for_room(
             pick, request.asked.priority, request.number, group, request.num_bytes, need
         )
         waiter.may_be_refused = lambda: not request.reply.started
-        timer = asyncio.get_running_loop().call_later(services.settings.held_timeout_s, _give_up, services, waiter)
+        timer = services.timeouts.call_later(services.settings.held_timeout_s, partial(_give_up, services, waiter))
+        request.body.forget_encoded()
         waiting = services.metrics.waiting
         key = "held" if queue is services.held_queue else "prefill", services.priorities.name_of(request.asked.priority)
         waiting[key] += 1

@@ -49,6 +49,24 @@ class Connection(asyncio.Protocol):
     methods.
     """
 
+    __slots__ = (
+        "_answer",
+        "_everyone",
+        "_is_at_chunk",
+        "_is_between",
+        "_num_head_bytes",
+        "_parser",
+        "_parts",
+        "_paused",
+        "_status",
+        "_transport",
+        "_until_eof",
+        "call_later",
+        "idle",
+        "idle_since_s",
+        "loop",
+    )
+
     def __init__(self, idle: list[Connection], everyone: set[Connection], timeouts: Timeouts | None = None) -> None:
         """Several connections may share their ``timeouts``."""
         self.loop = asyncio.get_running_loop()

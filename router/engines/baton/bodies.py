@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -49,12 +48,12 @@ def decode_body(body: ClientBody, kv_transfer_params: bytes | None) -> Pieces:
     return closed(body.encoded(common), tail, **raw)
 
 
-def common(fields: dict[str, Any]) -> memoryview:
+def common(body: ClientBody) -> memoryview:
     """What all legs have in common.
 
     A seed is added if the client gave none and sampling is random, so that every worker draws the same noise.
     """
-    common = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
+    common = {name: value for name, value in body.fields.items() if name not in _DROPPED and value is not None}
     if "seed" not in common and common.get("temperature") != 0:
-        common["seed"] = random.getrandbits(53)
+        common["seed"] = body.seed
     return opened(common)

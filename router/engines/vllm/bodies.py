@@ -90,6 +90,6 @@ def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, t
     return closed(body.encoded(_common), tail, **raw)
 
 
-def _common(fields: dict[str, Any]) -> memoryview:
+def _common(body: ClientBody) -> memoryview:
     """What all legs have in common. No seed is added: D alone samples what the client gets."""
-    return opened({name: value for name, value in fields.items() if name not in _PER_LEG})
+    return opened({name: value for name, value in body.fields.items() if name not in _PER_LEG})

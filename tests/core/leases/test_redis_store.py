@@ -16,7 +16,7 @@ from redis import exceptions
 from core.leases.ids import MAX_DURATION_MS
 from core.leases.model import DEAD_ENGINE_MARGIN_MS
 from core.leases.redis_errors import REFUSED, UNREACHABLE, lease_store_errors
-from core.leases.redis_store import RedisLeaseStore, leases_key, outcome_keys
+from core.leases.redis_store import MAX_BATCH, RedisLeaseStore, leases_key, outcome_keys
 from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 
 if TYPE_CHECKING:
@@ -223,3 +223,21 @@ def test_a_url_that_is_none() -> None:
         RedisLeaseStore("nonsense")
     with pytest.raises(ValueError, match="option"):
         RedisLeaseStore("redis://127.0.0.1:1/0?no_such_option=1")
+
+
+@pytest.mark.parametrize("num_leases", [1, 10, MAX_BATCH])
+def test_a_renewal_is_a_few_commands_however_many_leases_it_has(
+    num_leases: int, store: RedisLeaseStore, client: redis.Redis
+) -> None:
+    ids = [f"a{number}" for number in range(num_leases)]
+    store.grant(ENGINE, ids, 1000)
+    store.renew(ENGINE, ids, 2000)  # Redis knows the script now
+    client.config_resetstat()
+    answers = store.renew(ENGINE, ids, 3000)
+    assert {(answer.state, answer.remaining_ms) for answer in answers} == {(LeaseState.HELD, 3000)}
+    counted = {name.removeprefix("cmdstat_"): row["calls"] for name, row in client.info("commandstats").items()}
+    counted.pop("config|resetstat", None)
+    counted.pop("config", None)
+    assert counted.pop("evalsha") == 1
+    assert set(counted) == {"time", "zmscore", "zadd", "zrevrange", "pexpireat"}
+    assert set(counted.values()) == {1}

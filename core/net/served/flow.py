@@ -1,0 +1,40 @@
+"""Backpressure of one connection: uvicorn's, which makes what waits only when something does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+if TYPE_CHECKING:
+    from asyncio import Transport
+
+
+class Flow(FlowControl):
+    """Whether a connection's reading and writing are paused. Most clients read as fast as they are written to."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.read_paused = False
+        self.write_paused = False
+        #: Set when writing goes on; None: nobody waits for that.
+        self._goes_on: asyncio.Event | None = None
+
+    async def drain(self) -> None:
+        """Wait until writing is not paused."""
+        if self.write_paused:
+            if self._goes_on is None:
+                self._goes_on = asyncio.Event()
+            await self._goes_on.wait()
+
+    def pause_writing(self) -> None:
+        """The write buffer is full."""
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        """The write buffer has room."""
+        self.write_paused = False
+        goes_on, self._goes_on = self._goes_on, None
+        if goes_on is not None:
+            goes_on.set()
