@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import struct
 import zlib
+from math import nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.picture import MAX_COLOURS, png_of
-from bench.policies import PolicyResult, conversations, table
+from bench.policies.__main__ import parser
+from bench.policies.rounds import PAIRS, PolicyResult
+from bench.policies.tables import report
+from bench.policies.workload import conversations
+from bench.report.model import read_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_workload_differs_only_in_how_its_prompts_begin() -> None:
@@ -25,11 +34,41 @@ def test_conversations_come_in_bursts() -> None:
     assert 0.35 < in_bursts / len(begins_s) < 0.65, "a fifth of the time"
 
 
-def test_a_row_shows_medians_and_every_failure() -> None:
+def test_a_row_shows_the_spread_and_every_failure() -> None:
     rows = [PolicyResult(100.0, p99, 0.5, 0.25, 3.0, failed) for p99, failed in ((900.0, 0), (200.0, 1), (300.0, 1))]
-    assert table({("prefix", "affinity"): rows}).splitlines()[-1] == (
-        "| prefix | affinity | 100 | 300 | 50% | 25% | 3.0 | 2 |"
-    )
+    (table,) = report({("prefix", "affinity"): rows}, parser().parse_args(["--runs", "3", "--seed", "4"])).tables
+    assert table.title.endswith("seeds 4 to 6")
+    assert table.rows == [
+        [
+            "prefix",
+            "affinity",
+            "100 (100 to 100)",
+            "300 (200 to 900)",
+            "50.0 (50.0 to 50.0)",
+            "25.0 (25.0 to 25.0)",
+            "3.00 (3.00 to 3.00)",
+            "2",
+        ]
+    ]
+
+
+def test_runs_that_failed_are_counted_and_have_no_times() -> None:
+    well, failed = PolicyResult(100.0, 200.0, 0.5, 0.5, 3.0, 0), PolicyResult(nan, nan, nan, nan, 0.0, 9)
+    rows = {("a", "a"): [failed], ("b", "b"): [failed, well]}
+    found = report(rows, parser().parse_args([]))
+    assert found.tables[0].rows[0] == ["a", "a", "-", "-", "-", "-", "0", "9"]
+    assert found.tables[0].rows[1][2] == "100"
+    assert [(line.x, line.y) for line in found.plots[0].lines] == [([2.0], [100.0]), ([2.0], [200.0])]
+
+
+def test_the_report_of_the_default_runs_has_each_pair(tmp_path: Path) -> None:
+    given = parser().parse_args(["--report", str(tmp_path / "report.json")])
+    assert given.runs >= 5
+    report({pair: [PolicyResult(1.0, 2.0, 0.5, 0.5, 3.0, 0)] * given.runs for pair in PAIRS}, given).write(given.report)
+    found = read_report(given.report)
+    assert [tuple(row[:2]) for row in found.tables[0].rows] == PAIRS
+    assert {len(row) for row in found.tables[0].rows} == {len(found.tables[0].columns)}
+    assert len(found.plots[0].lines[0].x) == len(PAIRS)
 
 
 def unpacked(png: bytes) -> tuple[bytes, np.ndarray[tuple[int, int], np.dtype[np.uint8]]]:

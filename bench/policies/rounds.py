@@ -1,32 +1,25 @@
-"""``python -m bench.policies``: placement policies on real routers and real workers, one row for each pair of policies.
-
-There are two P and two D with the demo model. Conversations begin with one of a few system prompts and come in bursts;
-each turn waits for the one before. Policies take turns, with the same conversations in each repetition, and medians are
-shown. Workers are never started again: the prompts of each run begin with words of their own, so that no run finds what
-another one has left in the caches.
-"""
+"""Runs pairs of policies in turn, each on a router of its own, on workers that stay."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import random
 import time
 from dataclasses import dataclass, field
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import TYPE_CHECKING
 
 import httpx
 
 from baton.demo import MODEL_NAME
-from baton.demo.questions import load_questions
 from bench.cluster import client, counters, router, workers
+from bench.policies.workload import conversations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from baton.cluster.cluster import Cluster
+    from bench.policies.workload import Conversation
 
 PAIRS = [
     ("round_robin", "round_robin"),
@@ -37,27 +30,7 @@ PAIRS = [
 ]
 P_FLAGS = [{"num-blocks": 2048, "max-num-seqs": 8}] * 2
 D_FLAGS = [{"num-blocks": 1536, "max-num-seqs": 16}] * 2
-#: In the first ``BURST_S`` of every ``PERIOD_S`` seconds conversations come ``BURST_FACTOR`` times as fast.
-BURST_S, PERIOD_S, BURST_FACTOR = 2.0, 10.0, 4.0
 QUERIES, HITS = "baton_worker_prefix_cache_queries_total", "baton_worker_prefix_cache_hits_total"
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A question, the length of its answer in tokens, and the pause before the next question."""
-
-    question: str
-    num_new: int
-    think_s: float
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """When it begins, seconds after the start, and its turns."""
-
-    begin_s: float
-    system: str
-    turns: tuple[Turn, ...]
 
 
 @dataclass
@@ -78,31 +51,6 @@ class PolicyResult:
     hits_decode: float
     requests_per_s: float
     num_failed: int
-
-
-def conversations(seed: int, salt: str, seconds: float, rate: float) -> list[Conversation]:
-    """Conversations, the same for the same seed but for ``salt``, with which every prompt begins.
-
-    ``rate`` is how many begin in a second outside of bursts.
-    """
-    rng = random.Random(seed)
-    facts = load_questions()
-
-    def words(num: int) -> str:
-        return " ".join(rng.choice(facts).answer for _ in range(num))
-
-    systems = [f"{salt} {words(rng.randint(4, 24))}" for _ in range(8)]
-    made: list[Conversation] = []
-    now_s = 0.0
-    while True:
-        now_s += rng.expovariate(rate * (BURST_FACTOR if now_s % PERIOD_S < BURST_S else 1))
-        if now_s > seconds:
-            return made
-        system = systems[min(int(rng.paretovariate(1)) - 1, len(systems) - 1)]
-        turns = [
-            Turn(words(rng.randint(1, 6)), rng.randint(8, 40), rng.expovariate(2)) for _ in range(rng.randint(1, 4))
-        ]
-        made.append(Conversation(now_s, system, tuple(turns)))
 
 
 async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Conversation]) -> PolicyResult:
@@ -174,36 +122,3 @@ async def measure(runs: int, seconds: float, rate: float, seed: int) -> dict[tup
                 workload = conversations(seed + repetition, f"{repetition}-{'-'.join(pair)}", seconds, rate)
                 rows[pair].append(await run(cluster, *pair, workload))
     return rows
-
-
-def table(rows: Mapping[tuple[str, str], Sequence[PolicyResult]]) -> str:
-    """Medians, as Markdown."""
-    lines = [
-        "| prefill | decode | TTFT p50 ms | TTFT p99 ms | hits P | hits D | requests/s | failed |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for (prefill, decode), some in rows.items():
-        lines.append(
-            f"| {prefill} | {decode} "
-            f"| {median(row.ttft_p50_ms for row in some):.0f} | {median(row.ttft_p99_ms for row in some):.0f} "
-            f"| {median(row.hits_prefill for row in some):.0%} | {median(row.hits_decode for row in some):.0%} "
-            f"| {median(row.requests_per_s for row in some):.1f} | {sum(row.num_failed for row in some)} |"
-        )
-    return "\n".join(lines)
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="bench.policies", description=__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="repetitions (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of arrivals in one run (default %(default)s)")
-    parser.add_argument(
-        "--rate", type=float, default=1.0, help="new conversations a second between bursts (default %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="of the workload (default %(default)s)")
-    given = parser.parse_args()
-    print(table(asyncio.run(measure(given.runs, given.seconds, given.rate, given.seed))))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Stand-ins for prefill engines: NIXL agents over memory of zeros, each with a handshake port.
 
-``python -m bench.handshake_peers JSON`` prints one JSON line, a list of ``[engine id, port]``, and serves until its
+``python -m bench.handshakes.peers JSON`` prints one JSON line, a list of ``[engine id, port]``, and serves until its
 standard input ends. The argument has ``num_engines`` and what must be the same as in the engine that reads: its
 ``compatibility_hash`` and, as msgpack in hex, the ``metadata`` of its rank 0. The version of every block is 0.
 """

@@ -1,0 +1,53 @@
+"""The completions that are posted to the decode worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from baton.demo import MODEL_NAME
+from bench.decode_worker import HOST
+from core.protocol.handoff import KVTransferParams
+
+if TYPE_CHECKING:
+    import random
+
+    from bench.handshakes.engines import MetEngine
+
+#: Blocks of a prompt.
+NUM_BLOCKS = 4
+
+
+def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
+    """A completion of a prompt that no engine has seen, with this engine as its P."""
+    prompt = [rng.randrange(10, 400) for _ in range(16 * NUM_BLOCKS)]
+    params = KVTransferParams(
+        do_remote_prefill=True,
+        do_remote_decode=False,
+        remote_engine_id=peer.engine_id,
+        remote_request_id=f"{rng.getrandbits(128):032x}",
+        remote_host=HOST,
+        remote_port=peer.port,
+        remote_block_ids=[list(range(NUM_BLOCKS))],
+        remote_num_tokens=len(prompt),
+        lease_id=f"{rng.getrandbits(128):032x}",
+        block_versions=[0] * NUM_BLOCKS,
+        first_token=10,
+        prompt_token_ids=prompt,
+        seed=1,
+    )
+    return {
+        "model": MODEL_NAME,
+        "prompt": prompt,
+        "max_tokens": 3,
+        "stream": True,
+        "ignore_eos": True,
+        "kv_transfer_params": msgspec.to_builtins(params),
+    }
+
+
+def background() -> dict[str, object]:
+    """The completion during which everything happens."""
+    prompt = list(range(10, 42))
+    return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 1500, "stream": True, "ignore_eos": True}
