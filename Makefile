@@ -79,9 +79,10 @@ test-install: install  ## the wheel in empty environments; PYTHONS="python3.11 p
 serve: $(VENV)/.serving  ## Redis, workers and router with the demo model on http://127.0.0.1:8000
 	@exec $(BIN)/baton up $(ARGS)
 
+# What compares with vLLM needs an environment that has it: make .venv-vllm/.installed, or VLLM_VENV=/path/to/it.
 # A part: make bench ARGS="--only router --runs 5"; the page of what was measured before: make bench ARGS=--page-only
 bench: install  ## measure everything (about an hour) and write docs/performance.md
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m bench $(if $(wildcard $(VLLM_VENV)/.installed),--vllm "$(abspath $(VLLM_VENV))") $(ARGS)
 
 clean:  ## remove the environment and what the tools leave behind
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 class Benchmark:
     """A benchmark: ``python -m bench.NAME --report FILE``, which also takes ``--runs N``.
 
+    ``takes_vllm``: and ``--vllm FOLDER``, the environment of a vLLM to compare with.
     ``timeout_s`` is several times what it takes with its defaults on two cores. One that runs longer is ended.
     """
 
     name: str
     measures: str
     timeout_s: float = 1500
+    takes_vllm: bool = False
 
     @property
     def module(self) -> str:
@@ -25,10 +27,10 @@ class Benchmark:
 BENCHMARKS = (
     Benchmark("router", "the router beside other routers, on stub engines", timeout_s=3600),
     Benchmark("held", "what a held request and an open stream cost"),
-    Benchmark("handoff", "from the last prefill step of P to the first token of D"),
+    Benchmark("handoff", "from the last prefill step of P to the first token of D", takes_vllm=True),
     Benchmark("block_reads", "block reads beside plain copies"),
     Benchmark("handshakes", "what a prefill engine that is gone costs the others"),
-    Benchmark("engine", "the engine beside vLLM"),
+    Benchmark("engine", "the engine beside vLLM", timeout_s=3600, takes_vllm=True),
     Benchmark("gpu", "decode steps on a GPU, with and without a gather, with and without graphs"),
     Benchmark("policies", "placement policies on real workers"),
     Benchmark("placement", "placement policies on simulated workers"),

@@ -32,7 +32,7 @@ def main() -> int:
     given = _parser().parse_args()
     chosen = [] if given.page_only else [one for one in BENCHMARKS if not given.only or one.name in given.only]
     given.reports.mkdir(parents=True, exist_ok=True)
-    num_failed = sum(_run_and_say(one, given.reports, given.runs) for one in chosen)
+    num_failed = sum(_run_and_say(one, given) for one in chosen)
     outcomes = [outcome(one, given.reports) for one in BENCHMARKS]
     write_page(outcomes, given.page)
     print(f"{given.page} has {sum(one.report is not None for one in outcomes)} of {len(outcomes)} benchmarks")
@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--page-only", action="store_true", help="run nothing, write the page of the reports that exist"
     )
+    parser.add_argument("--vllm", help="environment of a vLLM to compare with (default: the one on PATH, if any)")
     folder = Path("build/bench/reports")
     parser.add_argument("--reports", type=Path, default=folder, help="folder of the reports (default %(default)s)")
     parser.add_argument(
@@ -61,10 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_and_say(benchmark: Benchmark, reports: Path, num_runs: int | None) -> bool:
+def _run_and_say(benchmark: Benchmark, given: argparse.Namespace) -> bool:
     """Run a benchmark; returns whether it failed."""
     print(f"{benchmark.module}: {benchmark.measures} ...", flush=True)
-    done = run(benchmark, reports.absolute(), num_runs)
+    reports: Path = given.reports
+    done = run(benchmark, reports.absolute(), given.runs, given.vllm)
     has_failed = done.report is None and not done.lacks
     failed = f"failed, {done.failure}; see {reports / benchmark.name}.log"
     how = failed if has_failed else f"not measured, {done.lacks}" if done.lacks else "done"

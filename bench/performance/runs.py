@@ -62,12 +62,16 @@ class Outcome:
         return "it has not been run"
 
 
-def run(benchmark: Benchmark, folder: Path, num_runs: int | None) -> Outcome:
-    """Run a benchmark in a process of its own; with ``num_runs`` instead of its own number of runs."""
+def run(benchmark: Benchmark, folder: Path, num_runs: int | None = None, vllm: str | None = None) -> Outcome:
+    """Run a benchmark in a process of its own; with ``num_runs`` instead of its own number of runs.
+
+    ``vllm``: the environment of a vLLM, for benchmarks that compare with one; None: what they find on PATH.
+    """
     report = folder / f"{benchmark.name}.json"
     report.unlink(missing_ok=True)
     argv = [sys.executable, "-m", benchmark.module, "--report", str(report)]
     argv += [] if num_runs is None else ["--runs", str(num_runs)]
+    argv += ["--vllm", vllm] if benchmark.takes_vllm and vllm is not None else []
     began_s = time.monotonic()
     log = folder / f"{benchmark.name}.log"
     status = _run(argv, log, benchmark.timeout_s)

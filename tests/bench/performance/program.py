@@ -17,10 +17,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int)
     parser.add_argument("--report", type=Path)
+    parser.add_argument("--vllm", default="no vLLM")
     given = parser.parse_args()
     match os.environ["BENCHMARK_DOES"]:
         case "well":
-            Report("Title", "command", [f"{given.runs} runs"]).write(given.report)
+            Report("Title", "command", [f"{given.runs} runs", given.vllm]).write(given.report)
         case "fail":
             print("Traceback ...")
             print("no vLLM here\n")

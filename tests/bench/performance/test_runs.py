@@ -46,7 +46,17 @@ def test_a_run_leaves_a_report_or_a_failure(
         assert done.failure.startswith(failure)
     else:
         assert done.report is not None
-        assert done.report.about == ["7 runs"]
+        assert done.report.about == ["7 runs", "no vLLM"]
+
+
+@pytest.mark.parametrize(("takes_vllm", "told"), [(True, "folder"), (False, "no vLLM")])
+def test_only_what_compares_with_vllm_is_told_where_it_is(
+    takes_vllm: bool, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCHMARK_DOES", "well")
+    done = run(Program("program", "", takes_vllm=takes_vllm), tmp_path, None, "folder")
+    assert done.report is not None
+    assert done.report.about[1] == told
 
 
 def test_what_a_machine_lacks_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
