@@ -1,0 +1,114 @@
+"""``python -m bench.handoff``: Baton's hand-off beside stock vLLM's, in rounds, the systems in turn."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from baton.processes.child import ChildDiedError
+from baton.processes.vllm.program import VllmError
+from bench.handoff.client import AnswerError
+from bench.handoff.model import make_model
+from bench.handoff.result import report
+from bench.handoff.rounds import NUM_TOKENS, Results, fill, make_cells, run_cell, run_first_tokens
+from bench.handoff.systems import baton, vllm
+from bench.performance.page import markdown_table
+from core.net.client.errors import CallError
+from core.net.client.http_client import HttpClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.handoff.rounds import Cell
+    from bench.handoff.systems import System
+    from bench.report.model import Report
+
+NO_VLLM = "vLLM was not measured: {0}."
+CONNECT_TIMEOUT_S = 5.0
+
+
+def main() -> int:
+    """Measure, print the tables, and write the report if asked for."""
+    given = _parser().parse_args()
+    try:
+        with TemporaryDirectory(prefix="baton-bench-handoff-") as folder:
+            done = asyncio.run(_measure(given, Path(folder)))
+    except (ChildDiedError, AnswerError, CallError) as error:
+        print(f"bench.handoff: {error!r}", file=sys.stderr)
+        return 1
+    print("\n\n".join((*done.about, *map(markdown_table, done.tables))))
+    if given.report is not None:
+        done.write(given.report)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.handoff", description=__doc__)
+    parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
+    parser.add_argument("--runs", type=int, default=5, help="rounds (default %(default)s)")
+    parser.add_argument("--tokens", type=_numbers, default="100,1500,6000", help="of prompts (default %(default)s)")
+    parser.add_argument("--at-once", type=_numbers, default="1,16", help="requests at a time (default %(default)s)")
+    parser.add_argument("--report", type=Path, help="write the tables there, for make bench")
+    return parser
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+async def _measure(given: argparse.Namespace, folder: Path) -> Report:
+    model = folder / "model"
+    make_model(model)
+    cells = make_cells(given.tokens, given.at_once)
+    largest = [max(given.tokens) + NUM_TOKENS] * max(given.at_once)
+    remarks: list[str] = []
+    http = HttpClient(CONNECT_TIMEOUT_S)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(http.close)
+        ours = await stack.enter_async_context(baton(model, folder, largest))
+        systems: list[System] = [ours]
+        try:
+            systems.append(await stack.enter_async_context(vllm(given.vllm, model, folder)))
+        except VllmError as error:
+            remarks.append(NO_VLLM.format(error))
+        _say("the servers serve")
+        await asyncio.gather(*(fill(http, system, cells) for system in systems))
+        _say("the prefill workers know the prompts")
+        results = Results()
+        num_found = await ours.num_found()
+        for number in range(given.runs):
+            await _round(http, systems, cells, number, results)
+            for num_tokens in given.tokens:
+                first = await run_first_tokens(http, ours, num_tokens, number)
+                results.ttft.setdefault(num_tokens, []).append(first)
+            _say(f"round {number + 1} of {given.runs} is done")
+        if await ours.num_found() > num_found:
+            raise AnswerError("D had some of the prompts in its own cache, so hand-offs without a read were measured")
+    return report(results, f"python -m bench.handoff {shlex.join(_asked(given))}".strip(), remarks)
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def _asked(given: argparse.Namespace) -> list[str]:
+    return [] if given.vllm is None else ["--vllm", given.vllm]
+
+
+async def _round(
+    http: HttpClient, systems: Sequence[System], cells: Sequence[Cell], number: int, results: Results
+) -> None:
+    for index, cell in enumerate(cells):
+        for system in systems[:: 1 if (number + index) % 2 == 0 else -1]:
+            results.add(cell, system.name, await run_cell(http, system, cell, number))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

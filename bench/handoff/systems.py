@@ -1,0 +1,144 @@
+"""Baton and two stock vLLM servers: how each is started, asked for a prefill alone, and for a whole answer.
+
+vLLM is asked as the small routers in its documentation do it, without the hop: the benchmark itself sends P the prompt,
+and then D the same body with P's ``kv_transfer_params``. Prompts are token ids, so that D does not tokenize again.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from baton.cluster.cluster import Cluster
+from baton.cluster.process import ROUTER, ProcessSpec, VllmSpec
+from baton.processes.vllm.extra_args import ExtraArgs
+from baton.processes.vllm.held_ports import HeldPorts
+from baton.processes.vllm.program import find_vllm
+from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from bench.handoff.client import ask, stream
+from bench.handoff.model import CONTEXT_TOKENS, NAME
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from bench.handoff.client import Stream
+    from core.net.client.http_client import HttpClient
+
+MAX_NUM_SEQS = 16
+BLOCK_SIZE = 16
+#: P keeps the prompts of all rounds.
+P_BLOCKS = 16384
+#: Blocks of D beyond those of the largest burst, so few that a burst overwrites what D has read before.
+SPARE_BLOCKS = 32
+LEASE_DURATION_S = 6
+D_HITS = "baton_worker_prefix_cache_hits_total"
+
+
+class System(Protocol):
+    """A P and a D. ``first_of_d`` is the number of the first piece of text that D makes."""
+
+    name: str
+    first_of_d: int
+
+    async def prefill(self, http: HttpClient, prompt: list[int]) -> None:
+        """Have P alone answer with one token."""
+
+    async def answer(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+        """A whole answer, of which D makes all tokens or all but the first."""
+
+
+class Baton:
+    """P, D, router and Redis; and, behind another router, one worker that does both."""
+
+    name = "Baton"
+    first_of_d = 1
+
+    def __init__(self, pair: Cluster, alone: Cluster) -> None:
+        self.pair, self.alone = pair, alone
+
+    async def prefill(self, http: HttpClient, prompt: list[int]) -> None:
+        """Ask P without the router."""
+        await ask(http, self.pair.processes["p"].url, _body(prompt, 1))
+
+    async def answer(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+        """Ask the router of P and D."""
+        return await stream(http, self.pair.processes["router"].url, _body(prompt, num_tokens))
+
+    async def num_found(self) -> float:
+        """Prompt tokens that D has found in its own cache instead of reading them."""
+        return sum(each.value for each in await self.pair.metrics("d") if each.name == D_HITS)
+
+    async def answer_alone(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+        """Ask the router of the worker that does both."""
+        return await stream(http, self.alone.processes["router"].url, _body(prompt, num_tokens))
+
+
+class Vllm:
+    """Two servers with NixlConnector."""
+
+    name = "vLLM"
+    first_of_d = 0
+
+    def __init__(self, cluster: Cluster, version: str) -> None:
+        self.cluster, self.version = cluster, version
+
+    async def prefill(self, http: HttpClient, prompt: list[int]) -> None:
+        """Ask P, which hands nothing over."""
+        await ask(http, self.cluster.processes["p"].url, _body(prompt, 1))
+
+    async def answer(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+        """Ask P for one token, and then D for all."""
+        asked = _body(prompt, 1) | {"kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}}
+        params = (await ask(http, self.cluster.processes["p"].url, asked))["kv_transfer_params"]
+        body = _body(prompt, num_tokens) | {"kv_transfer_params": params}
+        return await stream(http, self.cluster.processes["d"].url, body)
+
+
+def _body(prompt: list[int], num_tokens: int) -> dict[str, Any]:
+    return {"model": NAME, "prompt": prompt, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
+
+
+@asynccontextmanager
+async def baton(model: Path, folder: Path, largest_tokens: Sequence[int]) -> AsyncIterator[Baton]:
+    """Start it. ``largest_tokens``: of each sequence of the largest burst. Raises ChildDiedError."""
+    d_blocks = sum(-(-num_tokens // BLOCK_SIZE) for num_tokens in largest_tokens) + SPARE_BLOCKS
+    flags = {
+        "model": model,
+        "served-model-name": NAME,
+        "torch-threads": 1,
+        "dtype": "float32",
+        "block-size": BLOCK_SIZE,
+        "max-num-seqs": MAX_NUM_SEQS,
+    }
+    router = ProcessSpec(ROUTER, {"port": 0, "log-level": "warning"})
+    pair = {
+        "p": ProcessSpec("prefill", {**flags, "num-blocks": P_BLOCKS}),
+        "d": ProcessSpec("decode", {**flags, "num-blocks": d_blocks}),
+        "router": router,
+    }
+    alone = {"both": ProcessSpec("both", {**flags, "num-blocks": d_blocks}), "router": router}
+    for each in ("pair", "alone"):
+        (folder / each).mkdir()
+    async with Cluster(folder / "pair", pair) as first, Cluster(folder / "alone", alone) as second:
+        yield Baton(first, second)
+
+
+@asynccontextmanager
+async def vllm(given: str | None, model: Path, folder: Path) -> AsyncIterator[Vllm]:
+    """Start both servers. Raises VllmError and ChildDiedError."""
+    program = find_vllm(given)
+    args = f"--max-model-len {CONTEXT_TOKENS} --max-num-seqs {MAX_NUM_SEQS}"
+    with HeldPorts() as ports:
+        specs = {
+            name: VllmSpec(
+                role,
+                program,
+                VllmModel(str(model), LEASE_DURATION_S, NAME, ExtraArgs(args + more)),
+                ServerPlace(ports.take(), ports.take()),
+                ServerShare(threads=1, cpu_cache_gib=2),
+            )
+            for name, role, more in (("p", "prefill", ""), ("d", "decode", " --no-enable-prefix-caching"))
+        }
+        async with Cluster(folder, specs) as cluster:
+            yield Vllm(cluster, program.version)
