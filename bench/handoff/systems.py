@@ -6,7 +6,9 @@ and then D the same body with P's ``kv_transfer_params``. Prompts are token ids,
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from baton.cluster.cluster import Cluster
@@ -89,10 +91,12 @@ class Vllm:
 
     async def answer(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
         """Ask P for one token, and then D for all."""
+        asked_s = time.perf_counter()
         asked = _body(prompt, 1) | {"kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}}
         params = (await ask(http, self.cluster.processes["p"].url, asked))["kv_transfer_params"]
         body = _body(prompt, num_tokens) | {"kv_transfer_params": params}
-        return await stream(http, self.cluster.processes["d"].url, body)
+        from_d = await stream(http, self.cluster.processes["d"].url, body)
+        return replace(from_d, sent_s=asked_s)  # the client has waited since P was asked
 
 
 def _body(prompt: list[int], num_tokens: int) -> dict[str, Any]:
