@@ -18,12 +18,14 @@ ABOUT = (
     "waits for its second token because two workers and not one compute the answer. A random model of 4.5 million "
     "parameters, whose cache has 4 KiB for a token in float32; P, D and all else on one machine, with one thread each.",
     "It is measured by clients: the time to D's first token, less the time to P's answer when P is asked alone for one "
-    "token, less the median time between D's tokens. P has the prompts in its prefix cache both times, so that "
+    "token, less the mean time between D's tokens. P has the prompts in its prefix cache both times, so that "
     "what a prefill takes, which varies by more than a hand-off, does not come into it; D has not. Of several at a "
     "time, all are sent at once, and the mean of all counts.",
     "vLLM's P and D are asked in the way of the small routers in its documentation, but by the client itself, so "
     "there is no router on the way: P with `max_tokens` of 1, then D with P's `kv_transfer_params`. Baton has its "
-    "router on the way. Prompts are token ids, so neither D tokenizes.",
+    "router on the way. Prompts are token ids, so neither D tokenizes. "
+    "All of vLLM's processes sleep for a millisecond where they would otherwise spin, because they are more than the "
+    "cores of a small machine: with cores to spare vLLM is faster than this.",
 )
 
 

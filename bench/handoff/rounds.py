@@ -102,7 +102,7 @@ async def _burst(http: HttpClient, system: System, prompts: Sequence[list[int]])
     return CellRun(
         prefill_s=mean(prefills_s),
         first_of_d_s=mean(each.until_s(system.first_of_d) for each in streams),
-        step_s=median(gap_s for each in streams for gap_s in each.gaps_s(system.first_of_d)),
+        step_s=mean(gap_s for each in streams for gap_s in each.gaps_s(system.first_of_d)),
     )
 
 
