@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from router.request.sent_tokens import SentTokens
     from router.services import Services
 
-#: Most events in a chunk of the client's answer, except the first chunk (what opened the stream) and the last: some
-#: clients show what a chunk has in one piece.
+#: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show what
+#: a chunk has in one piece.
 EVENTS_IN_A_CHUNK = 4
 #: The content type of an answer that is no JSON, such as embeddings as bytes; vLLM's header ``metadata`` describes it.
 _BYTES = b"application/octet-stream"
@@ -156,11 +156,9 @@ class _Pump:
         if last_s is not None:
             self._itl.observe(now_s - last_s)
         self._last_s = now_s
-        if not reply.started:
-            shows = has_content(data)
-            if not shows:
-                self._last_s = None
-            goes_on = reply.put(data, content=shows)
+        if not reply.started and not has_content(data):
+            self._last_s = None
+            goes_on = reply.put(data, content=False)
         elif num_events <= EVENTS_IN_A_CHUNK:
             goes_on = reply.put(data)
         else:

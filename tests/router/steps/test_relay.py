@@ -118,6 +118,17 @@ def test_however_it_is_cut(whole: list[bytes], done: bool, missing: int, cuts: s
         assert ended is None
 
 
+async def test_many_events_at_once_are_several_chunks_also_the_first(cluster: Cluster) -> None:
+    await cluster.add("prefill", ours=False)
+    d = await cluster.add("decode", ours=False)
+    many = [token(word(number)) for number in range(10)]
+    d.script.append(Raw([b"".join([*many, DONE])]))
+    async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
+        text = "".join([part async for part in response.aiter_text()])
+    assert spoken(text) == "".join(map(word, range(10)))
+    assert cluster.services.metrics.num_chunks == 3
+
+
 async def test_whole_events_are_not_copied() -> None:
     data = token("a")
     _, sent, _ = await pump([data, DONE])
