@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from router.placement import Ahead
@@ -61,7 +61,7 @@ class Waiter:
         self.num_tokens = 0 if need is None else need.num_tokens
         #: Size of the request's body.
         self.num_bytes = num_bytes
-        #: Whether it waits no longer. The queue's lists may name it for a while.
+        #: Whether it waits no longer.
         self.has_left = False
         #: Whether the request can still be answered with 429.
         self.may_be_refused: Callable[[], bool] = lambda: True
@@ -116,11 +116,9 @@ class WorkerQueue:
 
     def __init__(self, give_back: Callable[[Reservation], None]) -> None:
         self.give_back = give_back
-        #: The waiters of each group in order. Some may have left, but not the first one.
+        #: The waiters of each group in order; no list is empty.
         self._groups: dict[Hashable, list[Waiter]] = {}
         self._num_waiters = 0
-        #: How many have been forgotten since the lists were last cleaned of such.
-        self._num_gone = 0
         #: Size of the bodies of all waiters.
         self.num_bytes = 0
         self.drain_rate = DrainRate()
@@ -161,39 +159,30 @@ class WorkerQueue:
             return
         ahead, now_s = Ahead(), asyncio.get_running_loop().time()
         smallest: dict[Hashable, int] = {}  # the least need that found no place, by kind
-        served: set[Hashable] = set()
+        served: list[Waiter] = []
         for waiter in self._in_order(ahead):
             if waiter.num_tokens >= smallest.get(waiter.kind, math.inf):
                 continue
             if waiter.offer(ahead):
                 smallest.clear()
-                self._leaves(waiter)
-                served.add(waiter.group)
+                served.append(waiter)
                 self.drain_rate.left(now_s)
             elif waiter.kind is not None:
                 smallest[waiter.kind] = waiter.num_tokens
-        for group in served:
-            self._clean(group)
+        for waiter in served:  # only now, because the lists were being read
+            self._remove(waiter)
 
     def forget(self, waiter: Waiter) -> None:
         """Remove a waiter; does nothing if it is not in the queue."""
-        if waiter.has_left:
-            return
-        self._leaves(waiter)
-        self._num_gone += 1
-        if self._groups[waiter.group][0] is waiter:
-            self._clean(waiter.group)
-        elif self._num_gone > self._num_waiters:  # else those behind one that waits for long would stay
-            self._num_gone = 0
-            for waiters in self._groups.values():
-                waiters[:] = [one for one in waiters if not one.has_left]
+        if not waiter.has_left:
+            self._remove(waiter)
 
     def less_urgent(self, priority: int) -> Iterator[Waiter]:
         """The waiters that are less urgent than ``priority`` and may be refused, the last in order first."""
         for waiter in heapq.merge(*map(reversed, self._groups.values()), reverse=True):
             if waiter.priority <= priority:
                 break
-            if not waiter.has_left and not waiter.future.done() and waiter.may_be_refused():
+            if not waiter.future.done() and waiter.may_be_refused():
                 yield waiter
 
     def _in_order(self, ahead: Ahead) -> Iterator[Waiter]:
@@ -203,23 +192,18 @@ class WorkerQueue:
         heapq.heapify(heads)
         while heads:
             head, number, waiters = heads[0]
-            if not head.has_left:
-                yield head
+            yield head
             following = None if head.group in ahead.groups else next(waiters, None)
             if following is None:
                 heapq.heappop(heads)
             else:
                 heapq.heapreplace(heads, (following, number, waiters))
 
-    def _leaves(self, waiter: Waiter) -> None:
+    def _remove(self, waiter: Waiter) -> None:
         waiter.has_left = True
         self._num_waiters -= 1
         self.num_bytes -= waiter.num_bytes
-
-    def _clean(self, group: Hashable) -> None:
-        """Drop those that have left from the beginning of a group."""
-        waiters = self._groups[group]
-        num_left = next((number for number, waiter in enumerate(waiters) if not waiter.has_left), len(waiters))
-        del waiters[:num_left]
+        waiters = self._groups[waiter.group]
+        del waiters[bisect_left(waiters, waiter)]  # no two are equal
         if not waiters:
-            del self._groups[group]
+            del self._groups[waiter.group]

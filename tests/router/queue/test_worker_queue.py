@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import functools
+import weakref
 from typing import Any
 
 import pytest
@@ -138,3 +140,28 @@ async def test_groups_are_served_in_one_order() -> None:
     queue.wake()
     assert served == sorted((n for n in range(20) if n not in (1, 9)), key=lambda n: (n % 3, n))
     assert len(queue) == 0 == len(queue._groups)
+
+
+class Asked:
+    """A request's ``pick``, and so everything that its waiter keeps in memory."""
+
+    def __init__(self, found: Reservation | None = None) -> None:
+        self.found = found
+
+    def __call__(self, _ahead: Ahead) -> Reservation | None:
+        return self.found
+
+
+async def test_behind_one_that_waits_on_nothing_is_kept_of_those_that_are_gone_or_served() -> None:
+    queue = WorkerQueue(lambda _: None)
+    head = queue.enter(Asked(), 0, 1, "m", 10)
+    gone, served = Asked(), Asked(Reservation(worker()))
+    kept = weakref.ref(gone), weakref.ref(served)
+    assert queue.enter(gone, 0, 2, "m", 10).fail(RuntimeError())
+    assert queue.enter(served, 0, 3, "m", 10).future.done()
+    del gone, served
+    gc.collect()
+    assert [one() for one in kept] == [None, None]
+    assert (len(queue), queue.num_bytes) == (1, 10)
+    assert head.fail(RuntimeError())
+    assert (len(queue), queue.num_bytes) == (0, 0)
