@@ -71,14 +71,14 @@ class RedisLeaseStore:
         for batch in batches(lease_ids):
             ids = ",".join(map(check_id, batch))
             answer = _run(self._renew, [leases_key(engine_id)], [duration_ms, DEAD_ENGINE_MARGIN_MS, ids])
-            answers += self._renewed(engine_id, batch, answer)
+            with _unreadable_answer_errors():
+                answers += self._renewed(engine_id, batch, answer)
         return answers
 
     def _renewed(self, engine_id: str, batch: Sequence[str], answer: list[Any]) -> list[LeaseStatus]:
         """The answers to a renewal, in which only leases are named that have another time left than the others."""
-        with _unreadable_answer_errors():
-            others = dict(zip(answer[1::2], answer[2::2], strict=True))
-            statuses = [LeaseStatus(lease_id, LeaseState.HELD, answer[0]) for lease_id in batch]
+        others = dict(zip(answer[1::2], answer[2::2], strict=True))
+        statuses = [LeaseStatus(lease_id, LeaseState.HELD, answer[0]) for lease_id in batch]
         for number, remaining_ms in others.items():
             state = LeaseState.RELEASED if remaining_ms == _RELEASED else LeaseState.HELD
             statuses[number - 1] = LeaseStatus(batch[number - 1], state, max(0, remaining_ms))
@@ -213,5 +213,5 @@ def _unreadable_answer_errors() -> Iterator[None]:
     """Raise LeaseStoreError if an answer cannot be read, because another program wrote under one of Baton's keys."""
     try:
         yield
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, IndexError) as error:
         raise LeaseStoreError(f"Redis holds something that is not ours: {error}") from error

@@ -196,7 +196,10 @@ class TrackedLeases:
                 renew.append(lease_id)
             elif lease.renew_at_ms < engine.due_ms:
                 engine.due_ms = lease.renew_at_ms
-        return EngineWork(engine_id, list(engine.releases), renew) if renew or engine.releases else None
+        if not renew and not engine.releases:
+            engine.retry_at_ms = now_ms + self._retry_ms
+            return None
+        return EngineWork(engine_id, list(engine.releases), renew)
 
     def _answering(self, engine_id: str) -> _Engine | None:
         engine = self._engines.get(engine_id)

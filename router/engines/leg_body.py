@@ -1,7 +1,8 @@
 """Puts a leg's body together: what all legs have in common, and a short tail. Pure.
 
 P's ``kv_transfer_params`` and prompts as token ids are spliced in without parsing, since they are long. The body stays
-in pieces up to the connection: a long prompt is encoded once for all legs, and copied for none.
+in pieces up to the connection: a long prompt is encoded once for all legs, unless the request waits in between, and is
+copied for none.
 """
 
 from __future__ import annotations

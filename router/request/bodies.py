@@ -29,7 +29,7 @@ class ClientBody:
         return self._seed
 
     def encoded(self, encode: Callable[[ClientBody], memoryview]) -> memoryview:
-        """``encode(self)``, computed once: the part of the body that all legs of the request have in common."""
+        """``encode(self)``, what all legs have in common of the body: computed once until ``forget_encoded``."""
         encoded = self._encoded.get(encode)
         if encoded is None:
             encoded = self._encoded[encode] = encode(self)

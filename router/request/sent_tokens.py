@@ -165,6 +165,6 @@ class SentTokens:
 
 def num_shown(events: bytes) -> int:
     """The number of these whole events that are not only comments."""
-    if events[:1] != b":" and b"\n:" not in events and b"\n\n\n" not in events:
+    if events[:1] not in b":\n" and b"\n:" not in events and b"\n\n\n" not in events:
         return events.count(END)
     return sum(not all(line[:1] == b":" for line in event.split(b"\n")) for event in events.split(END) if event)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from router.request.sent_tokens import SentTokens
     from router.services import Services
 
-#: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show what
-#: a chunk has in one piece.
+#: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show
+#: what a chunk has in one piece.
 EVENTS_IN_A_CHUNK = 4
 #: The content type of an answer that is no JSON, such as embeddings as bytes; vLLM's header ``metadata`` describes it.
 _BYTES = b"application/octet-stream"

@@ -84,6 +84,14 @@ def test_comments_are_no_events() -> None:
     assert num_shown(b"") == num_shown(b":\n\n") == 0
 
 
+@given(st.lists(st.sampled_from([b"\n", b"\n\n", b":", b"data: x", b"a"]), max_size=8))
+def test_events_are_counted_quickly_as_they_are_counted_one_by_one(parts: list[bytes]) -> None:
+    events = b"".join(parts) + b"\n\n"
+    shown = [event for event in events.split(b"\n\n") if event]
+    one_by_one = sum(not all(line[:1] == b":" for line in event.split(b"\n")) for event in shown)
+    assert num_shown(events) == one_by_one
+
+
 async def test_a_client_sees_nothing_of_tokens_without_text_and_who_goes_on_is_told(cluster: Cluster) -> None:
     """They come first, last, alone and with others; what counts is what is shown."""
     p, d = await cluster.add("prefill"), await cluster.add("decode")
