@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shlex
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -91,15 +90,11 @@ async def _measure(given: argparse.Namespace, folder: Path) -> Report:
             _say(f"round {number + 1} of {given.runs} is done")
         if await ours.num_found() > num_found:
             raise AnswerError("D had some of the prompts in its own cache, so hand-offs without a read were measured")
-    return report(results, f"python -m bench.handoff {shlex.join(_asked(given))}".strip(), remarks)
+    return report(results, "python -m bench.handoff" + " --vllm FOLDER" * (given.vllm is not None), remarks)
 
 
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
-def _asked(given: argparse.Namespace) -> list[str]:
-    return [] if given.vllm is None else ["--vllm", given.vllm]
 
 
 async def _round(

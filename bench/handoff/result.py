@@ -24,6 +24,8 @@ ABOUT = (
     "vLLM's P and D are asked in the way of the small routers in its documentation, but by the client itself, so "
     "there is no router on the way: P with `max_tokens` of 1, then D with P's `kv_transfer_params`. Baton has its "
     "router on the way. Prompts are token ids, so neither D tokenizes. "
+    "Where many long prompts are handed over at a time, the steps of those that are done already and the hand-offs of "
+    "the others fall together, so the difference can come out far too small there, even below nothing. "
     "All of vLLM's processes sleep for a millisecond where they would otherwise spin, because they are more than the "
     "cores of a small machine: with cores to spare vLLM is faster than this.",
 )
