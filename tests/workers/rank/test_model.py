@@ -13,10 +13,11 @@ from transformers import AutoConfig
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
 from workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks
+from workers.rank.cpu.linear import PackedLinear, is_available
 from workers.rank.device import RankDevice, choose_device, spread_over_gpus
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.model import load_model
-from workers.rank.loading.probe import prove_equal
+from workers.rank.loading.probe import own_logits, prove_equal
 from workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
 from workers.rank_protocol.spec import RankSpec
 
@@ -79,10 +80,24 @@ def test_other_logits_than_the_models_own_are_refused(
     model_of: Callable[..., ModelShard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of("llama")
-    prove_equal(model.module, model.cache_shape)
+    own = own_logits(model.module)
+    prove_equal(model.module, model.cache_shape, own)
     monkeypatch.setattr(KVCache, "write", lambda *_: None)
     with pytest.raises(UnsupportedModelError, match="other logits"):
-        prove_equal(model.module, model.cache_shape)
+        prove_equal(model.module, model.cache_shape, own)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_packed_layer_with_another_product_is_refused(
+    dtype: str, folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_available(getattr(torch, dtype)):
+        pytest.skip("this processor has no packed products of the type")
+    forward = PackedLinear.forward
+    load(folder_of("llama"), dtype=dtype)
+    monkeypatch.setattr(PackedLinear, "forward", lambda self, inputs: forward(self, inputs).roll(1, -1))
+    with pytest.raises(UnsupportedModelError, match="other logits"):
+        load(folder_of("llama"), dtype=dtype)
 
 
 def test_a_missing_folder_and_an_empty_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from workers.rank.device import RankDevice, assign_device
 from workers.rank.in_place.choice import attention_of, choose_kernel
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
-from workers.rank.loading.probe import probe_layers, prove_equal
+from workers.rank.loading.probe import own_logits, probe_layers, prove_equal
 from workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
@@ -99,9 +99,10 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     num_bytes = sum(distributed.local_part(tensor).nbytes for tensor in module.state_dict().values())
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
+    own = own_logits(module)
     if rank_device.device.type == "cpu" and spec.num_ranks == 1:
         pack(module)
-    prove_equal(module, shape, kernel)
+    prove_equal(module, shape, own, kernel)
     progress(
         f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"

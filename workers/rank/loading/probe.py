@@ -2,7 +2,8 @@
 
 A config can be incomplete, and new architectures have new fields, but the arguments that a model passes to the
 attention function are certain. So one small forward pass records the shapes and all arguments of each layer, and a
-second check compares the logits of the paged attention with those of the model's own attention.
+second check compares the logits of the model as it is served, with paged attention and any layers that Baton replaces,
+with those of the model's own attention and layers.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class AttentionRecorder:
 def probe_layers(model: PreTrainedModel, block_size: int, num_ranks: int = 1) -> CacheShape:
     """Run two tokens through the model; returns the shape of this rank's cache. Raises UnsupportedModelError.
 
-    The ranks of an engine call this, and ``prove_equal``, at the same time.
+    The ranks of an engine call this, ``own_logits`` and ``prove_equal`` at the same time.
     """
     recorder = AttentionRecorder(model)
     device = model.device
@@ -140,24 +141,32 @@ def _check_split(model: PreTrainedModel, call: LayerCall, num_ranks: int) -> Non
         refuse(config, f"one of {num_ranks} ranks has {mine[0]} of {total[0]} heads, {mine[1]} of {total[1]} KV heads")
 
 
-def prove_equal(model: PreTrainedModel, shape: CacheShape, kernel: Kernel | None = None) -> None:
-    """Compare the logits of two prompts, computed in chunks and in one batch, with those of the model's own attention.
+def own_logits(model: PreTrainedModel) -> list[torch.Tensor]:
+    """The last logits of two prompts with the model's own attention, for ``prove_equal``.
 
-    Raises UnsupportedModelError if they differ.
+    Call it before layers are replaced, so that a wrong replacement shows.
     """
-    prompts = [_tokens(model, 13, 5), _tokens(model, 7, 11)]
-    ours = _paged_logits(model, shape, prompts, kernel)
     model.set_attn_implementation("eager")
     try:
         with torch.inference_mode():
-            own = [model(input_ids=ids[None], use_cache=False).logits[0, -1].float() for ids in prompts]
+            return [model(input_ids=ids[None], use_cache=False).logits[0, -1].float() for ids in _prompts(model)]
     finally:
         model.set_attn_implementation(NAME)
+
+
+def prove_equal(
+    model: PreTrainedModel, shape: CacheShape, own: list[torch.Tensor], kernel: Kernel | None = None
+) -> None:
+    """Compare the logits of two prompts, computed in chunks and in one batch, with the model's ``own_logits``.
+
+    Raises UnsupportedModelError if they differ.
+    """
+    ours = _paged_logits(model, shape, _prompts(model), kernel)
     tolerance = _TOLERANCE.get(shape.dtype, _HALF_TOLERANCE)
     for mine, theirs in zip(ours, own, strict=True):
         error = float((mine - theirs).norm() / theirs.norm())
         if not error <= tolerance:
-            refuse(model.config, f"paged attention gives other logits than its own (relative error {error:.2g})")
+            refuse(model.config, f"as served it gives other logits than its own (relative error {error:.2g})")
 
 
 def _paged_logits(
@@ -189,7 +198,11 @@ def _run(
     return output.logits[0], batch
 
 
+def _prompts(model: PreTrainedModel) -> list[torch.Tensor]:
+    """Two prompts of arbitrary tokens, always the same."""
+    return [_tokens(model, 13, 5), _tokens(model, 7, 11)]
+
+
 def _tokens(model: PreTrainedModel, length: int, stride: int) -> torch.Tensor:
-    """Arbitrary tokens, always the same."""
     vocab_size: int = model.config.vocab_size
     return (torch.arange(length, device=model.device) * stride + 3) % vocab_size
