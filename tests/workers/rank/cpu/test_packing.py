@@ -78,3 +78,57 @@ def test_only_norms_that_compute_the_same_are_replaced() -> None:
     model = torch.nn.ModuleList([LlamaRMSNorm(32, eps=1e-5), GemmaRMSNorm(32, eps=1e-5)])
     replace_norms(model)
     assert [type(layer) for layer in model] == [FastRMSNorm, GemmaRMSNorm]
+
+
+class AddsEpsilonOutsideRMSNorm(LlamaRMSNorm):
+    """Differs for small inputs only."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        root = inputs.float().square().mean(-1, keepdim=True).sqrt()
+        return (self.weight * inputs / (root + self.variance_epsilon)).to(inputs.dtype)
+
+
+class ClipsRMSNorm(LlamaRMSNorm):
+    """Differs for large inputs only."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        clipped: torch.Tensor = super().forward(inputs.clamp(-10, 10))
+        return clipped
+
+
+class GatedRMSNorm(LlamaRMSNorm):
+    """Wants a second input."""
+
+    def forward(self, inputs: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        scaled: torch.Tensor = super().forward(inputs)
+        return scaled * gate
+
+
+class HeadsRMSNorm(LlamaRMSNorm):
+    """Wants inputs of another shape."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        rows, heads, tokens, size = inputs.shape
+        scaled: torch.Tensor = super().forward(inputs.reshape(rows * heads * tokens, size))
+        return scaled
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [16, 64, 576, 4096])
+def test_norms_of_all_sizes_and_types_are_replaced(dtype: torch.dtype, size: int) -> None:
+    layer = LlamaRMSNorm(size, eps=1e-6)
+    layer.weight.copy_(torch.linspace(-0.1, 3, size))
+    model = torch.nn.ModuleList([layer.to(dtype)])
+    replace_norms(model)
+    assert isinstance(model[0], FastRMSNorm)
+    assert model[0].weight.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("norm", [AddsEpsilonOutsideRMSNorm, ClipsRMSNorm, GatedRMSNorm, HeadsRMSNorm])
+def test_norms_that_compute_something_else_stay(norm: type[LlamaRMSNorm], dtype: torch.dtype) -> None:
+    layer = norm(32, eps=1e-6).to(dtype)
+    model = torch.nn.ModuleList([layer])
+    replace_norms(model)
+    assert model[0] is layer
+    assert layer.weight.dtype == dtype
