@@ -33,7 +33,9 @@ class Costs:
     router_report_s: float = 58e-6
     #: CPU of a router for a token of a stream that comes alone: 37.6 us (router benchmark, workload C, 128 streams).
     router_token_s: float = 37.6e-6
-    #: Between two load reports of a worker: what workers announce by.
+    #: Between two load reports of a worker: what an idle worker announces by. A busy one also announces each begin
+    #: and end of a request, at most every 20 ms. The simulation keeps the idle rate: it tells the least that reports
+    #: cost, and its routers know loads that are older than real ones.
     report_interval_s: float = 0.25
     #: From the death of a process until those who talk to it know: a broken connection on one network.
     notice_s: float = 0.001

@@ -13,7 +13,7 @@ from bench.scale.redis_cost import RedisCosts, measure
 if TYPE_CHECKING:
     from bench.scale.runs import Setting
 
-#: The defaults of a router and of a worker.
+#: The defaults of a router and of an idle worker. A busy one announces itself up to fifty times a second.
 RENEW_INTERVAL_S, ANNOUNCE_RATE = 1.5, 4.0
 #: Workers, half of them P; routers; requests a second; leases held at once.
 CLUSTERS = (

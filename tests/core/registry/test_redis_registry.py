@@ -13,6 +13,7 @@ import redis
 from redis.asyncio.client import PubSub
 
 from core.process.task_end import end_task
+from core.registry import redis_registry
 from core.registry.announcement import WORKERS, encode
 from core.registry.redis_registry import RedisRegistry
 from core.registry.store import RegistryError
@@ -82,6 +83,30 @@ async def test_what_is_announced_together_is_one_list_or_a_few(redis_url: str) -
         while len(await watch.next()) < num_workers:
             num_lists += 1
         assert num_lists < num_workers / 5
+    await registry.close()
+
+
+async def test_a_list_has_more_than_asyncio_reads_ahead(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a router takes 128 KiB for each list, and falls behind workers that announce more."""
+    monkeypatch.setattr(redis_registry, "LIST_GAP_MS", 1_000)  # many times what it takes to read all of it
+    registry, num_workers, num_reports = RedisRegistry(redis_url, WORKERS), 200, 10
+    async with Watch(registry) as watch:
+        assert await watch.next() == []
+        num_lists, num_bytes = 0, 0
+        with redis.Redis.from_url(redis_url) as client, client.pipeline() as together:
+            for number in range(num_workers * num_reports):
+                status = worker(f"w{number % num_workers}", running=number // num_workers)
+                data = encode(WORKERS.announce(status, LONG_MS, 0))
+                num_bytes += len(data)
+                together.publish(WORKERS.channel, data)
+            together.execute()
+        assert num_bytes > 6 * 128 * 1024
+        expected = sorted(f"w{number}" for number in range(num_workers))
+        last: list[WorkerStatus] = []
+        while [s.record.worker_id for s in last if s.load.running == num_reports - 1] != expected:
+            last = await watch.next()
+            num_lists += 1
+        assert num_lists <= 3
     await registry.close()
 
 
