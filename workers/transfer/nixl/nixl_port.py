@@ -17,6 +17,7 @@ Facts about NIXL 1.5.1 over UCX, found out with two processes:
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
 
 _bindings = nixl.nixlBind
 
@@ -158,6 +161,7 @@ class NixlAgent:
         self._agent = _new_agent(name)
         #: Made for the first peer: a rank that is only read needs none. It has no memory, and no peer knows it.
         self._notifier: Any = None
+        self._num_failed_polls = 0
         self._name = name
 
     @property
@@ -225,10 +229,24 @@ class NixlAgent:
             self._notifier.send_notif(peer, payload)
 
     def notifications(self) -> list[bytes]:
+        if self._notifier is not None:
+            self._progress_notifier()
         with _translated():
-            if self._notifier is not None:
-                self._notifier.get_new_notifs()  # so that what it sends makes progress
             return [payload for payloads in self._agent.get_new_notifs().values() for payload in payloads]
+
+    def _progress_notifier(self) -> None:
+        """Poll the notifier, so that what it sends makes progress. No peer notifies it.
+
+        Its errors are logged and not raised: they must not keep back what peers have notified the other agent of, or
+        every lease would last until its deadline.
+        """
+        try:
+            with _translated():
+                self._notifier.get_new_notifs()
+        except NixlError as error:
+            self._num_failed_polls += 1
+            if self._num_failed_polls.bit_count() == 1:  # the 1st, 2nd, 4th, 8th...: there is a poll every few ms
+                logger.warning("sending notifications has failed %d times so far: %s", self._num_failed_polls, error)
 
     def close(self) -> None:
         with _translated():
