@@ -11,6 +11,7 @@ The operators are those that torch's own compiler uses for weights that do not c
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import torch
 
@@ -54,17 +55,24 @@ class SharedProduct:
         weight = torch.cat([layer.weight.detach() for layer in layers])
         self._linear = PackedLinear(weight, torch.cat(biases) if biases else None)
         self._sizes = [layer.out_features for layer in layers]
-        self._inputs: torch.Tensor | None = None
+        self._inputs: ref[torch.Tensor] | None = None
         self._parts: tuple[torch.Tensor, ...] = ()
 
     def part(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
-        """The product of the layer with this index. The last layer's call forgets inputs and products."""
-        if self._inputs is not inputs:
-            self._inputs, self._parts = inputs, self._linear(inputs).split(self._sizes, dim=-1)
+        """The product of the layer with this index.
+
+        The last layer's call forgets the products. If it does not come, they go with the inputs, which the model drops.
+        """
+        if self._inputs is None or self._inputs() is not inputs:
+            self._parts = self._linear(inputs).split(self._sizes, dim=-1)
+            self._inputs = ref(inputs, self._forget)
         part = self._parts[index]
         if index == len(self._sizes) - 1:
-            self._inputs, self._parts = None, ()
+            self._forget()
         return part
+
+    def _forget(self, _: object = None) -> None:
+        self._inputs, self._parts = None, ()
 
 
 class LinearPart(torch.nn.Module):

@@ -8,7 +8,8 @@ from workers.rank.cpu.linear import LinearPart, PackedLinear, SharedProduct, is_
 from workers.rank.cpu.norm import replace_norms
 
 #: Names under which models have layers that are called with the same input, in the order of the calls. A layer that is
-#: called with another input computes its part alone, so a wrong name costs time, not results.
+#: called with another input computes the products of all of them and keeps its own, so a wrong name costs time, not
+#: results. A model that changes the input in place between the calls fails the check at load.
 SHARING = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import pytest
 import torch
@@ -61,6 +62,18 @@ def test_another_input_is_not_given_the_product_of_the_first() -> None:
     one, other = torch.randn(2, 16), torch.randn(2, 16)
     shared.part(0, one)
     assert torch.allclose(shared.part(1, other), layers[1](other), atol=1e-5)
+
+
+def test_inputs_and_products_are_dropped_although_the_last_layer_is_not_called() -> None:
+    shared = SharedProduct([torch.nn.Linear(16, 8) for _ in range(2)])
+    inputs = torch.randn(2, 16)
+    part = shared.part(0, inputs)
+    held, product = ref(inputs), ref(part)
+    del part
+    assert product() is not None, "the product must wait for the last layer"
+    del inputs
+    assert held() is None
+    assert product() is None
 
 
 def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path]) -> None:
