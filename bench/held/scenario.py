@@ -109,7 +109,7 @@ async def measure(load: Load) -> Outcome:
         "token-timeout-s": 600,
         "unread-timeout-s": 600,
     }
-    num_routers = num_processes(load.num_requests + load.num_streams)
+    num_routers = num_processes(2 * load.num_requests)  # at the end each has a connection to its client and one to D
     if num_routers > 1:
         flags["processes"] = num_routers
     async with stage(engines, load.num_requests, PROMPT_BYTES, flags) as running:
