@@ -37,7 +37,8 @@ class HeldPorts:
             try:
                 held.append(self._bind(0))
                 first = port_of(held[0])
-                held += [self._bind(first + offset) for offset in range(1, number) if first + offset <= _LAST_PORT]
+                for port in range(first + 1, min(first + number, _LAST_PORT + 1)):
+                    held.append(self._bind(port))  # one by one: those before one that fails are closed
             except OSError:
                 _close(held)
                 continue

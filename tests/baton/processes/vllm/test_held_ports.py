@@ -34,3 +34,22 @@ def test_ports_in_a_row_are_all_held() -> None:
         for port in held:
             with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
                 stranger.bind(("127.0.0.1", port))
+
+
+def test_none_is_kept_of_a_row_that_somebody_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HeldPorts() as ports, socket.socket() as stranger:
+        first = ports.take(2)
+        ports.close()
+        stranger.bind(("127.0.0.1", first + 2))
+        bind, asked = HeldPorts._bind, []
+
+        def bind_same_first(self: HeldPorts, port: int) -> socket.socket:
+            asked.append(port)
+            return bind(self, first if port == 0 and len(asked) == 1 else port)
+
+        monkeypatch.setattr(HeldPorts, "_bind", bind_same_first)
+        ports.take(3)
+        assert asked[:4] == [0, first + 1, first + 2, 0]
+        for port in (first, first + 1):
+            with socket.socket() as other:
+                other.bind(("127.0.0.1", port))
