@@ -115,14 +115,14 @@ class LeaseTable:
         self._forget(now_ms)
         for lease_id in lease_ids:
             self._extend(lease_id, Verb.GRANT, now_ms + duration_ms)
-        self._set_expiry(now_ms)
+        self._set_expiry_after(lease_ids, now_ms)
 
     def renew(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> list[LeaseStatus]:
         """Set ``deadline = max(old, now + duration)`` for every held lease; returns one answer per id."""
         self._forget(now_ms)
         for lease_id in lease_ids:
             self._extend(lease_id, Verb.RENEW, now_ms + duration_ms)
-        self._set_expiry(now_ms)
+        self._set_expiry_after(lease_ids, now_ms)
         return [self._status(lease_id, now_ms) for lease_id in lease_ids]
 
     def release(self, lease_ids: Sequence[str], now_ms: int) -> bool:
@@ -136,7 +136,7 @@ class LeaseTable:
             found = True
             if lease.phase is Phase.HELD:
                 self._step(lease_id, Verb.RELEASE, now_ms)
-        self._set_expiry(now_ms)
+        self._set_expiry_after(lease_ids, now_ms)
         return found
 
     def reap(self, lease_ids: Sequence[str], done: Iterable[str], now_ms: int) -> list[LeaseStatus]:
@@ -203,6 +203,10 @@ class LeaseTable:
         for key, lease in list(self._leases.items()):
             if (lease.ended and lease.time_ms <= now_ms) or (not lease.ended and silent):
                 del self._leases[key]
+
+    def _set_expiry_after(self, lease_ids: Sequence[str], now_ms: int) -> None:
+        if lease_ids:  # without any, no script runs
+            self._set_expiry(now_ms)
 
     def _set_expiry(self, now_ms: int) -> None:
         longest = max((lease.time_ms for _, lease in self._alive() if lease.phase is Phase.HELD), default=now_ms)

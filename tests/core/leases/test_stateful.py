@@ -79,6 +79,7 @@ def by_id(answers: list[LeaseStatus]) -> list[LeaseStatus]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=st.lists(steps, max_size=25))
+@example(history=[("grant", ["a"], 24_000), ("advance", [], 48_000), ("grant", [], 24_000), ("advance", [], 48_000)])
 @example(history=[("grant", ["a"], 72_000), ("grant", ["b"], 24_000), ("advance", [], 96_000), ("reap", [], 0)])
 def test_the_scripts_and_the_model_agree(redis_url: str, history: list[tuple[str, list[str], int]]) -> None:
     harness = RedisHarness(redis_url)
