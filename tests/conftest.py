@@ -6,12 +6,13 @@ import os
 import socket
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import certifi
 import pytest
 import redis
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from baton.processes.embedded_redis import EmbeddedRedis
 from tests.kits.certificates import Authority
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # How fast examples are made depends on who else uses the machine, not on the code under test.
 settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("baton")
+
+END_TO_END = "tests/end_to_end/"
 
 if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg")):
     # Without a GPU, kernels run under Triton's interpreter. It has to be said before anything imports Triton.
@@ -39,6 +42,19 @@ def pytest_configure(config: pytest.Config) -> None:
         file.write(first + end)
     os.environ["SSL_CERT_FILE"] = file.name
     config.add_cleanup(Path(file.name).unlink)
+
+
+class ByFileOrStack(LoadFileScheduling):
+    """Gives a process the tests of one file, and all of end_to_end, which share workers that take long to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        """The name of what stays together."""
+        file = super()._split_scope(nodeid)
+        return END_TO_END if file.startswith(END_TO_END) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFileOrStack:
+    return ByFileOrStack(config, log)
 
 
 @pytest.fixture(scope="session")

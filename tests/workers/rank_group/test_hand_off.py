@@ -59,7 +59,9 @@ class Engine(GroupDriver):
         return result.sampled[0].token
 
 
-@pytest.mark.parametrize(("p_ranks", "d_ranks"), [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("p_ranks", "d_ranks"), [(1, 2), *(pytest.param(*ranks, marks=pytest.mark.slow) for ranks in ((1, 1), (2, 1)))]
+)
 async def test_a_prompt_prefilled_elsewhere_is_continued(
     p_ranks: int, d_ranks: int, folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference]
 ) -> None:
