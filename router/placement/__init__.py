@@ -2,14 +2,16 @@
 
 A new policy is a class in a file of its own and a name in ``policies``; CONTRIBUTING.md has the steps.
 
-``available``     which workers may be picked at all
+``choice``        who is picked of which workers; the steps of a request call it
+``available``     which workers may be picked at all; ``offer`` are these, of a route that has many
 ``need``          how much of a worker's cache a request takes
 ``skip_prefill``  which requests skip P
 ``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
-``prefix_index``  which prompt prefixes each worker was sent before
+``prefix_index``  which prompt prefixes each worker was sent before; ``prefix_holders`` the other way round
 """
 
-from router.placement.available import Ahead, available, in_question, placeable
+from router.placement.available import Ahead, available, in_question, placeable, with_room
+from router.placement.choice import choose
 from router.placement.need import Need
 from router.placement.policies import DECODE_POLICIES, PREFILL_POLICIES
 from router.placement.ports import OnGone, PickDecode, PickPrefill
@@ -29,6 +31,8 @@ __all__ = [
     "SkipPrefill",
     "SkipPrefillRule",
     "available",
+    "choose",
     "in_question",
     "placeable",
+    "with_room",
 ]

@@ -9,6 +9,7 @@ from router.placement.prefix import Prefix
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from router.placement.offer import Offer
     from router.placement.ports import OnGone
     from router.placement.prompt import Prefilled, Prompt
     from router.pool import Worker
@@ -23,6 +24,10 @@ class Affinity:
     def pick(self, workers: Sequence[Worker], prefilled: Prefilled) -> Worker:
         """See ``PickDecode``."""
         return self._prefix.pick(workers, prefilled.prompt)
+
+    def pick_ranked(self, offer: Offer, prefilled: Prefilled) -> Worker | None:
+        """See ``PickRanked``."""
+        return self._prefix.pick_ranked(offer, prefilled.prompt)
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
         """See ``KnowsCaches``."""

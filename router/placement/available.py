@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence, Set
+    from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 
-    from router.pool import Worker
+    from router.pool import Candidates, Worker
 
 
 class Ahead:
@@ -24,6 +24,16 @@ class Ahead:
 def available(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:
     """The workers that can take one more request now."""
     return [worker for worker in in_question(workers, excluded) if worker.room > 0]
+
+
+def with_room(workers: Candidates, excluded: Set[Worker]) -> Iterator[Worker]:
+    """The same as ``available``, in any order, and without looking at all of many ``workers``."""
+    if workers.are_many:
+        ranking = workers.ranking
+        ranking.refresh()
+        if ranking.has_usable(excluded):
+            return (worker for worker in ranking.with_room() if worker not in excluded)
+    return iter(available(workers, excluded))
 
 
 def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:

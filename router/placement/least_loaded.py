@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from router.placement.offer import Offer
     from router.placement.prompt import Prefilled, Prompt
     from router.pool import Worker
 
+#: Numbers the picks of all policies, since several may pick among the same workers.
+_turns = itertools.count(1)
+
 
 class LeastLoaded:
-    """For prefill and for decode. Workers with equal fractions take turns."""
-
-    def __init__(self) -> None:
-        self._turn = 0
+    """For prefill and for decode. Of workers with equal fractions the one that was picked longest ago is next."""
 
     def pick(self, workers: Sequence[Worker], _about: Prompt | Prefilled) -> Worker:
         """See ``PickPrefill`` and ``PickDecode``."""
-        if len(workers) == 1:
-            return workers[0]
-        self._turn += 1
-        shift = self._turn % len(workers)
-        order = (*workers[shift:], *workers[:shift])
-        return min(order, key=share_in_use)
+        chosen = workers[0]
+        if len(workers) > 1:
+            least = math.inf
+            for worker in workers:
+                share = (worker.in_flight + worker.num_of_others) / worker.limit  # the property is a call for each
+                if share < least or (share == least and worker.turn < chosen.turn):
+                    chosen, least = worker, share
+        take_turn(chosen)
+        return chosen
+
+    def pick_ranked(self, offer: Offer, _about: Prompt | Prefilled) -> Worker | None:
+        """See ``PickRanked``."""
+        chosen = next(iter(offer), None)
+        if chosen is not None:
+            take_turn(chosen)
+        return chosen
 
 
-def share_in_use(worker: Worker) -> float:
-    """The fraction of the worker's limit that is in use."""
-    return worker.occupied / worker.limit
+def take_turn(worker: Worker) -> None:
+    """Note that the worker is picked."""
+    worker.turn = next(_turns)
+    for watcher in worker.watchers:
+        watcher.add(worker)

@@ -40,13 +40,20 @@ class Need(msgspec.Struct, frozen=True):
         """Raise BadRequestError if it is certain that the prompt will never fit any of ``workers``."""
         if not self.exact or not workers or any(self._may_ever_fit(worker) for worker in workers):
             return
-        most = max(worker.num_blocks * worker.block_size for worker in workers)
         raise BadRequestError(
-            f"The prompt has {self.num_tokens} tokens, but the largest KV cache for this model holds {most}, "
-            "at least one of them for the answer.",
+            f"The prompt has {self.num_tokens} tokens, but {_bound(workers)}, at least one of them for the answer.",
             param=param,
             code="context_length_exceeded",
         )
 
     def _may_ever_fit(self, worker: Worker) -> bool:
         return not worker.num_blocks or self.blocks_on(worker) <= worker.num_blocks
+
+
+def _bound(workers: Sequence[Worker]) -> str:
+    """What a prompt must fit into: the tightest bound that is the same wherever it is sent."""
+    cache = max(worker.num_blocks * worker.block_size for worker in workers)
+    context = max((facts.max_model_len for worker in workers for facts in worker.facts.values()), default=0)
+    if 0 < context < cache:
+        return f"this model's maximum context length is {context} tokens"
+    return f"the largest KV cache for this model holds {cache}"

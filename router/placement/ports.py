@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from router.placement.offer import Offer
     from router.placement.prompt import Prefilled, Prompt
     from router.pool import Worker
 
@@ -29,6 +30,12 @@ class PickDecode(Protocol):
         """One of ``workers``: at least one, all reachable, with room, and able to read the blocks."""
 
 
-def key_of(worker: Worker) -> str:
-    """The key under which a policy keeps what it knows of a worker. A new engine has a new key: its cache is empty."""
-    return worker.engine_id or worker.worker_id
+class PickRanked(Protocol):
+    """What a policy may have besides ``pick``, to choose among many workers without looking at all of them.
+
+    It has to choose the worker that ``pick`` would choose of those that are offered. ``choose`` calls it for routes of
+    which a ranking is kept; a policy without it is offered a sequence, whose length it then costs.
+    """
+
+    def pick_ranked(self, offer: Offer, about: Any, /) -> Worker | None:
+        """As ``pick``, whose second argument ``about`` is. None: no worker is offered."""

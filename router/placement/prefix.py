@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from router.placement.chunks import NUM_BYTES
-from router.placement.least_loaded import LeastLoaded, share_in_use
-from router.placement.ports import key_of
+from router.placement.least_loaded import LeastLoaded, take_turn
 from router.placement.prefix_index import PrefixIndex
 from router.placement.prompt import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Set
 
+    from router.placement.offer import Offer
     from router.placement.ports import OnGone
     from router.placement.prompt import Prompt
     from router.pool import Worker
@@ -44,8 +45,19 @@ class Prefix:
         """See ``PickPrefill``."""
         chunks = prompt.chunks
         worker = self._least_loaded.pick(self._best(workers, chunks), prompt)
-        self.index.note(key_of(worker), chunks, _capacity(worker))
+        self.index.note(worker.key, chunks, _capacity(worker))
         return worker
+
+    def pick_ranked(self, offer: Offer, prompt: Prompt) -> Worker | None:
+        """See ``PickRanked``."""
+        least_loaded = next(iter(offer), None)
+        if least_loaded is None:
+            return None
+        chunks = prompt.chunks
+        chosen = self._longest_match(offer, chunks, least_loaded.share_in_use) or least_loaded
+        take_turn(chosen)
+        self.index.note(chosen.key, chunks, _capacity(chosen))
+        return chosen
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
         """See ``KnowsCaches``."""
@@ -68,12 +80,26 @@ class Prefix:
             return workers
         return [worker for worker, match in zip(workers, matches, strict=True) if match == most]
 
+    def _longest_match(self, offer: Offer, chunks: Sequence[int], lowest: float) -> Worker | None:
+        """The least loaded of those that ``_best`` finds for their match. ``lowest``: see ``_too_busy``."""
+        holders = self.index.holders
+        shortest = bisect_left(NUM_BYTES, LEAST_MATCH * NUM_BYTES[len(chunks)])
+        seen: Set[str] = frozenset()
+        for num in range(holders.longest(chunks), max(shortest, 1) - 1, -1):
+            keys = holders.of(chunks[num - 1])
+            if len(keys) > len(seen):  # who holds more chunks holds these as well
+                for worker in offer.known_by(keys - seen):
+                    if not _too_busy(worker, lowest):
+                        return worker
+                seen = keys
+        return None
+
     def _matches(self, workers: Sequence[Worker], chunks: Sequence[int]) -> list[int]:
         """For each worker the number of chunks that it was sent before; 0 if it is too busy."""
         longest = self.index.longest
-        matches = [longest(key_of(worker), chunks) for worker in workers]
+        matches = [longest(worker.key, chunks) for worker in workers]
         if any(matches):  # most prompts are new
-            lowest = min([share_in_use(worker) for worker in workers])
+            lowest = min([worker.share_in_use for worker in workers])
             matches = [
                 0 if match and _too_busy(worker, lowest) else match
                 for worker, match in zip(workers, matches, strict=True)
@@ -83,7 +109,7 @@ class Prefix:
 
 def _too_busy(worker: Worker, lowest: float) -> bool:
     """``lowest``: the smallest fraction of a limit in use, of all workers."""
-    used = share_in_use(worker)
+    used = worker.share_in_use
     return used > MAX_RATIO * lowest and used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.limit)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from router.placement.least_loaded import share_in_use
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,4 +27,4 @@ class TwoChoices:
         """See ``PickPrefill`` and ``PickDecode``."""
         if len(workers) == 1:
             return workers[0]
-        return min(self._rng.sample(workers, 2), key=share_in_use)
+        return min(self._rng.sample(workers, 2), key=lambda worker: worker.share_in_use)

@@ -4,6 +4,7 @@
 ``worker``          one worker, and a place reserved on it
 ``static_worker``   makes a worker from its address
 ``route``           which workers may serve a model; ``pairing``: which of them can read from which
+``candidates``      the workers that may serve a leg; ``ranking`` has many of them in the order of their load
 ``discovery``       follows the registry; ``proven_workers`` admits workers that prove they know the internal token
 ``health``          probes of workers that could not be reached, or whose breaker is open
 ``breaker``         when a failing worker is excluded, and how it is included again
@@ -12,8 +13,10 @@
 ``model_card``      what workers report about a model they serve
 """
 
+from router.pool.candidates import Candidates
 from router.pool.pool import LOAD_TTL_S, WorkerPool
+from router.pool.ranking import Ranking
 from router.pool.route import Route
 from router.pool.worker import EngineKind, Reservation, Worker
 
-__all__ = ["LOAD_TTL_S", "EngineKind", "Reservation", "Route", "Worker", "WorkerPool"]
+__all__ = ["LOAD_TTL_S", "Candidates", "EngineKind", "Ranking", "Reservation", "Route", "Worker", "WorkerPool"]

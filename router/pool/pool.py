@@ -143,6 +143,7 @@ class WorkerPool:
         worker.full_at = full_at
         self._watch_for_old_loads()
         if was != (load, full_at, False):
+            worker.changed()
             self.room_changed()
 
     def learned(self, worker: Worker) -> None:
@@ -154,8 +155,9 @@ class WorkerPool:
 
         ``engine_id`` is the new one's; empty: not known.
         """
-        old = worker.engine_id or worker.worker_id
+        old = worker.key
         worker.engine_id = engine_id
+        worker.changed()
         self._tell_gone(old, worker)
 
     def _watch_for_old_loads(self) -> None:
@@ -208,6 +210,8 @@ class WorkerPool:
         worker.in_flight += 1
         worker.held_blocks += num_blocks
         worker.breaker.sent()
+        for watcher in worker.watchers:  # as ``changed``, without a call
+            watcher.add(worker)
         return Reservation(worker, num_blocks)
 
     def leave(self, reservation: Reservation) -> None:
@@ -216,6 +220,8 @@ class WorkerPool:
         worker.in_flight -= 1
         worker.held_blocks -= reservation.num_blocks
         worker.breaker.left()
+        for watcher in worker.watchers:
+            watcher.add(worker)
         self.room_changed()
 
     def unreachable(self, worker: Worker, why: str = "cannot be reached") -> None:
@@ -223,13 +229,16 @@ class WorkerPool:
         worker.num_failures += 1
         if worker.healthy and self._workers.get(worker.worker_id) is worker:
             worker.healthy = False
+            worker.changed()
             for listener in self.on_unreachable:
                 listener(worker, why)
             self.room_changed()  # requests that wait for it may use other workers now
 
     def failed(self, worker: Worker) -> None:
         """Note that a request reached the worker and failed through the worker's fault."""
-        if worker.breaker.failed(self._clock()) and self.knows(worker):
+        has_opened = worker.breaker.failed(self._clock())
+        worker.changed()
+        if has_opened and self.knows(worker):
             for listener in self.on_opened:
                 listener(worker)
             self.room_changed()  # as above
@@ -237,6 +246,7 @@ class WorkerPool:
     def worked(self, worker: Worker) -> None:
         """Note that a request succeeded on the worker."""
         if worker.breaker.succeeded():
+            worker.changed()
             self.room_changed()
 
     def probe_failed(self, worker: Worker) -> None:
@@ -258,11 +268,13 @@ class WorkerPool:
         worker.healthy = True
         worker.num_failures = 0
         worker.breaker.probe_answered()
+        worker.changed()
         self.room_changed()
 
     def leave_out(self, worker: Worker) -> None:
         """Send the worker nothing new; see ``take_back`` and ``drain_told``."""
         worker.left_out, worker.drain_told = True, False
+        worker.changed()
         self.room_changed()  # requests that wait for it may use other workers now
 
     def told_left_out(self, worker_id: str, left_out: bool) -> None:
@@ -286,10 +298,12 @@ class WorkerPool:
         """Note that the worker was asked to drain: once it announces that it drains, only its announcements count."""
         if worker.left_out:
             worker.left_out, worker.drain_told = not worker.load.draining, not worker.load.draining
+            worker.changed()
 
     def take_back(self, worker: Worker) -> None:
         """Send the worker work again, as soon as it no longer announces that it drains."""
         worker.left_out = worker.drain_told = False
+        worker.changed()
         self.room_changed()
 
     def get(self, worker_id: str) -> Worker | None:
@@ -351,7 +365,7 @@ class WorkerPool:
     def _remove(self, worker_id: str) -> None:
         worker = self._workers.pop(worker_id)
         self._routes.forget()
-        self._tell_gone(worker.engine_id or worker.worker_id, worker)
+        self._tell_gone(worker.key, worker)
         for left in self.on_left:
             left(worker)
 

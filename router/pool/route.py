@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import ApiError, UnavailableError, no_such_model
 from core.protocol.worker import Role
+from router.pool.candidates import Candidates
 from router.pool.pairing import difference
 from router.pool.worker import EngineKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Hashable
 
     from router.pool.worker import Worker
 
@@ -26,34 +28,39 @@ class Route:
     ``single`` is also set while no prefill worker is known, since a D can prefill.
     """
 
-    prefill: tuple[Worker, ...]
-    decode: tuple[Worker, ...]
+    prefill: Candidates
+    decode: Candidates
     single: bool
     model: str = ""
-    _by_source: dict[Worker, tuple[Worker, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    #: Whether all of its workers are vLLM servers: a body is then theirs to judge. A worker's kind never changes.
+    is_vllm: bool = field(init=False, compare=False)
+    #: By what sources are read alike; equal ones are one object.
+    _by_source: dict[Hashable, Candidates] = field(default_factory=dict, init=False, compare=False, repr=False)
     _by_weights: dict[str, Route | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    @property
-    def is_vllm(self) -> bool:
-        """Whether all of its workers are vLLM servers: a body is then theirs to judge."""
-        return all(worker.kind is EngineKind.VLLM for worker in (*self.prefill, *self.decode))
+    def __post_init__(self) -> None:
+        workers = chain(self.prefill, self.decode)
+        object.__setattr__(self, "is_vllm", all(worker.kind is EngineKind.VLLM for worker in workers))
 
     @property
     def can_prefill(self) -> bool:
         """Whether a prefill worker can be reached and does not drain."""
-        return _any_takes_work(self.prefill)
+        return any_takes_work(self.prefill)
 
     @property
     def can_decode(self) -> bool:
         """Whether a decode worker can be reached and does not drain."""
-        return _any_takes_work(self.decode)
+        return any_takes_work(self.decode)
 
-    def readers(self, source: Worker) -> tuple[Worker, ...]:
+    def readers(self, source: Worker) -> Candidates:
         """The decode workers that can read ``source``'s blocks."""
-        readers = self._by_source.get(source)
+        # ``difference`` looks at nothing else of a worker that is not vLLM's.
+        key = source if source.kind is EngineKind.VLLM else source.compatibility_hash
+        readers = self._by_source.get(key)
         if readers is None:
-            readers = tuple(worker for worker in self.decode if not difference(source, worker, self.model))
-            self._by_source[source] = readers
+            found = Candidates(worker for worker in self.decode if not difference(source, worker, self.model))
+            readers = next((one for one in (self.decode, *self._by_source.values()) if one == found), found)
+            self._by_source[key] = readers
         return readers
 
     def continuing(self, weights: str) -> Route | None:
@@ -63,14 +70,25 @@ class Route:
         """
         if weights not in self._by_weights:
             prefill, decode = (
-                tuple(one for one in some if one.kind is not EngineKind.PLAIN and one.weights_fingerprint == weights)
+                Candidates(
+                    one for one in some if one.kind is not EngineKind.PLAIN and one.weights_fingerprint == weights
+                )
                 for some in (self.prefill, self.decode)
             )
             self._by_weights[weights] = Route(prefill, decode, self.single, self.model) if decode else None
         return self._by_weights[weights]
 
+    def end(self) -> None:
+        """Note that another route takes its place."""
+        for candidates in (self.prefill, self.decode, *self._by_source.values()):
+            candidates.end()
+        for route in self._by_weights.values():
+            if route is not None:
+                route.end()
 
-def _any_takes_work(workers: tuple[Worker, ...]) -> bool:
+
+def any_takes_work(workers: Candidates) -> bool:
+    """Whether a worker can be reached and does not drain."""
     for worker in workers:  # noqa: SIM110 (costs a third of ``any``, and every request asks several times)
         if worker.takes_work:
             return True
@@ -90,7 +108,7 @@ class Routes:
         if route is None:
             route = self._make(model)
             if len(self._routes) >= MAX_ROUTES:
-                self._routes.clear()
+                self.forget()
             self._routes[model] = route
         return route
 
@@ -104,6 +122,8 @@ class Routes:
 
     def forget(self) -> None:
         """Drop the cached routes: a worker came, left, or reported its models."""
+        for route in self._routes.values():
+            route.end()
         self._routes.clear()
 
     def _make(self, model: str) -> Route:
@@ -113,12 +133,12 @@ class Routes:
         serving = [worker for worker in workers if worker.serves(model)]
         if not serving:
             raise _nobody_serves(model, workers)
-        prefill = tuple(worker for worker in serving if worker.role is Role.PREFILL)
-        decode = tuple(worker for worker in serving if worker.role is Role.DECODE)
-        both = tuple(worker for worker in serving if worker.role is Role.BOTH)
+        prefill = Candidates(worker for worker in serving if worker.role is Role.PREFILL)
+        decode = Candidates(worker for worker in serving if worker.role is Role.DECODE)
+        both = Candidates(worker for worker in serving if worker.role is Role.BOTH)
         if not prefill and not (both and decode):
-            return Route((), decode or both, single=True, model=model)
-        return _paired(prefill or both, decode + both, model)
+            return Route(Candidates(), decode or both, single=True, model=model)
+        return _paired(prefill or both, Candidates((*decode, *both)), model)
 
 
 def _nobody_serves(model: str, workers: Collection[Worker]) -> ApiError:
@@ -131,16 +151,18 @@ def _nobody_serves(model: str, workers: Collection[Worker]) -> ApiError:
     return no_such_model(model)
 
 
-def _paired(prefill: tuple[Worker, ...], decode: tuple[Worker, ...], model: str) -> Route:
+def _paired(prefill: Candidates, decode: Candidates, model: str) -> Route:
     """The route, without the prefill workers from which no decode worker can read."""
     if not decode:
         raise UnavailableError("No decode worker is known that serves this model.", retry_after_s=1)
-    sources = tuple(source for source in prefill if any(not difference(source, reader, model) for reader in decode))
+    sources = Candidates(
+        source for source in prefill if any(not difference(source, reader, model) for reader in decode)
+    )
     if sources:
         return Route(sources, decode, single=False, model=model)
-    both = tuple(worker for worker in decode if worker.role is Role.BOTH)
+    both = Candidates(worker for worker in decode if worker.role is Role.BOTH)
     if both:  # nobody has to read from these
-        return Route((), both, single=True, model=model)
+        return Route(Candidates(), both, single=True, model=model)
     found = difference(prefill[0], decode[0], model)
     raise UnavailableError(
         "No prefill worker is known that a decode worker can read from"

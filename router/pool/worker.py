@@ -90,11 +90,20 @@ class Worker:
     drain_told: bool = False
     #: Connections that failed since the last one that worked.
     num_failures: int = 0
+    #: When a policy that goes by load picked it last, counted in such picks of all policies; 0: never.
+    turn: int = 0
+    #: What hears of its changes: see ``changed``.
+    watchers: tuple[set[Worker], ...] = ()
     #: Tracks whether requests that reach it fail.
     breaker: Breaker = field(default_factory=lambda: Breaker(BREAKER_FAILURES))
 
     def __post_init__(self) -> None:
         self._count_others(0)
+
+    @property
+    def key(self) -> str:
+        """Under which is kept what is known of its engine. A new engine has a new key: its cache is empty."""
+        return self.engine_id or self.worker_id
 
     @property
     def occupied(self) -> int:
@@ -105,7 +114,12 @@ class Worker:
     def room(self) -> int:
         """Number of requests that it may be sent now; negative if other routers sent it more than its limit."""
         most = self.limit if self.full_at is None or self.load_is_old else min(self.limit, self.full_at)
-        return most - self.occupied
+        return most - self.in_flight - self.num_of_others
+
+    @property
+    def share_in_use(self) -> float:
+        """The fraction of its limit that is in use."""
+        return (self.in_flight + self.num_of_others) / self.limit
 
     @property
     def spare_blocks(self) -> int | None:
@@ -131,7 +145,9 @@ class Worker:
     @property
     def takes_work(self) -> bool:
         """Whether it can be reached and does not drain. A vLLM server has to be known first."""
-        return self.healthy and not self.draining and (self.models is not None or self.kind is not EngineKind.VLLM)
+        if not self.healthy or self.left_out or self.load.draining:
+            return False
+        return self.models is not None or self.kind is not EngineKind.VLLM
 
     @property
     def draining(self) -> bool:
@@ -159,6 +175,7 @@ class Worker:
         """Take over a new load report. ``num_ours``: how many of its requests this router may have sent; None: those
         that are in flight now.
         """
+        before = self._what_counts() if self.watchers else None
         self.load = load
         if load.draining and self.drain_told:
             self.left_out = self.drain_told = False
@@ -166,11 +183,27 @@ class Worker:
         self.held_blocks_at_load = self.held_blocks
         self.heard_s = now_s
         self.load_is_old = False
+        if before is not None and self._what_counts() != before:
+            self.changed()
+
+    def _what_counts(self) -> tuple[object, ...]:
+        """What a report can change of who is picked, without what each request is asked for by itself."""
+        return self.num_of_others, self.draining, self.load_is_old, self.load.leased_blocks > 0
 
     def forget_report(self) -> None:
         """Note that the last report is too old to count: only this router's own requests do."""
-        self.load_is_old = True
-        self.num_of_others = 0
+        if not self.load_is_old:
+            self.load_is_old = True
+            self.num_of_others = 0
+            self.changed()
+
+    def changed(self) -> None:
+        """Note that it may have more or less room now, is more or less loaded, or may be picked no more or again.
+
+        Whatever changes an attribute on which that depends calls this; the rankings that it is in look at it then.
+        """
+        for watcher in self.watchers:
+            watcher.add(self)
 
     def _count_others(self, num_ours: int) -> None:
         load = self.load

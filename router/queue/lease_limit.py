@@ -88,7 +88,7 @@ class LeaseLimit:
         return not worker.num_blocks or self.count(worker) <= self._max_fraction * worker.num_blocks
 
     def _ours(self, worker: Worker) -> _Ours:
-        key = worker.engine_id or worker.worker_id
+        key = worker.key
         ours = self._by_engine.get(key)
         if ours is None:
             ours = self._by_engine[key] = _Ours(worker.load)

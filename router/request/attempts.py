@@ -52,7 +52,7 @@ class Situation:
     worker: Worker | None = None
     #: The P whose blocks were to be read.
     source: Worker | None = None
-    #: The key under which a death is noted: ``placement.ports.key_of(worker)``.
+    #: The key under which a death is noted: ``Worker.key``.
     engine: str = ""
     #: Tokens that the client has been sent.
     num_tokens: int = 0

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from core.net.client.errors import CallError, ConnectionLost
 from core.process.failpoints import hit
-from router.placement import Prefilled, in_question, placeable
+from router.placement import Prefilled, choose
+from router.pool import Candidates
+from router.pool.route import any_takes_work
 from router.request.exchange import LeaseLost
 from router.request.failure_table import Next
 from router.request.states import Event, State
@@ -138,26 +140,26 @@ class _Search:
         self.group = (request.asked.model, source and source.layout, request.weights, self._failed)
         self.need = self._about.need
 
-    def readers(self) -> tuple[Worker, ...]:
+    def readers(self) -> Candidates:
         """The workers that may decode it, busy or not."""
         # Only a D with P's weights can read from P, so the fingerprint is checked only without P.
         request, source = self._request, self._source
         route = self._services.pool.candidates(request.asked.model, request.weights if source is None else None)
         if route is None:  # all workers of the model left while this request waited; others may register
-            return ()
+            return Candidates()
         return route.readers(source) if source else route.decode
 
     def pick(self, ahead: Ahead) -> Reservation | None:
         """Reserve a place on the best of those with room. Raises NoReader."""
         services, need = self._services, self.need
-        asked = in_question(self.readers(), self._failed)
-        if self._source is not None and not asked and switch_layout(services, self._request, self._source):
+        readers, source = self.readers(), self._source
+        worker = choose(services.pick_decode, readers, self._failed, need.fits, ahead, self.group, self._about)
+        if worker is not None:
+            return services.pool.enter(worker, need.blocks_on(worker))
+        if source is not None and not any_takes_work(readers) and switch_layout(services, self._request, source):
+            ahead.groups.discard(self.group)  # it waits no longer, so the others of the group are asked as well
             raise NoReader
-        workers = placeable(asked, need.fits, ahead, self.group)
-        if not workers:
-            return None
-        worker = services.pick_decode.pick(workers, self._about)
-        return services.pool.enter(worker, need.blocks_on(worker))
+        return None
 
 
 def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from core.net.client.errors import CallError
 from core.process.failpoints import hit
 from core.protocol.errors import UnavailableError, UpstreamError
-from router.placement import SkipPrefill, in_question, placeable
+from router.placement import SkipPrefill, choose, with_room
 from router.request.states import Event
 from router.steps.failures import TryAnother
 from router.steps.lease_limit_wait import LeaseLimitWait
@@ -82,13 +82,11 @@ async def _find(services: Services, request: Exchange) -> Worker:
             return None  # all workers of the model left while this request waited; others may register
         if route is None or not route.can_prefill:
             raise NoPrefill
-        asked = in_question(route.prefill, failed)
-        workers = placeable(asked, fits, ahead, group)
-        if not workers:
-            if any(worker.room > 0 and not services.lease_limit.allows(worker) for worker in asked):
+        worker = choose(services.pick_prefill, route.prefill, failed, fits, ahead, group, request.prompt)
+        if worker is None:
+            if any(not services.lease_limit.allows(worker) for worker in with_room(route.prefill, failed)):
                 lease_limit_wait.begin()
             return None
-        worker = services.pick_prefill.pick(workers, request.prompt)
         return services.pool.enter(worker, need.blocks_on(worker))
 
     try:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from core.net.client.errors import ConnectError
 from core.protocol.errors import ApiError, UpstreamError
-from router.placement.ports import key_of
 from router.request.attempts import Situation
 from router.request.failure_table import Failure, Leg, Next
 from router.steps.failures import TryAnother, api_error, cause_of, failure_of
@@ -71,7 +70,7 @@ def after_stream(services: Services, request: Exchange, broken: StreamBroken) ->
         broken.failure,
         broken.error,
         request.decode_worker,
-        engine=key_of(request.decode_worker) if request.decode_worker else "",
+        engine=request.decode_worker.key if request.decode_worker else "",
         num_tokens=request.num_tokens,
         can_continue=can_continue,
     )
@@ -93,7 +92,7 @@ def _situation(
         api_error(error),
         worker,
         source=request.prefill_worker if leg is Leg.DECODE else None,
-        engine=key_of(worker),
+        engine=worker.key,
         num_tokens=request.num_tokens,
         has_lease=services.engines.of(worker).keeps_blocks(request, cause_of(error)),
     )

@@ -149,6 +149,7 @@ class Watcher:
         worker.block_size, worker.num_blocks, worker.hands_off = load.block_size, load.num_blocks, load.has_nixl
         if worker.given is not None and worker.given.max_num_seqs:
             worker.limit = worker.given.max_num_seqs * max(1, load.num_engines) * queue_factor(worker.role)
+            worker.changed()
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
 
     async def _meet(self, load: ServerLoad, is_other: bool) -> None:

@@ -77,6 +77,25 @@ def test_who_is_forgotten_has_nothing_and_the_other_keeps_everything(
     assert len(index) == 0
 
 
+@given(SENT, PROMPTS, st.integers(1, 8), st.sets(st.sampled_from(["one", "two"])))
+def test_holders_of_a_chunk_are_those_that_have_it_whenever_they_were_first_asked_for(
+    sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...], room: int, forgotten: set[str]
+) -> None:
+    early, late = PrefixIndex(room * CHUNK_BYTES), PrefixIndex(room * CHUNK_BYTES)
+    assert len(early.holders) == 0
+    for index in (early, late):
+        for key, chunks in sent:
+            index.note(key, chunks)
+        for key in forgotten:
+            index.forget(key)
+    known = {chunk for _, chunks in sent for chunk in chunks}
+    for index in (early, late):
+        for chunk in known:
+            assert index.holders.of(chunk) == {key for key in ("one", "two") if index.longest(key, (chunk,))}
+        assert index.holders.longest(asked) == max(index.longest(key, asked) for key in ("one", "two"))
+        assert len(index.holders) <= len(index)
+
+
 def test_the_least_recently_sent_goes_first() -> None:
     index = PrefixIndex(3 * CHUNK_BYTES)
     for chunks in ((1, 2), (3, 4), (1, 2), (5,)):

@@ -289,6 +289,21 @@ async def test_what_fits_no_d_is_told_so_at_once(cluster: Cluster, stream: bool)
     cluster.check_idle()
 
 
+async def test_too_many_token_ids_are_told_the_tighter_of_the_two_bounds(cluster: Cluster) -> None:
+    """Each worker has room for 2048 tokens, and reports a context of 1000."""
+    p = await cluster.add("prefill")
+    await cluster.add("decode")
+    for one in cluster.services.pool:
+        one.num_blocks = 128
+    body = {"model": "m", "prompt": [1] * 3000, "max_tokens": 4}
+    response = await cluster.client.post("/v1/completions", json=body)
+    assert (response.status_code, p.bodies) == (400, [])
+    assert response.json()["error"]["message"] == (
+        "The prompt has 3000 tokens, but this model's maximum context length is 1000 tokens, "
+        "at least one of them for the answer."
+    )
+
+
 async def test_token_ids_that_fit_nowhere_are_not_even_prefilled(cluster: Cluster) -> None:
     p, _ = await cluster.add("prefill"), await cluster.add("decode")
     response = await cluster.post({"model": "m", "prompt": [1] * 160, "max_tokens": 4}, "/v1/completions")
