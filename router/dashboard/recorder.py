@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from router.dashboard.history import Bounds
-    from router.metrics.metrics import Buckets, Metrics
+    from router.metrics.buckets import Buckets
+    from router.metrics.metrics import Metrics
     from router.services import Services
 
 #: Names of histograms in ``Totals.times``, in addition to those of the phases, which are named after the states.

@@ -42,9 +42,11 @@ class Hosts:
         return f"<Hosts {', '.join(['loopback', *more, *sorted(self._names)])}>"
 
     def check(self, host: bytes | None) -> None:
-        """Raise PermissionDeniedError unless the ``Host`` header has an accepted name."""
-        if host not in self._known:
-            self._look_at(b"" if host is None else host)
+        """Raise PermissionDeniedError unless the ``Host`` header has an accepted name. None: the request has no such
+        header. Ports take that from clients of HTTP/1.0 only, and browsers always send one.
+        """
+        if host not in self._known and host is not None:
+            self._look_at(host)
 
     def _look_at(self, host: bytes) -> None:
         if not (ANY in self._names or self._is_ours(name_in(host))):

@@ -13,6 +13,7 @@ from core.protocol.errors import (
     PayloadTooLargeError,
     RateLimitError,
     UnavailableError,
+    UnsupportedMediaError,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Not ``isdigit``, which accepts superscripts. 2**64 has twenty digits, and ``int`` refuses thousands of them.
 _LENGTH = re.compile(rb"[0-9]{1,20}")
+#: Values of ``Content-Encoding`` that change nothing.
+_PLAIN = frozenset({b"", b"identity"})
 #: Methods for whose requests a body has no meaning.
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Seconds for ``Retry-After``: most bodies have arrived in less.
@@ -89,7 +92,14 @@ class BodyReader:
                 timeout.reschedule(now_s)
 
     def check_announced(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise BadRequestError or PayloadTooLargeError for the size that the head announces."""
+        """Raise UnsupportedMediaError for a compressed body, and BadRequestError or PayloadTooLargeError for the size
+        that the head announces.
+        """
+        if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in _PLAIN:
+            raise UnsupportedMediaError(
+                "No Content-Encoding is supported here: send the body as it is, without compression.",
+                param="content-encoding",
+            )
         announced = headers.get(b"content-length", b"0")
         if _LENGTH.fullmatch(announced) is None:
             raise BadRequestError("Invalid content-length.")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_CLOSE = b"connection: close\r\n"
+#: The line of an answer that is the last one of its connection.
+CLOSE = b"connection: close\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 
@@ -221,7 +222,7 @@ class HttpCall:
         self.response_started = True
         self.transport.write(
             b"%b%b%bcontent-length: %d\r\n%b\r\n%b"
-            % (STATUS_LINE[status], head, self.more_headers, len(body), b"" if self.keep_alive else _CLOSE, body)
+            % (STATUS_LINE[status], head, self.more_headers, len(body), b"" if self.keep_alive else CLOSE, body)
         )
         self._end()
 
@@ -236,7 +237,7 @@ class HttpCall:
                 STATUS_LINE[200],
                 head,
                 self.more_headers,
-                b"" if self.keep_alive else _CLOSE,
+                b"" if self.keep_alive else CLOSE,
                 _CHUNKED,
                 len(data),
                 data,

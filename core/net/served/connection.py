@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from core.net.served.call import HttpCall
 from core.net.served.flow import Flow
+from core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
 from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
+from core.net.served.old_clients import OldCall, without_chunks
 from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
@@ -43,12 +44,10 @@ MAX_PIPELINED = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
 LINGER_BYTES = 4 << 20
 #: Headers that are looked at as they come.
-_LOOKED_AT = frozenset({b"host", b"expect"})
+_LOOKED_AT = frozenset({b"host", b"expect", b"transfer-encoding"})
 #: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. The fill of buffers is no measure: TLS has a buffer of
 #: its own, and the system's takes more only when a third of it is free.
 _ACKED = slice(120, 128)
-#: RFC 3986: a name or an address, and a port.
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 
 
 class _Patient(asyncio.Transport):
@@ -213,14 +212,48 @@ class Connection(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # to a protocol not supported here: what follows is not HTTP
-            self._stop_after_this()
-        except httptools.HttpParserCallbackError as error:
+        except httptools.HttpParserUpgrade as offer:
+            end: int = offer.args[0]
+        except httptools.HttpParserError as error:
+            self._refuse_unparsed(error, data)
+            return
+        else:
+            return
+        self._feed_without_offers(data, end)
+
+    def _feed_without_offers(self, data: bytes, end: int) -> None:
+        """Go on after the ``end`` of a head that offers another protocol, as if it had not: no protocol is changed here
+        (RFC 9110, 7.8).
+
+        The parser has skipped the body of that request, so a new parser is given the head again, without the offer. It
+        must not be fed while an exception is handled: that would take the place of the cause of its own.
+        """
+        rest = memoryview(data)
+        while True:
+            rest = rest[end:]
+            head = without_upgrade(self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers)
+            self.parser = _new_parser(self)
+            try:
+                self.parser.feed_data(head)
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as offer:
+                end = offer.args[0]
+            except httptools.HttpParserError as error:
+                self._refuse_unparsed(error, b"")
+                return
+            else:
+                return
+
+    def _refuse_unparsed(self, error: httptools.HttpParserError, data: bytes) -> None:
+        """Refuse what the parser, or a method that it called, did not take. ``data``: what it was fed."""
+        if isinstance(error, httptools.HttpParserCallbackError):
             cause = error.__context__
             if not isinstance(cause, ApiError | httptools.HttpParserError | UnicodeDecodeError):
-                raise
+                raise error
             self._refuse(cause if isinstance(cause, ApiError) else _not_http())
-        except httptools.HttpParserError:
+        elif isinstance(error, httptools.HttpParserInvalidMethodError) and self._num_bytes == len(data):
+            self._refuse(unknown_method(data) or _not_http())
+        else:
             self._refuse(_not_http())
 
     def _wait(self) -> None:
@@ -256,7 +289,7 @@ class Connection(HttpToolsProtocol):
             if self._num_late_lines > self._max_lines:
                 raise self._too_large()
             return
-        name = name.lower()
+        name, value = name.lower(), value.strip()
         if name in _LOOKED_AT:
             self._look_at(name, value)
         self.headers.append((name, value))
@@ -267,12 +300,18 @@ class Connection(HttpToolsProtocol):
         if name == b"host":
             self._num_hosts += 1
             if value != self._host:
-                self._take_host(value)
-        elif value.lower() == b"100-continue":
-            self.expect_100_continue = True
+                check_host(value)
+                self._host = value
+        elif name == b"transfer-encoding":
+            check_transfer_coding(value)
+        elif value.lower() == b"100-continue":  # clients of HTTP/1.0 would take the 100 for their answer
+            self.expect_100_continue = self.parser.get_http_version() >= "1.1"
 
     def on_headers_complete(self) -> None:
         """The head is complete. An answer that begins before the body is complete is the last one of the connection."""
+        if self.parser.should_upgrade():
+            self._check_offer()
+            return
         if self._chunk_bytes > self._max_bytes:
             self._check_size()
         if self._num_hosts != 1 and (self._num_hosts or self.parser.get_http_version() != "1.0"):
@@ -300,6 +339,11 @@ class Connection(HttpToolsProtocol):
         else:
             self.pipeline.appendleft((self.cycle, self.app))  # type: ignore[arg-type]
 
+    def _check_offer(self) -> None:
+        """Raise BadRequestError unless the request can be served without its offer, by ``_feed_without_offers``."""
+        if self.parser.get_method() == b"CONNECT":
+            raise BadRequestError("This server is no proxy, so there is no CONNECT.", code="invalid_http")
+
     def _path_of_call(self) -> str | None:
         """The path of a request that is answered without ASGI; None for any other."""
         calls = self._calls
@@ -314,13 +358,13 @@ class Connection(HttpToolsProtocol):
 
     def _new_call(self, path: str) -> HttpCall:
         assert self._calls is not None
-        parser = self.parser
-        return HttpCall(
+        is_old = self.parser.get_http_version() < "1.1"
+        return (OldCall if is_old else HttpCall)(
             self,
             self._calls,
             path,
             dict(self.headers),
-            keep_alive=parser.get_http_version() != "1.0" and bool(parser.should_keep_alive()),
+            keep_alive=not is_old and bool(self.parser.should_keep_alive()),
             waits_for_100=self.expect_100_continue,
         )
 
@@ -341,8 +385,10 @@ class Connection(HttpToolsProtocol):
         if isinstance(cycle, HttpCall):
             self._call = cycle
             cycle.begin()
-        else:
-            super()._start_asgi_task(cycle, app)
+            return
+        if cycle.scope["http_version"] < "1.1":
+            app = without_chunks(app, cycle)
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, which is thrown away once the answer has begun."""
@@ -357,6 +403,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is complete; the next head may begin."""
+        if self._in_head:  # the head offers an upgrade, and is to be parsed again
+            return
         self._in_head = True
         self._num_bytes = 0
         cycle = self.cycle
@@ -375,11 +423,6 @@ class Connection(HttpToolsProtocol):
         num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if num_bytes > self._max_bytes:
             raise self._too_large()
-
-    def _take_host(self, host: bytes) -> None:
-        if _HOST.fullmatch(host) is None:
-            raise BadRequestError("The Host header is no name or address.", code="invalid_host")
-        self._host = host
 
     # --- how it ends
 
@@ -502,3 +545,10 @@ class Connection(HttpToolsProtocol):
 
 def _not_http() -> BadRequestError:
     return BadRequestError("This is not a request in HTTP/1.1.", code="invalid_http")
+
+
+def _new_parser(connection: Connection) -> httptools.HttpRequestParser:
+    """A parser like uvicorn's: what follows on a connection that is to be closed is no error."""
+    parser = httptools.HttpRequestParser(connection)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser

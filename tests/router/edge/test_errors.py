@@ -44,6 +44,9 @@ TABLE: list[tuple[dict[str, Any], str | None, str]] = [
     ({"stop": [1]}, "stop[0]", "invalid_type"),
     ({"stop": ""}, "stop", "empty_string"),
     ({"seed": 2**63}, "seed", "integer_above_max_value"),
+    ({"seed": 2.0**64}, "seed", "integer_above_max_value"),
+    ({"seed": -(2.0**64)}, "seed", "integer_below_min_value"),
+    ({"seed": 1.5}, "seed", "invalid_type"),
     ({"logit_bias": {"a": 1}}, "logit_bias", "invalid_value"),
     ({"logit_bias": {"1": 101}}, "logit_bias.1", "integer_above_max_value"),
     ({"user": "u" * 513}, "user", "string_above_max_length"),
@@ -53,8 +56,9 @@ TABLE: list[tuple[dict[str, Any], str | None, str]] = [
     ({"min_tokens": 9}, "min_tokens", "invalid_value"),
     ({"frobnicate": 1}, "frobnicate", "unknown_parameter"),
     ({"n": 2}, "n", "unsupported_parameter"),
-    ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
+    ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "unsupported_parameter"),
 ]
 
 
@@ -65,6 +69,7 @@ def test_the_parameter_at_fault_is_named(change: dict[str, Any], param: str, cod
     assert (caught.value.param, caught.value.code) == (param, code)
     assert "pydantic" not in caught.value.message
     assert "Input" not in caught.value.message
+    assert "after validation" not in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -75,9 +80,9 @@ def test_the_parameter_at_fault_is_named(change: dict[str, Any], param: str, cod
         ({"prompt": [1, "a"]}, "prompt[1]"),
         ({"prompt": 5}, "prompt"),
         ({"echo": True}, "echo"),
-        ({"suffix": "x"}, "suffix"),
+        ({"suffix": 1}, "suffix"),
         ({"best_of": 2}, "best_of"),
-        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
     ],
 )
 def test_completions_name_it_too(change: dict[str, Any], param: str) -> None:

@@ -22,7 +22,6 @@ LOOPBACK = [
 ]
 ADDRESSES = [b"10.0.0.5:8000", b"0.0.0.0:8000", b"[fd00::5]", b"192.168.1.1"]
 OTHERS = [
-    None,
     b"",
     b":8000",
     b"attacker.example",
@@ -73,6 +72,11 @@ def test_a_port_that_others_reach_goes_by_its_addresses_and_its_own_name(bound: 
         assert takes(hosts, host)
     for other in OTHERS:
         assert not takes(hosts, other)
+
+
+def test_a_client_that_sends_no_host_is_no_browser() -> None:
+    """Probes in HTTP/1.0. The port demands a Host of all others."""
+    assert takes(hosts_of("127.0.0.1", "127.0.0.1", ()), None)
 
 
 def test_names_of_the_setting_are_taken_whatever_the_port() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -54,6 +55,40 @@ async def test_hosts_that_are_some(host: bytes) -> None:
     async with serving() as served:
         _, answer = await served.ask(b"GET /echo HTTP/1.1\r\nhost: " + host + b"\r\n\r\n")
         assert answer.status == 200
+
+
+@pytest.mark.parametrize("space", [b" ", b"\t", b" \t "])
+async def test_white_space_around_a_value_means_nothing(space: bytes) -> None:
+    async with serving() as served:
+        lines = (b"host:%bx%b", b"content-length:%b4%b", b"authorization:%bBearer k%b")
+        head = b"".join(line % (space, space) + b"\r\n" for line in lines)
+        _, answer = await served.ask(b"POST /echo HTTP/1.1\r\n" + head + b"\r\nabcd")
+        assert (answer.status, answer.body) == (200, b"4")
+        assert served.app.scopes[0]["headers"] == [
+            (b"host", b"x"),
+            (b"content-length", b"4"),
+            (b"authorization", b"Bearer k"),
+        ]
+        _, answer = await served.ask(HEAD + b"transfer-encoding: chunked \r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        assert (answer.status, answer.body) == (200, b"5")
+
+
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip,chunked", b"identity"])
+async def test_a_body_in_another_coding_is_refused_by_the_name_of_the_header(coding: bytes) -> None:
+    async with serving() as served:
+        caller, answer = await served.ask(HEAD + b"transfer-encoding: " + coding + b"\r\n\r\n0\r\n\r\n")
+        assert (answer.status, answer.code) == (501, "unsupported_transfer_encoding")
+        assert json.loads(answer.body)["error"]["param"] == "transfer-encoding"
+        await caller.closed()
+        assert served.app.scopes == []
+
+
+async def test_a_method_that_is_not_known_is_named() -> None:
+    async with serving() as served:
+        caller, answer = await served.ask(b"FOO /echo HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (answer.status, answer.code) == (501, "unsupported_method")
+        assert "'FOO'" in json.loads(answer.body)["error"]["message"]
+        await caller.closed()
 
 
 async def test_an_old_client_needs_no_host() -> None:

@@ -1,0 +1,52 @@
+"""Clients of HTTP/1.0 know no chunks: what is streamed to them ends with the connection."""
+
+from __future__ import annotations
+
+from tests.kits.port import PARTS, serving
+
+
+async def test_a_stream_has_no_chunks_and_ends_with_the_connection() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"POST /parts HTTP/1.0\r\ncontent-length: 4\r\n\r\nabcd")
+        head, _, body = (await caller.reader.read()).partition(b"\r\n\r\n")
+        assert body == b"".join(PARTS)
+        assert b"transfer-encoding" not in head and b"content-length" not in head
+        assert b"\r\nconnection: close" in head
+
+
+async def test_a_stream_in_http_1_1_is_in_chunks() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"POST /parts HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nabcd")
+        head = await caller.reader.readuntil(b"\r\n\r\n")
+        assert b"\r\ntransfer-encoding: chunked\r\n" in head
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in PARTS)
+        assert await caller.reader.readuntil(b"\r\n0\r\n\r\n") == chunks + b"0\r\n\r\n"
+
+
+async def test_an_answer_of_known_length_says_it() -> None:
+    async with serving() as served:
+        caller, answer = await served.ask(b"POST /echo HTTP/1.0\r\ncontent-length: 4\r\n\r\nabcd")
+        assert (answer.body, answer.headers["connection"]) == (b"4", "close")
+        await caller.closed()
+
+
+async def test_they_are_not_told_to_continue() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"POST /echo HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n")
+        await served.app.until_asked(1)
+        await caller.send(b"abcd")
+        answer = await caller.answer()
+        assert (answer.status, answer.body) == (200, b"4")
+
+
+async def test_a_long_stream_stops_when_the_client_leaves() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"POST /long HTTP/1.0\r\ncontent-length: 4\r\n\r\nabcd")
+        await caller.reader.readuntil(b"\r\n\r\n")
+        assert await caller.reader.readexactly(1 << 17) == b"x" * (1 << 17)
+        caller.writer.close()
+        await served.port.connections.gone()
