@@ -152,8 +152,10 @@ class HandshakePool:
             self._lose(message.engine_id, f"rank {rank}: {message.error}")
 
     def read_started(self, engine_id: str, read_id: int) -> None:
-        """Note a read that was sent to the ranks: its engine must not be forgotten."""
+        """Note a read that was sent to the ranks: its engine must not be forgotten, and was used last."""
         self._reads.start(engine_id, read_id)
+        if engine_id in self._peers:
+            self._peers[engine_id] = self._peers.pop(engine_id)
 
     def read_given_up(self, engine_id: str, read_id: int) -> None:
         """Note a read that takes too long. Until it has ended, ``connect`` refuses its engine with STUCK."""

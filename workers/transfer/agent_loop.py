@@ -134,27 +134,35 @@ class AgentLoop:
     def _step_reads(self) -> None:
         if not self._reads:
             return
-        options = self._options
         happened = [read.step() for read in self._reads.values()]
-        self._backoff_s = 0.0 if any(happened) else min(options.max_backoff_s, self._backoff_s * 2 + 20e-6)
+        self._backoff_s = 0.0 if any(happened) else min(self._options.max_backoff_s, self._backoff_s * 2 + 20e-6)
         self._last_activity = time.monotonic()
-        for read in [read for read in self._reads.values() if read.machine.ended]:
-            self._end_read(read)
+        self._end_reads([read for read in self._reads.values() if read.machine.ended])
 
-    def _end_read(self, ended: BlockRead) -> None:
-        """The only exit of every read that was begun."""
-        read, peer = ended.read, ended.peer
+    def _end_reads(self, ended: list[BlockRead]) -> None:
+        """The only exit of every read that was begun. D's main process learns of the end before P does, because a
+        request waits for the former.
+        """
+        for read in ended:
+            self._settle(read)
+        if ended:
+            self._report()
+        for read in ended:
+            if read.machine.tells_peer:
+                self._notify(read.peer, read.read)
+            self._peers.end(read.peer)
+
+    def _settle(self, ended: BlockRead) -> None:
+        read = ended.read
         del self._reads[read.read_id]
         self._busy_blocks.difference_update(read.local_block_ids)
         result = ended.result(time.monotonic())
         if ended.machine.tells_peer:
             hit("rank.read.compared")
-            self._notify(peer, read)
         if ended.lost is not None:
-            self._lose(peer, ended.lost)
+            self._lose(ended.peer, ended.lost)
         # After ``_lose``, so that a request that reads again after this result finds the engine disconnected.
         self._received.append(result)
-        self._peers.end(peer)
 
     def _notify(self, peer: RemoteEngine, read: Read) -> None:
         """Notify every rank of the peer whose shard overlaps that of this rank."""

@@ -574,6 +574,18 @@ async def test_the_engine_unused_for_longest_is_forgotten_but_none_that_is_read_
         assert set(ranks.pool.states()) == {"b", "d", "e"}
 
 
+async def test_an_engine_that_was_read_from_counts_as_used_then() -> None:
+    async with served(Engine()) as engine, pooled(options=HandshakeOptions(max_engines=2)) as ranks:
+        for name in ("a", "b"):
+            engine.ranks = [metadata(name)]
+            await ranks.pool.connect(params(engine.port, name))
+        ranks.pool.read_started("a", 1)
+        ranks.pool.read_ended("a", 1, failed=False)
+        engine.ranks = [metadata("c")]
+        await ranks.pool.connect(params(engine.port, "c"))
+        assert set(ranks.pool.states()) == {"a", "c"}
+
+
 async def test_after_a_failed_read_the_engine_is_met_anew() -> None:
     async with served(Engine()) as engine, pooled() as ranks:
         for failed, num_asked in ((False, 1), (True, 2)):

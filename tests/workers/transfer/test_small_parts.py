@@ -145,7 +145,7 @@ def test_every_exception_of_nixl_is_mapped() -> None:
 @pytest.mark.parametrize(("theirs", "ours"), ERRORS.items(), ids=lambda kind: kind.__name__)
 def test_each_of_them_comes_out_as_ours(theirs: type[Exception], ours: type[NixlError]) -> None:
     error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x") if theirs is UnicodeDecodeError else theirs("two\nlines")
-    with pytest.raises(ours) as caught, nixl_port._translated():
+    with pytest.raises(ours) as caught, nixl_port._translated:
         raise error
     assert type(caught.value) is ours
     assert "\n" not in str(caught.value)

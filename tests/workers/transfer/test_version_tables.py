@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kits.transfer.shards import engine, shards
-from workers.transfer.memory.version_tables import PAGE_VERSIONS, ScratchTable, ScratchTables, versions_of
+from workers.rank_protocol.transfer_errors import BackendFailedError
+from workers.transfer.memory.version_tables import PAGE_VERSIONS, ScratchTables, versions_of
 
 if TYPE_CHECKING:
     from workers.transfer.nixl.nixl_port import PieceList, Pieces, Region, TransferAgent
@@ -21,11 +22,15 @@ class Lists:
 
     def __init__(self) -> None:
         self.num_lists = 0
+        self.registered: list[int] = []
+        self.is_broken = False
 
     def register(self, region: Region) -> None:
-        pass
+        self.registered.append(region.address)
 
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
+        if self.is_broken:
+            raise BackendFailedError("no list")
         self.num_lists += 1
         return pieces
 
@@ -56,7 +61,7 @@ def test_every_version_that_is_wanted_is_read_to_its_own_place(num_blocks: int, 
 
 
 def test_few_descriptors_read_many_versions() -> None:
-    table = ScratchTable(lists()[1], 64 * PAGE_VERSIONS)
+    table = ScratchTables(lists()[1]).take(64 * PAGE_VERSIONS)
     scattered = np.arange(0, 64 * PAGE_VERSIONS, 7, dtype=np.int32)
     here, there = table.pieces_for(scattered, 64 * PAGE_VERSIONS)
     assert len(here) == len(there) == 64
@@ -68,6 +73,22 @@ def test_a_table_has_one_user_at_a_time() -> None:
     assert first is not second
     tables.give_back(first)
     assert tables.take(100) is first
+
+
+def test_memory_that_was_registered_for_a_table_without_a_list_is_kept_for_the_next_table() -> None:
+    agent, as_agent = lists()
+    tables = ScratchTables(as_agent)
+    agent.is_broken = True
+    for _ in range(3):
+        with pytest.raises(BackendFailedError):
+            tables.take(10)
+    agent.is_broken = False
+    taken = tables.take(10)
+    assert agent.registered == [taken.array.ctypes.data]
+    tables.take(10)
+    assert len(agent.registered) == 2
+    tables.close()
+    assert agent.num_lists == 0
 
 
 def test_a_small_table_is_not_given_to_a_large_engine_and_all_lists_are_released() -> None:

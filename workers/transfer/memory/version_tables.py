@@ -39,31 +39,31 @@ def versions_of(rank: RankMetadata) -> Pieces:
 
 
 class ScratchTable:
-    """Memory for a version table of at most ``capacity`` versions, which is a multiple of ``PAGE_VERSIONS``.
+    """Registered memory for a version table of at most ``capacity`` versions, a multiple of ``PAGE_VERSIONS``.
 
     The version of remote block ``i`` is read to ``array[i]``. ``pieces`` are all pages, and then all single versions.
+    The constructor raises NixlError.
     """
 
-    def __init__(self, agent: TransferAgent, capacity: int) -> None:
-        self.capacity = capacity
-        self.array: NDArray[np.uint64] = np.zeros(capacity, dtype=VERSION)
-        address = int(self.array.ctypes.data)
-        # Registered after the agent's metadata was taken, so that no peer can read or write it.
-        agent.register(Region(address, self.array.nbytes))
-        rows = _row(address, PAGE_VERSIONS, capacity // PAGE_VERSIONS), _row(address, 1, capacity)
+    def __init__(self, agent: TransferAgent, array: NDArray[np.uint64]) -> None:
+        self.capacity = len(array)
+        self.array = array
+        address = int(array.ctypes.data)
+        rows = _row(address, PAGE_VERSIONS, self.capacity // PAGE_VERSIONS), _row(address, 1, self.capacity)
         self.pieces: PieceList = agent.prepare(Pieces(rows))
 
     def pieces_for(
         self, block_ids: NDArray[np.int32], num_versions: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The pieces here and in ``versions_of`` a table of ``num_versions`` that have the versions of these blocks."""
-        num_pages = num_versions // PAGE_VERSIONS
-        wanted = np.zeros(num_pages + 1, dtype=bool)
-        wanted[block_ids // PAGE_VERSIONS] = True
-        pages = np.flatnonzero(wanted[:num_pages]).astype(np.int32)
-        first_left = num_pages * PAGE_VERSIONS
-        left = np.arange(num_versions - first_left if wanted[num_pages] else 0, dtype=np.int32)
-        here = left + np.int32(self.capacity // PAGE_VERSIONS + first_left)
+        num_pages, num_left = divmod(num_versions, PAGE_VERSIONS)
+        # The pages are few, and a call of numpy takes as long as a set of some dozen blocks.
+        found = sorted(set((block_ids // PAGE_VERSIONS).tolist()))
+        pages = np.array([page for page in found if page < num_pages], dtype=np.int32)
+        if num_pages not in found:
+            return pages, pages
+        left = np.arange(num_left, dtype=np.int32)
+        here = left + np.int32(self.capacity // PAGE_VERSIONS + num_pages * PAGE_VERSIONS)
         return np.concatenate((pages, here)), np.concatenate((pages, left + np.int32(num_pages)))
 
 
@@ -78,6 +78,8 @@ class ScratchTables:
         #: Registered memory has to outlive the agent, so tables are kept.
         self._tables: list[ScratchTable] = []
         self._free: list[ScratchTable] = []
+        #: Registered memory by its number of versions, for which no list could be prepared; the next table takes it.
+        self._without_list: dict[int, NDArray[np.uint64]] = {}
 
     def reserve(self, num_tables: int, num_versions: int) -> None:
         """Make sure that so many tables have room for so many versions. Raises NixlError."""
@@ -104,8 +106,17 @@ class ScratchTables:
     def _new(self, num_versions: int) -> ScratchTable:
         # Few sizes, so that peers of other sizes can use the same tables.
         capacity = max(PAGE_VERSIONS, 1 << (num_versions - 1).bit_length())
-        self._tables.append(ScratchTable(self._agent, capacity))
+        if capacity not in self._without_list:
+            self._without_list[capacity] = self._register(capacity)
+        self._tables.append(ScratchTable(self._agent, self._without_list[capacity]))
+        del self._without_list[capacity]
         return self._tables[-1]
+
+    def _register(self, capacity: int) -> NDArray[np.uint64]:
+        array = np.zeros(capacity, dtype=VERSION)
+        # Registered after the agent's metadata was taken, so that no peer can read or write it.
+        self._agent.register(Region(int(array.ctypes.data), array.nbytes))
+        return array
 
 
 def _row(address: int, num_versions: int, count: int) -> PieceRow:

@@ -18,7 +18,6 @@ Facts about NIXL 1.5.1 over UCX, found out with two processes:
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,8 +35,6 @@ from workers.rank_protocol.transfer_errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
@@ -170,17 +167,17 @@ class NixlAgent:
 
     def register(self, region: Region) -> None:
         row = (region.address, region.num_bytes, region.device_id, "")
-        with _translated():
+        with _translated:
             self._registered.append(self._agent.register_memory([row], region.memory_type))
 
     def metadata(self) -> bytes:
-        with _translated():
+        with _translated:
             return bytes(self._agent.get_agent_metadata())
 
     def add_remote(self, metadata: bytes) -> str:
         if self._notifier is None:
             self._notifier = _new_agent(f"{self._name}-notices")
-        with _translated():
+        with _translated:
             name = self._agent.add_remote_agent(metadata)
             try:
                 self._notifier.add_remote_agent(metadata)
@@ -190,7 +187,7 @@ class NixlAgent:
             return name.decode() if isinstance(name, bytes) else str(name)
 
     def remove_remote(self, name: str) -> None:
-        with _translated():
+        with _translated:
             try:
                 self._agent.remove_remote_agent(name)
             finally:
@@ -199,39 +196,39 @@ class NixlAgent:
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
         # One strided row for all blocks: address, length, device, stride, count.
         rows = [[row.address, row.num_bytes, pieces.device_id, row.stride, row.count] for row in pieces.rows]
-        with _translated():
+        with _translated:
             return self._agent.prep_xfer_dlist(
                 owner or "NIXL_INIT_AGENT", np.array(rows, dtype=np.uint64), pieces.memory_type
             )
 
     def release_list(self, pieces: PieceList) -> None:
-        with _translated():
+        with _translated:
             pieces.release()
 
     def post_read(
         self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
     ) -> TransferHandle:
-        with _translated():
+        with _translated:
             transfer = self._agent.make_prepped_xfer("READ", local, local_ids, remote, remote_ids)
             self._agent.transfer(transfer)
             return transfer
 
     def state(self, transfer: TransferHandle) -> TransferState:
-        with _translated():
+        with _translated:
             return TransferState(self._agent.check_xfer_state(transfer))
 
     def release(self, transfer: TransferHandle) -> None:
-        with _translated():
+        with _translated:
             self._agent.release_xfer_handle(transfer)
 
     def notify(self, peer: str, payload: bytes) -> None:
-        with _translated():
+        with _translated:
             self._notifier.send_notif(peer, payload)
 
     def notifications(self) -> list[bytes]:
         if self._notifier is not None:
             self._progress_notifier()
-        with _translated():
+        with _translated:
             return [payload for payloads in self._agent.get_new_notifs().values() for payload in payloads]
 
     def _progress_notifier(self) -> None:
@@ -241,7 +238,7 @@ class NixlAgent:
         every lease would last until its deadline.
         """
         try:
-            with _translated():
+            with _translated:
                 self._notifier.get_new_notifs()
         except NixlError as error:
             self._num_failed_polls += 1
@@ -249,7 +246,7 @@ class NixlAgent:
                 logger.warning("sending notifications has failed %d times so far: %s", self._num_failed_polls, error)
 
     def close(self) -> None:
-        with _translated():
+        with _translated:
             for region in self._registered:
                 self._agent.deregister_memory(region)
             self._registered.clear()
@@ -257,15 +254,24 @@ class NixlAgent:
 
 
 def _new_agent(name: str) -> Any:
-    with _translated():
+    with _translated:
         return nixl.nixl_agent(name, nixl.nixl_agent_config(enable_prog_thread=False, backends=["UCX"]))
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Raise NixlError instead of any exception of NIXL inside the block."""
-    try:
-        yield
-    except tuple(ERRORS) as error:
-        kind = next(ours for theirs, ours in ERRORS.items() if isinstance(error, theirs))
-        raise kind(" ".join(str(error).split()) or type(error).__name__) from error
+class _Translated:
+    """Raises NixlError instead of any exception of NIXL inside the block. A class, because a read enters many blocks
+    and a generator takes longer.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            return
+        ours = next((ours for theirs, ours in ERRORS.items() if isinstance(error, theirs)), None)
+        if ours is not None:
+            raise ours(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+_translated = _Translated()

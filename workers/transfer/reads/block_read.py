@@ -70,17 +70,17 @@ class BlockRead:
         )
 
     def step(self) -> bool:
-        """Poll transfers in flight, and post what is possible, at most one piece of data; True if anything changed."""
+        """Poll transfers in flight, and post what is possible, at most one piece of data; True if anything changed.
+
+        If all data has arrived then, as it has over shared memory, the versions are read in the same call.
+        """
         landed = self._poll()
-        posted = False
-        while (post := self.machine.next_post()) is not None:
-            posted = True
-            self._begin(post)
-            if post.kind is PostKind.DATA:
-                break
-        if posted:
+        if not self._post_some():
+            return landed
+        self._poll()
+        if self.machine.state is ReadState.CHECKING and self._post_some():
             self._poll()
-        return landed or posted
+        return True
 
     def result(self, now: float) -> ReadResult:
         """The result, once the machine has ended."""
@@ -95,6 +95,16 @@ class BlockRead:
             self._num_descriptors,
             stale,
         )
+
+    def _post_some(self) -> bool:
+        """Post one piece of data or all version tables; False if there is nothing to post."""
+        posted = False
+        while (post := self.machine.next_post()) is not None:
+            posted = True
+            self._begin(post)
+            if post.kind is PostKind.DATA:
+                break
+        return posted
 
     def _begin(self, post: Post) -> None:
         try:

@@ -24,4 +24,6 @@ def expected_versions(versions: list[int]) -> NDArray[np.uint64]:
 
 def stale_positions(expected: NDArray[np.uint64], found: NDArray[np.uint64]) -> list[int]:
     """The positions at which the two equally long arrays differ: these blocks were overwritten."""
+    if expected.tobytes() == found.tobytes():  # nearly always, and far quicker for the few blocks of a short prompt
+        return []
     return [int(i) for i in np.flatnonzero(expected != found)]

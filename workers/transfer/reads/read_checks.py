@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from core.protocol.steps import Read
 
-_VERSIONS = range(2**64)
+_NUM_VERSIONS = 2**64
 
 
 class ReadRefusedError(TransferError):
@@ -21,7 +21,7 @@ class ReadRefusedError(TransferError):
 def check_fresh(fresh: Iterable[tuple[int, int]], num_blocks: int) -> None:
     """Check the new versions of local blocks. Raises ReadRefusedError."""
     for block_id, version in fresh:
-        if not 0 <= block_id < num_blocks or version not in _VERSIONS:
+        if not (0 <= block_id < num_blocks and 0 <= version < _NUM_VERSIONS):
             raise ReadRefusedError(f"no block {block_id} here, or no version {version}")
 
 
@@ -37,7 +37,7 @@ def check_read(read: Read, num_local: int, num_remote: int, busy: Collection[int
         raise ReadRefusedError("a local block is named twice")
     if not set(local).isdisjoint(busy):
         raise ReadRefusedError("a local block is under another read")
-    if any(version not in _VERSIONS for version in read.versions):
+    if read.versions and not 0 <= min(read.versions) <= max(read.versions) < _NUM_VERSIONS:
         raise ReadRefusedError("a version is not an unsigned 64-bit number")
 
 
