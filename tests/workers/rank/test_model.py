@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
@@ -77,10 +77,10 @@ def test_a_window_that_only_the_mask_knows_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_logits_than_the_models_own_are_refused(
-    model_of: Callable[..., ModelShard], monkeypatch: pytest.MonkeyPatch
+    model_of: Callable[..., ModelShard], folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of("llama")
-    own = own_logits(model.module)
+    own = own_logits(AutoModelForCausalLM.from_pretrained(folder_of("llama"), dtype=torch.float32).eval())
     prove_equal(model.module, model.cache_shape, own)
     monkeypatch.setattr(KVCache, "write", lambda *_: None)
     with pytest.raises(UnsupportedModelError, match="other logits"):

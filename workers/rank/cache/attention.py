@@ -15,6 +15,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from workers.rank.native.support import is_available
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -56,6 +58,19 @@ def attending(attend: Attend) -> Iterator[None]:
         _active.reset(token)
 
 
+def call_active(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
+    window: int | None,
+    extras: dict[str, Any],
+) -> torch.Tensor:
+    """Call the attention of the forward pass that runs. See ``Attend``."""
+    return _active.get()(module, query, key, value, scaling, window, extras)
+
+
 def _entry(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -68,7 +83,7 @@ def _entry(
 ) -> tuple[torch.Tensor, None]:
     """The function that transformers calls."""
     extras["attention_mask"] = attention_mask
-    return _active.get()(module, query, key, value, scaling, sliding_window, extras), None
+    return call_active(module, query, key, value, scaling, sliding_window, extras), None
 
 
 def register() -> None:
@@ -94,12 +109,12 @@ class PagedAttention:
         window: int | None,
         extras: dict[str, Any],
     ) -> torch.Tensor:
-        layer = _layer_index(module) - self._first_layer
+        layer = layer_index(module) - self._first_layer
         self._cache.write(layer, self._batch.slots, key[0], value[0])
         parts = []
         for group in self._batch.groups:
             if group.sees_only_itself(window):
-                parts.append(_attend_to_itself(group, query, key, value, scaling))
+                parts.append(attend_to_itself(group.tokens, query, key, value, scaling))
             elif group.is_prefill:
                 parts.append(self._prefill(group, layer, query, scaling, window))
             else:
@@ -143,14 +158,20 @@ class PagedAttention:
         return out[0].transpose(0, 1)
 
 
-def _attend_to_itself(
-    group: Group, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+def attend_to_itself(
+    tokens: slice, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """Attention of the first chunk of a prompt, which needs nothing from the cache."""
+    """Attention of the first chunk of a prompt, which needs nothing from the cache.
+
+    ``query``, ``key`` and ``value`` are those of ``Attend``; ``tokens`` are the chunk's. Returns
+    ``[token, head, head_dim]``.
+    """
+    if query.device.type == "cpu" and is_available(query.dtype):
+        return _attend_natively(query[0, :, tokens], key[0, :, tokens], value[0, :, tokens], scaling)
     out = scaled_dot_product_attention(
-        query[:, :, group.tokens],
-        key[:, :, group.tokens],
-        value[:, :, group.tokens],
+        query[:, :, tokens],
+        key[:, :, tokens],
+        value[:, :, tokens],
         is_causal=True,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
@@ -158,7 +179,20 @@ def _attend_to_itself(
     return out[0].transpose(0, 1)
 
 
-def _layer_index(module: torch.nn.Module) -> int:
+def _attend_natively(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    # Programs are compiled when they are first needed.
+    from workers.rank.native.causal import attend_causally
+
+    heads, num_tokens, head_dim = query.shape
+    out = query.new_empty((num_tokens, heads, head_dim))
+    attend_causally(query, key, value, head_dim**-0.5 if scaling is None else scaling, None, out)
+    return out
+
+
+def layer_index(module: torch.nn.Module) -> int:
+    """The layer that the attention module belongs to, counted over the whole model."""
     index = module.layer_idx
     assert isinstance(index, int), "checked when the model was loaded"
     return index

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank.cache.huge_pages import HUGE_PAGE_BYTES, advise_huge_pages, padding_of
+from workers.rank.native.support import is_available
 from workers.rank_protocol.errors import CacheError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workers.rank.device import RankDevice
     from workers.rank_protocol.spec import RankSpec
 
@@ -70,6 +73,11 @@ class KVCache:
         self.tensor = self.all_blocks[:num_blocks]
         self._pieces = self.tensor.view(-1, shape.block_size * shape.head_dim)
         self._slots = self.all_blocks.view(-1, shape.head_dim)
+        self._store: Callable[..., None] | None = None
+        if device.type == "cpu" and is_available(shape.dtype):
+            from workers.rank.native.paged import store
+
+            self._store = store(shape.dtype)
 
     @property
     def device(self) -> torch.device:
@@ -90,8 +98,31 @@ class KVCache:
         """Store K and V, both ``[kv_head, token, head_dim]``. ``slots`` ``[kv_head * token]``: slots of layer 0's K."""
         offset = layer * 2 * self.shape.block_size
         dim = self.shape.head_dim
+        if self._store is not None and key.stride(-1) == value.stride(-1) == 1:
+            self._write_natively(self._slots[offset:], slots, key, value)
+            return
         self._slots.index_copy_(0, slots + offset, key.reshape(-1, dim))
         self._slots.index_copy_(0, slots + (offset + self.shape.block_size), value.reshape(-1, dim))
+
+    def _write_natively(self, layer: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """The same, where ``layer`` are the slots from the layer's first one on."""
+        assert self._store is not None, "asked before"
+        kv_heads, tokens, dim = key.shape
+        self._store(
+            layer.data_ptr(),
+            slots.data_ptr(),
+            key.data_ptr(),
+            value.data_ptr(),
+            tokens,
+            kv_heads,
+            dim,
+            self.shape.pieces_per_head * self.shape.block_size,
+            self.shape.block_size,
+            key.stride(1),
+            key.stride(0),
+            value.stride(1),
+            value.stride(0),
+        )
 
     def gather(self, layer: int, pieces: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V, each ``[row, kv_head, token, head_dim]``, of ``pieces`` ``[row, kv_head, block]``.

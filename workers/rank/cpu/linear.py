@@ -46,14 +46,19 @@ class PackedLinear(torch.nn.Module):
         return product
 
 
+def joined(layers: Sequence[torch.nn.Linear]) -> PackedLinear:
+    """One layer whose outputs are those of all, side by side. All have as many inputs, and all or none have a bias."""
+    biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    return PackedLinear(weight, torch.cat(biases) if biases else None)
+
+
 class SharedProduct:
     """One product for several layers that are called with the same input one after the other."""
 
     def __init__(self, layers: Sequence[torch.nn.Linear]) -> None:
         """All layers have as many inputs, and all or none have a bias."""
-        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-        weight = torch.cat([layer.weight.detach() for layer in layers])
-        self._linear = PackedLinear(weight, torch.cat(biases) if biases else None)
+        self._linear = joined(layers)
         self._sizes = [layer.out_features for layer in layers]
         self._inputs: ref[torch.Tensor] | None = None
         self._parts: tuple[torch.Tensor, ...] = ()

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import torch
+
+from workers.rank.native.support import is_available
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: How much each output of a norm may differ from that of the model's own, in roundings of its type.
 _MAX_ROUNDINGS = 4
@@ -20,11 +26,23 @@ class FastRMSNorm(torch.nn.Module):
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
         super().__init__()
         self.register_buffer("weight", weight.detach(), persistent=False)
-        self._eps = eps
+        self.eps = eps
+        self._native: Callable[..., None] | None = None
+        if weight.device.type == "cpu" and is_available(weight.dtype):
+            from workers.rank.native.rows import rms_norm
+
+            self._native = rms_norm(weight.dtype)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The scaled inputs, in the type of the inputs."""
-        return torch.nn.functional.rms_norm(inputs, self.weight.shape, self.weight, self._eps)
+        if self._native is not None and inputs.dtype == self.weight.dtype:
+            inputs = inputs.contiguous()
+            outputs = torch.empty_like(inputs)
+            size = self.weight.numel()
+            rows = inputs.numel() // size
+            self._native(inputs.data_ptr(), self.weight.data_ptr(), outputs.data_ptr(), rows, size, size, self.eps)
+            return outputs
+        return torch.nn.functional.rms_norm(inputs, self.weight.shape, self.weight, self.eps)
 
 
 def replace_norms(model: torch.nn.Module) -> None:
@@ -52,7 +70,7 @@ def _computes_the_same(layer: torch.nn.Module, faster: FastRMSNorm) -> bool:
     """
     if not _is_equal(layer, faster, 1.0):
         return False
-    layer, faster = deepcopy(layer).float(), deepcopy(faster).float()
+    layer, faster = deepcopy(layer).float(), FastRMSNorm(faster.weight.float(), faster.eps)
     return all(_is_equal(layer, faster, scale) for scale in _SCALES)
 
 

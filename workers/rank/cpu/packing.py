@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
-from workers.rank.cpu.linear import LinearPart, PackedLinear, SharedProduct, is_available
+from workers.rank.cpu import gated, rotary
+from workers.rank.cpu.gated import GatedMLP
+from workers.rank.cpu.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
 from workers.rank.cpu.norm import replace_norms
+from workers.rank.cpu.rotary import RotaryAttention
+from workers.rank.cpu.trials import inputs_of, is_close
+from workers.rank.native import support
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from workers.rank.cpu.trials import AttentionCall, Inputs
 
 #: Names under which models have layers that are called with the same input, in the order of the calls. A layer that is
 #: called with another input computes the products of all of them and keeps its own, so a wrong name costs time, not
@@ -13,18 +25,86 @@ from workers.rank.cpu.norm import replace_norms
 SHARING = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
-def pack(model: torch.nn.Module) -> None:
-    """Lay out the weights of all linear layers for this processor, and replace norms.
+def pack(model: PreTrainedModel) -> None:
+    """Lay out the weights of all linear layers for this processor, and replace norms and modules that a trial allows.
 
     The model keeps no other copy of these weights, so its state cannot be saved afterwards. Types for which there is no
     packed product stay as they are. The model must not be split over ranks.
     """
     replace_norms(model)
-    for module in list(model.modules()):
+    _replace_modules(model)
+    # A list with the layers would keep all of their weights, beside those that are laid out anew.
+    for module in [one for one in model.modules() if not isinstance(one, torch.nn.Linear)]:
         for names in SHARING:
             _share(module, names)
         for name, layer in _linear_layers(module).items():
             setattr(module, name, PackedLinear(layer.weight, layer.bias))
+
+
+def _replace_modules(model: PreTrainedModel) -> None:
+    """Replace gated layers and attention modules, each as soon as its replacement has given the same."""
+    places = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if _can_try(child, gated.NAMES) or _can_try(child, rotary.NAMES)
+    ]
+    if not places:
+        return
+    inputs = inputs_of(model, [child for _, _, child in places])
+    while places:  # nothing here keeps the weights of a module that was replaced
+        parent, name, child = places.pop()
+        given = inputs.pop(child, None)
+        faster = None if given is None else _faster(child, given)
+        if faster is not None:
+            setattr(parent, name, faster)
+
+
+def _can_try(module: torch.nn.Module, names: tuple[str, ...]) -> bool:
+    """Whether these plain linear layers are all modules with weights that it has, and there are programs."""
+    children = dict(module.named_children())
+    layers = _linear_layers(module)
+    others = [child for name, child in children.items() if name not in names and list(child.parameters())]
+    dtypes = {layers[name].weight.dtype for name in names if name in layers}
+    return (
+        set(names) <= set(layers)
+        and not others
+        and not list(module.parameters(recurse=False))
+        and len(dtypes) == 1
+        and len({layers[name].bias is None for name in names[:-1]}) == 1
+        and support.is_available(next(iter(dtypes)))
+    )
+
+
+def _faster(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module | None:
+    """A replacement that gives the same for these inputs; None if there is none."""
+    own, call = inputs.give(module)
+    return _faster_gated(module, inputs, own) if call is None else _faster_attention(module, inputs, own, call)
+
+
+def _faster_gated(module: torch.nn.Module, inputs: Inputs, own: object) -> GatedMLP | None:
+    layers = _linear_layers(module)
+    if set(layers) != set(gated.NAMES) or not isinstance(own, torch.Tensor) or inputs.only is None:
+        return None
+    gate, up, down = (layers[name] for name in gated.NAMES)
+    faster = GatedMLP(joined([gate, up]), joined([down]), up.weight.dtype)
+    return faster if is_close(inputs.give(faster)[0], own) else None
+
+
+def _faster_attention(
+    module: torch.nn.Module, inputs: Inputs, own: object, call: AttentionCall
+) -> RotaryAttention | None:
+    layers = _linear_layers(module)
+    index = getattr(module, "layer_idx", None)
+    is_alike = set(layers) == set(rotary.NAMES) and isinstance(own, tuple) and len(own) == 2
+    if not is_alike or not isinstance(index, int) or not rotary.can_take(inputs.kwargs, call):
+        return None
+    queries, keys, values, outputs = (layers[name] for name in rotary.NAMES)
+    faster = RotaryAttention(index, joined([queries, keys, values]), joined([outputs]), call)
+    ours, our_call = inputs.give(faster)
+    assert our_call is not None and isinstance(own, tuple), "it calls the attention, and this was asked before"
+    pairs = ((ours[0], own[0]), (our_call.query, call.query), (our_call.key, call.key), (our_call.value, call.value))
+    return faster if all(is_close(*pair) for pair in pairs) else None
 
 
 def _share(module: torch.nn.Module, names: tuple[str, ...]) -> None:

@@ -1,7 +1,8 @@
-"""Attention that reads the blocks of the cache where they are, for GPUs: no step copies keys and values together.
+"""Attention that reads the blocks of the cache where they are: no decode step copies keys and values together.
 
 ``attention``      the attention of a forward pass
 ``port``           what a kernel is asked: rows of equally many tokens, and where their blocks are; ``rows`` makes them
 ``triton_kernel``  the kernel of GPUs, whose programs are in ``programs``; ``splits`` says how many share a row
+``native_kernel``  the kernel of CPUs, whose programs are in ``workers.rank.native``
 ``choice``         which attention a rank uses
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+
+from workers.rank.cache.attention import attend_to_itself, layer_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +38,7 @@ class InPlaceAttention:
         extras: dict[str, Any],
     ) -> torch.Tensor:
         """See ``Attend``."""
-        layer = module.layer_idx
-        assert isinstance(layer, int), "checked when the model was loaded"
+        layer = layer_index(module)
         self._cache.write(layer, self._slots, key[0], value[0])
         _, heads, tokens, head_dim = query.shape
         out = torch.empty((tokens, heads, head_dim), dtype=query.dtype, device=query.device)
@@ -50,14 +50,7 @@ class InPlaceAttention:
             mine = rows.tokens
             if rows.is_beginning and (window is None or rows.num_tokens <= window):
                 # The tokens are at hand, and torch's own kernel for this case is the fastest.
-                out[mine] = _causal(query[:, :, mine], key[:, :, mine], value[:, :, mine], scale)
+                out[mine] = attend_to_itself(mine, query, key, value, scale)
             else:
                 self._kernel(query[0, :, mine], blocks, rows, scale, window, out[mine])
         return out[None]
-
-
-def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
-    gqa = query.shape[1] != key.shape[1]
-    return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=gqa)[0].transpose(
-        0, 1
-    )

@@ -1,4 +1,4 @@
-"""Which attention a rank uses: in place on a GPU, gathered elsewhere."""
+"""Which attention a rank uses: in place where there are programs for it, gathered elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from workers.rank.cache.attention import PagedAttention
 from workers.rank.in_place.attention import InPlaceAttention
 from workers.rank.in_place.rows import paged_rows
+from workers.rank.native.support import is_available
 from workers.rank_protocol.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], N
     from workers.rank.in_place.triton_kernel import TritonKernel
 
     return TritonKernel(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def native_kernel(wanted: str, device: torch.device, dtype: torch.dtype) -> Kernel | None:
+    """The kernel for ``RankSpec.attention`` and numbers of this type on a CPU; None: keys and values are gathered."""
+    if wanted == "gather" or device.type != "cpu" or not is_available(dtype):
+        return None
+    from workers.rank.in_place.native_kernel import NativeKernel
+
+    return NativeKernel(dtype)
 
 
 def missing_for_kernel(device: torch.device) -> str:

@@ -17,7 +17,7 @@ from workers.rank import distributed
 from workers.rank.cache.attention import NAME, attending, register
 from workers.rank.cpu.packing import pack
 from workers.rank.device import RankDevice, assign_device
-from workers.rank.in_place.choice import attention_of, choose_kernel
+from workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
 from workers.rank.loading.probe import own_logits, probe_layers, prove_equal
@@ -96,6 +96,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     progress(f"loading {spec.model}")
     module, load_s = _timed(lambda: _load_weights(spec, rank_device.device).eval())
     shape = probe_layers(module, spec.block_size, spec.num_ranks)
+    kernel = kernel or native_kernel(spec.attention, rank_device.device, shape.dtype)
     num_bytes = sum(distributed.local_part(tensor).nbytes for tensor in module.state_dict().values())
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))

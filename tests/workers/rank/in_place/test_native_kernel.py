@@ -1,0 +1,99 @@
+"""The kernel of CPUs computes what the plain one does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.kits.rank.kernels import PlainKernel
+from workers.rank.in_place.choice import native_kernel
+from workers.rank.in_place.port import PagedRows
+from workers.rank.native.support import is_available
+
+pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="needs Numba")
+
+NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3
+#: Of float32: sums in another order. Of bfloat16: the outputs' roundings.
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 0.03}
+CPU = torch.device("cpu")
+
+
+def rows_of(ends: list[int], num_tokens: int) -> PagedRows:
+    """Blocks in no order; after a row's own, the table has blocks of others."""
+    blocks = torch.randperm(NUM_BLOCKS, dtype=torch.int32)
+    tables = torch.stack([blocks.roll(7 * number) for number in range(len(ends))])
+    return PagedRows(0, num_tokens, tables, torch.tensor(ends, dtype=torch.int32), max(ends))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 1, 9, 64])
+@pytest.mark.parametrize(
+    ("ends", "num_tokens"), [([40, 17, 1, 130], 1), ([75], 60), ([600], 300), ([300], 300), ([90, 40], 20)]
+)
+@pytest.mark.parametrize(("kv_heads", "shared", "head_dim", "block_size"), [(2, 2, 16, 16), (3, 1, 20, 32)])
+def test_both_kernels_agree(
+    dtype: torch.dtype,
+    window: int | None,
+    ends: list[int],
+    num_tokens: int,
+    kv_heads: int,
+    shared: int,
+    head_dim: int,
+    block_size: int,
+) -> None:
+    torch.manual_seed(0)
+    rows = rows_of(ends, num_tokens)
+    sizes = (NUM_BLOCKS, kv_heads, NUM_LAYERS, 2, block_size, head_dim)
+    blocks = torch.randn(sizes).to(dtype)[:, :, LAYER]
+    query = torch.randn(rows.tokens.stop, kv_heads * shared, head_dim).to(dtype).transpose(0, 1)
+    expected = torch.empty(rows.tokens.stop, kv_heads * shared, head_dim, dtype=dtype)
+    got = torch.full_like(expected, torch.nan)
+    PlainKernel()(query, blocks, rows, 0.3, window, expected)
+    kernel = native_kernel("auto", CPU, dtype)
+    assert kernel is not None
+    kernel(query, blocks, rows, 0.3, window, got)
+    assert float((got.float() - expected.float()).abs().max()) < TOLERANCES[dtype]
+
+
+def test_a_row_has_the_same_attention_among_any_others() -> None:
+    torch.manual_seed(0)
+    rows = rows_of([40, 17, 130], 1)
+    blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 16)[:, :, LAYER]
+    query, together, alone = torch.randn(4, 3, 16), torch.empty(3, 4, 16), torch.empty(1, 4, 16)
+    kernel = native_kernel("auto", CPU, torch.float32)
+    assert kernel is not None
+    kernel(query, blocks, rows, 0.3, None, together)
+    one = PagedRows(0, 1, rows.tables[1:2, :2].contiguous(), rows.ends[1:2], 17)
+    kernel(query[:, 1:2], blocks, one, 0.3, None, alone)
+    assert torch.equal(alone[0], together[1])
+
+
+@pytest.mark.parametrize(("end", "num_tokens"), [(130, 1), (130, 20), (600, 300)])
+def test_blocks_before_the_window_are_not_looked_at(end: int, num_tokens: int) -> None:
+    window, block_size = 64, 16
+    rows = rows_of([end], num_tokens)
+    rows.tables[:, : (end - num_tokens - window + 1) // block_size] = 1 << 20  # there are no such blocks
+    blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, block_size, 16)[:, :, LAYER]
+    out = torch.empty(num_tokens, 4, 16)
+    kernel = native_kernel("auto", CPU, torch.float32)
+    assert kernel is not None
+    kernel(torch.randn(4, num_tokens, 16), blocks, rows, 0.3, window, out)
+    assert out.isfinite().all()
+
+
+def test_large_scores_do_not_overflow() -> None:
+    rows = rows_of([40], 1)
+    blocks = torch.randn(NUM_BLOCKS, 1, 1, 2, 16, 16)[:, :, 0]
+    out = torch.empty(1, 1, 16)
+    kernel = native_kernel("auto", CPU, torch.float32)
+    assert kernel is not None
+    kernel(torch.full((1, 1, 16), 1e4), blocks, rows, 1.0, None, out)
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "dtype"),
+    [("gather", "cpu", "float32"), ("auto", "cpu", "float16"), ("auto", "cuda", "float32")],
+)
+def test_it_is_not_chosen_where_it_is_not_wanted_or_not_possible(wanted: str, device: str, dtype: str) -> None:
+    assert native_kernel(wanted, torch.device(device), getattr(torch, dtype)) is None

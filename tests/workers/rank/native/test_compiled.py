@@ -1,0 +1,61 @@
+"""Programs are compiled once for each version of theirs, and also where nothing can be kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import workers
+from workers.rank.native.support import is_available
+
+pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="needs Numba")
+
+#: Prints the norm of ones by weights of one.
+PROGRAM = """
+import torch
+from workers.rank.native.rows import rms_norm
+
+ones, out = torch.ones(8), torch.empty(8)
+rms_norm(torch.float32)(ones.data_ptr(), ones.data_ptr(), out.data_ptr(), 1, 8, 8, 0.0)
+print(out[0].item())
+"""
+
+
+def norm(folder: Path, **environment: str) -> float:
+    """What a process computes with the packages in ``folder``."""
+    shown = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=folder,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(shown.stdout)
+
+
+def test_a_program_is_compiled_again_when_what_it_calls_has_changed(tmp_path: Path) -> None:
+    ours = Path(workers.__file__).parent
+    shutil.copytree(ours, tmp_path / "workers", ignore=shutil.ignore_patterns("__pycache__"))
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    assert norm(tmp_path, **cache) == pytest.approx(1.0)
+    kept = {path.name for path in (tmp_path / "cache").rglob("*.nbi")}
+    assert len(kept) == 1
+    numbers = tmp_path / "workers" / "rank" / "native" / "numbers.py"
+    source = numbers.read_text()
+    plain = "return lambda numbers, index: numbers[index]\n"
+    assert plain in source
+    numbers.write_text(source.replace(plain, plain.replace("numbers[index]\n", "numbers[index] * np.float32(3)\n")))
+    assert norm(tmp_path, **cache) == pytest.approx(3.0)
+
+
+def test_without_a_folder_to_keep_it_a_program_is_compiled_all_the_same() -> None:
+    # Numba then asks for no other folder than the one that is not named, as on a file system that is read-only.
+    nowhere = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
+    assert norm(Path.cwd(), **nowhere) == pytest.approx(1.0)

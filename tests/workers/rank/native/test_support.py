@@ -1,0 +1,70 @@
+"""Ranks without native programs: they say so, and serve the same tokens."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from tests.kits.rank.driver import Driver, Job, load, prompt
+from workers.rank import main
+from workers.rank.native import support
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+LENGTHS = [1, 16, 17, 70]
+
+
+@pytest.fixture
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if Numba were not installed."""
+    monkeypatch.setattr(support, "find_spec", lambda name: None if name == "numba" else find_spec(name))
+    support.missing.cache_clear()
+    yield
+    support.missing.cache_clear()
+
+
+@pytest.fixture
+def bad_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if Numba could not be imported."""
+    monkeypatch.setitem(sys.modules, "workers.rank.native.rows", None)
+    support.missing.cache_clear()
+    yield
+    support.missing.cache_clear()
+
+
+def test_a_rank_without_numba_says_why_it_is_slow(no_numba: None) -> None:
+    cpu = torch.device("cpu")
+    assert not support.is_available(torch.float32)
+    assert main.without_programs("float32", cpu) == main.without_programs("bfloat16", cpu) == "Numba is not installed"
+    assert main.without_programs("float16", cpu) == "", "there are no programs for it anywhere"
+    assert main.without_programs("bfloat16", torch.device("meta")) == ""
+
+
+def test_a_numba_that_does_not_compile_is_one_that_is_missing(bad_numba: None) -> None:
+    assert not support.is_available(torch.float32)
+    why = main.without_programs("float32", torch.device("cpu"))
+    assert why in ("Numba is not installed", "Numba does not compile (ModuleNotFoundError)")
+
+
+@pytest.mark.skipif(not support.is_available(torch.float32), reason="needs Numba")
+def test_the_tokens_are_the_same_without_numba(
+    folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of("llama")
+    assert main.without_programs("float32", torch.device("cpu")) == ""
+    tokens = []
+    for is_there in (True, False):
+        if not is_there:
+            monkeypatch.setattr(support, "find_spec", lambda name: None)
+            support.missing.cache_clear()
+        model = load(folder)
+        assert (model.kernel is not None) == is_there
+        tokens.append(Driver(model).run([Job(prompt(length, 1), 12) for length in LENGTHS]))
+    support.missing.cache_clear()
+    assert tokens[0] == tokens[1]

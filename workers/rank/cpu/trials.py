@@ -1,0 +1,143 @@
+"""What modules of a model are called with, and whether a replacement gives the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workers.rank.cache.attention import attending
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from transformers import PreTrainedModel
+
+#: Tokens at the beginning of the positions that a model has, and as many at the end: some models scale their queries by
+#: the position.
+_NUM_PER_END = 4
+_FIRST_POSITION = 5
+#: What the inputs of these tokens are multiplied by. Some models clip numbers, which only large ones show, and
+#: activations may differ for numbers of a certain size only.
+_SCALES = (0.1, 1.0, 10.0, 100.0)
+#: Allowed relative error of a replacement's outputs, for each token by itself.
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03}
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """What an attention module passes to the attention function: ``query`` is ``[1, head, token, head_dim]``."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    scaling: float | None
+    window: int | None
+
+    @property
+    def heads(self) -> int:
+        """Heads of the queries."""
+        return self.query.shape[1]
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.key.shape[1]
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers in a head."""
+        return self.query.shape[3]
+
+
+class CallRecorder:
+    """An ``Attend`` that keeps its last call. Each token attends to itself alone, so that the outputs of a module show
+    its values, whatever the size of its scores.
+    """
+
+    last: AttentionCall | None = None
+
+    def __call__(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+        extras: dict[str, Any],
+    ) -> torch.Tensor:
+        """See ``Attend``."""
+        self.last = AttentionCall(query.clone(), key.clone(), value.clone(), scaling, window)
+        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arguments of one call of a module."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def give(self, module: torch.nn.Module) -> tuple[Any, AttentionCall | None]:
+        """The module's outputs, and what it passed to the attention function, if it did."""
+        recorder = CallRecorder()
+        with attending(recorder), torch.inference_mode():
+            return module(*self.args, **self.kwargs), recorder.last
+
+    @property
+    def only(self) -> torch.Tensor | None:
+        """The tensor that is the only argument; None: there are others."""
+        found = self.args[0] if len(self.args) == 1 and not self.kwargs else None
+        return found if isinstance(found, torch.Tensor) else None
+
+    def scaled(self) -> Inputs:
+        """The same with hidden states multiplied by ``_SCALES``: those of each token by all of them, if they are all
+        there is, else by one of them in turn.
+        """
+        if self.only is not None:  # an expert of a mixture may be given a token or two
+            return Inputs((torch.cat([self.only * scale for scale in _SCALES], dim=-2),), {})
+        states = self.kwargs.get("hidden_states")
+        if not isinstance(states, torch.Tensor):
+            return self
+        tokens = states.shape[-2]
+        scales = torch.tensor(_SCALES, dtype=states.dtype).repeat(tokens // len(_SCALES) + 1)[:tokens, None]
+        return Inputs(self.args, {**self.kwargs, "hidden_states": states * scales})
+
+
+def inputs_of(model: PreTrainedModel, modules: Iterable[torch.nn.Module]) -> dict[torch.nn.Module, Inputs]:
+    """The inputs of these modules in a small forward pass of the model, scaled; modules that are not called are left
+    out.
+    """
+    found: dict[torch.nn.Module, Inputs] = {}
+
+    def note(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found[module] = Inputs(args, kwargs)
+
+    hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
+    try:
+        positions = _positions(getattr(model.config, "max_position_embeddings", None))
+        ids = torch.arange(3, 3 + positions.shape[1])[None] % model.config.vocab_size
+        with attending(CallRecorder()), torch.inference_mode():
+            model(input_ids=ids, position_ids=positions, use_cache=False)
+            return {module: inputs.scaled() for module, inputs in found.items()}
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _positions(num_positions: int | None) -> torch.Tensor:
+    first = torch.arange(_FIRST_POSITION, _FIRST_POSITION + 2 * _NUM_PER_END)
+    if num_positions:
+        first[_NUM_PER_END:] = torch.arange(num_positions - _NUM_PER_END, num_positions)
+        first %= num_positions
+    return first[None]
+
+
+def is_close(ours: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether both, ``[..., size]``, are equal but for roundings. If there are no numbers, that is not known."""
+    if ours.shape != own.shape or ours.dtype != own.dtype or not own.numel():
+        return False
+    errors = (ours.float() - own.float()).norm(dim=-1) / own.float().norm(dim=-1).clamp(min=1e-30)
+    return bool((errors <= _TOLERANCE[own.dtype]).all())

@@ -1,0 +1,83 @@
+"""A ``Kernel`` for CPUs: rows of one token by a native program, longer ones by products of torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from workers.rank.native.causal import NO_WINDOW, attend_causally
+from workers.rank.native.paged import decode
+
+if TYPE_CHECKING:
+    from workers.rank.in_place.port import PagedRows
+
+
+class NativeKernel:
+    """Attention in place for numbers of one type. Is a ``Kernel``; its tensors are on the CPU."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._decode = decode(dtype)
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        blocks: torch.Tensor,
+        rows: PagedRows,
+        scaling: float,
+        window: int | None,
+        out: torch.Tensor,
+    ) -> None:
+        """See ``Kernel``."""
+        if rows.num_tokens == 1:
+            self._decode_rows(query, blocks, rows, scaling, window, out)
+            return
+        for number, end in enumerate(rows.ends.tolist()):
+            mine = slice(number * rows.num_tokens, (number + 1) * rows.num_tokens)
+            first = max(0, end - rows.num_tokens - window + 1) if window else 0
+            key, value = _gathered(blocks, rows.tables[number], first, end)
+            attend_causally(query[:, mine], key, value, scaling, window, out[mine])
+
+    def _decode_rows(
+        self,
+        query: torch.Tensor,
+        blocks: torch.Tensor,
+        rows: PagedRows,
+        scaling: float,
+        window: int | None,
+        out: torch.Tensor,
+    ) -> None:
+        _, kv_heads, _, block_size, head_dim = blocks.shape
+        num_rows, width = rows.tables.shape
+        scratch = torch.empty(width * block_size + 2 * head_dim, dtype=torch.float32)
+        self._decode(
+            blocks.data_ptr(),
+            rows.tables.data_ptr(),
+            rows.ends.data_ptr(),
+            query.data_ptr(),
+            out.data_ptr(),
+            scratch.data_ptr(),
+            num_rows,
+            width,
+            kv_heads,
+            query.shape[0] // kv_heads,
+            head_dim,
+            block_size,
+            blocks.stride(0),
+            blocks.stride(1),
+            query.stride(1),
+            query.stride(0),
+            window or NO_WINDOW,
+            scaling,
+        )
+
+
+def _gathered(blocks: torch.Tensor, table: torch.Tensor, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values, ``[kv_head, token, head_dim]``, of one row's tokens before ``end``, from the block of the token
+    ``first`` on.
+    """
+    _, kv_heads, _, block_size, head_dim = blocks.shape
+    first_block = first // block_size
+    found = blocks.index_select(0, table[first_block : -(-end // block_size)])
+    both = found.permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, head_dim)[:, :, : end - first_block * block_size]
+    return both[0], both[1]

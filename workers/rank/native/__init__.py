@@ -1,0 +1,9 @@
+"""Programs that Numba compiles for this processor when a model is loaded; no C compiler is needed.
+
+``support``   whether there is Numba, and for which types of numbers there are programs
+``numbers``   how numbers of a type are read and written, and the exponential function
+``compiled``  compiles a program once for each machine, and calls it with addresses of tensors
+``rows``      programs for each token by itself: norms, rotations, gates
+``paged``     programs that read or write the paged cache
+``scores``    the softmax of causal attention
+"""

@@ -1,0 +1,71 @@
+"""Compiles programs, and calls them with the addresses of tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from numba import cfunc, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Floating-point rules that may be broken: sums in another order, and products and sums rounded once. Infinities keep
+#: their meaning; what is computed of a NaN is not defined.
+_RULES = {"nnan", "reassoc", "contract", "nsz", "arcp"}
+_C_TYPES = {"address": ctypes.c_void_p, "int": ctypes.c_int64, "float": ctypes.c_float}
+
+
+def compiled(program: Callable[..., None], kinds: str, element: types.Type | None = None) -> Callable[..., None]:
+    """The program as a function of C. ``kinds``: its parameters, such as ``elements indices int float``.
+
+    ``elements`` is the address of numbers of the type ``element``, ``floats`` of float32, ``indices`` of int64,
+    ``integers`` of int32.
+    Python's lock is not held during a call. The machine code is kept in Numba's cache, if there is a folder for it.
+    """
+    pointers = {"elements": element, "floats": types.float32, "indices": types.int64, "integers": types.int32}
+    numba_types, c_types = [], []
+    for kind in kinds.split():
+        if kind in pointers:
+            numba_types.append(types.CPointer(pointers[kind]))
+            c_types.append(_C_TYPES["address"])
+        else:
+            numba_types.append(types.int64 if kind == "int" else types.float32)
+            c_types.append(_C_TYPES[kind])
+    named, signature = _named(program, element), types.void(*numba_types)
+    try:
+        native = cfunc(signature, cache=True, fastmath=_RULES, error_model="numpy")(named)
+    except (RuntimeError, OSError):
+        # These are Numba's and the system's words for a file system that is read-only or full: a container's, say.
+        native = cfunc(signature, fastmath=_RULES, error_model="numpy")(named)
+    function: Any = ctypes.CFUNCTYPE(None, *c_types)(native.address)
+    # The code lives as long as this object.
+    function.native = native
+    result: Callable[..., None] = function
+    return result
+
+
+def _version() -> str:
+    """Changes with any file of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+_VERSION = _version()
+
+
+def _named(program: Callable[..., None], element: types.Type | None) -> FunctionType:
+    """The program under a name of its own for each type and each version of this package.
+
+    Numba's cache goes by the name and by the file of a program. It does not see changes of what the program calls, and
+    processes that compile one name for two types at the same time may exchange their programs.
+    """
+    assert isinstance(program, FunctionType)
+    named = FunctionType(program.__code__, program.__globals__, program.__name__)
+    named.__qualname__ = f"{program.__name__}_{element}_{_VERSION}"
+    return named
