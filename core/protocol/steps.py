@@ -10,6 +10,7 @@ History
 -------
 1: first version.
 2: what a rank has sent and received comes in a ``TransferReport``; ``ReadResult`` says which blocks were stale.
+3: grammars: ``Vocabulary``, ``CompileGrammar``, ``GrammarCompiled``, ``NewSequence.grammar``, ``Sampled.error``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     min_tokens: int = 0
     min_tokens_banned: tuple[int, ...] = ()
     logit_bias: dict[int, float] = {}
+    #: Sequences of tokens that the output may not have.
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    #: The only tokens that may be sampled; None: all may.
+    allowed_token_ids: tuple[int, ...] | None = None
     #: Logprobs of the sampled token and of this many most likely ones; 0: of the sampled token only; None: no logprobs.
     num_logprobs: int | None = None
 
@@ -50,6 +55,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     output_token_ids: list[int]
     sampling: SamplingParams
     block_ids: list[int]
+    #: What the outputs must follow, in llguidance's own notation; "": no grammar.
+    grammar: str = ""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -69,6 +76,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """One forward pass over all rows.
 
+    Steps are executed in the order in which they were sent. One may be sent before the result of the one before it: its
+    rows then begin with tokens that the rank samples itself meanwhile.
     ``fresh`` are blocks about to be overwritten with their new versions; the rank stores these in its version table
     before anything else happens. ``dropped`` are sequences to forget. A step without rows only does these two.
     """
@@ -115,11 +124,28 @@ class CancelRead(msgspec.Struct, frozen=True, array_like=True, tag="cancel_read"
     read_id: int
 
 
+class Vocabulary(msgspec.Struct, frozen=True, array_like=True, tag="vocabulary"):
+    """What the tokens stand for. Sent once, before the first grammar.
+
+    ``tokenizer`` is a ``tokenizer.json``; ``eos_token_ids`` end an output where its grammar may end.
+    """
+
+    tokenizer: str
+    eos_token_ids: list[int]
+
+
+class CompileGrammar(msgspec.Struct, frozen=True, array_like=True, tag="compile_grammar"):
+    """Compile a grammar and keep it for sequences to come. Answered by ``GrammarCompiled``."""
+
+    compile_id: int
+    grammar: str
+
+
 class Shutdown(msgspec.Struct, frozen=True, array_like=True, tag="shutdown"):
     """End the rank. It answers by closing the connection."""
 
 
-ToRank = Step | Connect | Disconnect | Read | CancelRead | Shutdown
+ToRank = Step | Connect | Disconnect | Read | CancelRead | Vocabulary | CompileGrammar | Shutdown
 
 
 # --- from a rank -------------------------------------------------------------------------------------------------
@@ -129,6 +155,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
     """A line for people while the rank loads."""
 
     text: str
+    is_warning: bool = False
 
 
 class RankReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
@@ -155,6 +182,8 @@ class Sampled(msgspec.Struct, frozen=True, array_like=True):
     token: int
     logprob: float | None = None
     top: list[tuple[int, float]] | None = None
+    #: Why the grammar cannot go on; the token follows no grammar then. "": nothing is wrong.
+    error: str = ""
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True, tag="step_result"):
@@ -169,6 +198,13 @@ class Connected(msgspec.Struct, frozen=True, array_like=True, tag="connected"):
     """Answer to ``Connect``; ``error`` is empty when it worked."""
 
     engine_id: str
+    error: str
+
+
+class GrammarCompiled(msgspec.Struct, frozen=True, array_like=True, tag="grammar_compiled"):
+    """Answer to ``CompileGrammar``; ``error`` is empty when it worked."""
+
+    compile_id: int
     error: str
 
 
@@ -213,4 +249,4 @@ class RankFailed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     error: str
 
 
-FromRank = Progress | RankReady | StepResult | Connected | TransferReport | RankFailed
+FromRank = Progress | RankReady | StepResult | Connected | GrammarCompiled | TransferReport | RankFailed

@@ -10,5 +10,6 @@ Begin with ``scheduling/scheduler`` for the decisions, or with ``engine`` for ho
 ``pending_handshakes``  waits until P can be read from; ``tombstones`` refuses late requests of a router that is gone
 ``token_stream``        the tokens of one sequence on their way to the HTTP server
 ``timeouts``            a timer for every step and read that the ranks have not answered
+``step_pace``           when the next step is sent ahead of the result of the one under way
 ``config``, ``counters``, ``errors``
 """

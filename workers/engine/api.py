@@ -8,6 +8,7 @@ EngineError                  the sequence cannot continue; its blocks are releas
 │   ├── QueueFullError           too many sequences wait here already; retry later or elsewhere
 │   └── DrainingError            this engine accepts no new requests
 ├── AbortedError             the sequence was aborted, or replaced by a newer one of the same request id
+├── GrammarFailedError       the output cannot go on as its grammar says
 ├── ReadFailedError          P could not be reached or read
 └── EngineDeadError          a rank is gone, or hangs
     └── EngineGoneError          the engine was dead before the request came
@@ -54,6 +55,10 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     remote: KVTransferParams | None = None
     #: Output sampled on another worker (migration): the sequence continues after it as if it had been preempted here.
     output_token_ids: list[int] = []
+    #: Blocks are shared with requests of the same salt only.
+    cache_salt: str = ""
+    #: What the outputs must follow, as ``NewSequence.grammar``; the ranks can compile it. "": no grammar.
+    grammar: str = ""
 
 
 class HandOff(msgspec.Struct, frozen=True):
@@ -127,6 +132,12 @@ class AbortedError(EngineError):
     """The sequence was aborted."""
 
     code = "aborted"
+
+
+class GrammarFailedError(EngineError):
+    """The output cannot go on as its grammar says, because the grammar has become too complex to follow."""
+
+    code = "grammar_failed"
 
 
 class ReadFailedError(EngineError):

@@ -19,6 +19,7 @@ class EngineConfig:
     its request fails at once, its blocks stay out of use until the read has ended. None or 0: never.
     ``step_timeout_s``: seconds after which ranks that have not answered a step count as hung, and the engine as dead.
     None or 0: never.
+    ``steps_ahead``: send a step that decodes on shortly before the one under way ends.
     ``engine_id``: this engine's id, to recognize hand-offs whose P is this engine; empty if there can be none.
     """
 
@@ -32,6 +33,7 @@ class EngineConfig:
     prefix_cache: bool = True
     read_timeout_s: float | None = 15.0
     step_timeout_s: float | None = 120.0
+    steps_ahead: bool = True
     engine_id: str = ""
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Counters:
     """``prefill_tokens`` counts computed tokens, again if they were computed again after a preemption.
+    ``decode_tokens`` counts those as well that a step sent ahead computed for sequences that had just ended.
     ``prefix_hit_tokens`` of ``prefix_query_tokens`` were found in the prefix cache. ``reads`` counts reads by outcome
     (done, stale, failed, cancelled), each once for all ranks; bytes and descriptors are sums over the ranks.
     """

@@ -27,6 +27,7 @@ from workers.engine.errors import EngineFault
 from workers.engine.pending_handshakes import PendingHandshakes
 from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
 from workers.engine.scheduling.scheduler import Scheduler
+from workers.engine.step_pace import StepPace
 from workers.engine.timeouts import Timeouts
 from workers.engine.token_stream import QueuedTokens
 from workers.engine.tombstones import Tombstones
@@ -70,8 +71,14 @@ class AsyncEngine:
         self._hooks = hooks or EngineHooks()
         self._loop = asyncio.get_running_loop()
         call_later = call_later or self._loop.call_later
+        self._call_later = call_later
         self._step_timers = Timeouts(config.step_timeout_s, call_later, self._on_step_timeout)
         self._read_timers = Timeouts(config.read_timeout_s, call_later, self._on_read_timeout)
+        #: The step whose timer starts when the one before it has ended.
+        self._step_ahead: int | None = None
+        self._pace = StepPace()
+        #: The step for which it is decided when the next one is sent ahead.
+        self._paced_step: int | None = None
         self._tombstones = Tombstones(clock or self._loop.time)
         self._streams: dict[int, QueuedTokens] = {}
         self._pump_handle: asyncio.Handle | None = None
@@ -252,7 +259,7 @@ class AsyncEngine:
         if isinstance(event, ReadResult):
             self._read_timers.stop(event.read_id)
         else:
-            self._step_timers.stop(event.step_id)
+            self._stop_step_timer(event.step_id)
         outputs: list[Output] = []
         num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
@@ -280,15 +287,17 @@ class AsyncEngine:
         return [] if failure is None else [failure]
 
     def _observe(self, event: StepResult | ReadResult, num_steps_before: int) -> None:
-        """Call the hooks, except for a step without rows, whose time would distort the histogram."""
+        """Call the hooks and note the time, except for a step without rows, whose time would distort both."""
         if isinstance(event, ReadResult):
             if self._hooks.on_read is not None:
                 self._hooks.on_read(event)
-        elif self._hooks.on_step is not None and self._scheduler.counters.steps > num_steps_before:
-            self._hooks.on_step(event)
+        elif self._scheduler.counters.steps > num_steps_before:
+            self._pace.note(event.seconds)
+            if self._hooks.on_step is not None:
+                self._hooks.on_step(event)
 
     def _on_step_timeout(self, step_id: int) -> None:
-        """End the engine: the step under way has not ended, and no other step can run before it does."""
+        """End the engine: the step that runs has not ended, and no other step can run before it does."""
         after = f"after {self._scheduler.config.step_timeout_s:g} s (step_timeout_s)"
         silent = _in_words(self._ranks.silent_ranks(step_id))
         self.dead(f"step {step_id} has not ended {after}: no answer from {silent}")
@@ -349,15 +358,45 @@ class AsyncEngine:
                 self._send(command)
         for lease_id in self._scheduler.drain_read_leases():
             self._tell_read(lease_id)
+        if self._scheduler.config.steps_ahead:
+            self._pace_step()
         self._look_starved()
         self._look_quiet()
 
+    def _pace_step(self) -> None:
+        """Have the step after the one that the ranks have just begun sent ahead in time."""
+        step_id = self._scheduler.lone_step
+        if step_id is None or step_id == self._paced_step:
+            return
+        self._paced_step = step_id
+        if self._pace.wait_s:
+            self._call_later(self._pace.wait_s, self._go_ahead, step_id)
+        else:
+            self._go_ahead(step_id)
+
+    def _go_ahead(self, step_id: int) -> None:
+        """Send the step after ``step_id``, if that is still the only one under way."""
+        if self._error is not None or self._scheduler.lone_step != step_id:
+            return
+        with self._faults_are_fatal():
+            for command in self._scheduler.schedule_ahead():
+                self._send(command)
+
     def _send(self, command: Command) -> None:
-        if isinstance(command, Step):
+        if isinstance(command, Step) and len(self._step_timers):
+            self._step_ahead = command.step_id
+        elif isinstance(command, Step):
             self._step_timers.start(command.step_id)
         elif isinstance(command, Read):
             self._read_timers.start(command.read_id)
         self._ranks.send(command)
+
+    def _stop_step_timer(self, step_id: int) -> None:
+        """Stop the timer of a step that has ended, and start that of the step that the ranks execute now."""
+        self._step_timers.stop(step_id)
+        if self._step_ahead is not None:
+            self._step_timers.start(self._step_ahead)
+            self._step_ahead = None
 
     def _look_starved(self) -> None:
         if not self._scheduler.is_starved:

@@ -27,7 +27,10 @@ class PendingHandshakes:
         return len(self._tasks)
 
     def start(self, seq_id: int, params: KVTransferParams) -> None:
-        """Begin the sequence's handshake in the background."""
+        """Begin the sequence's handshake in the background; if P can be read from already, call ``on_end`` now."""
+        if self._connector.is_connected(params.remote_engine_id):
+            self._on_end(seq_id, None)
+            return
         task = asyncio.create_task(self._connect(params), name=f"handshake for sequence {seq_id}")
         self._tasks[seq_id] = task
         task.add_done_callback(lambda done: self._finish(seq_id, done))

@@ -167,7 +167,7 @@ class RankGroup:
         if isinstance(event, Progress) and self.num_ranks > 1:
             if rank > 0:
                 return
-            event = Progress(f"rank 0 of {self.num_ranks}: {event.text}")
+            event = replace(event, text=f"rank 0 of {self.num_ranks}: {event.text}")
         self._on_event(rank, event)
 
     def _fail(self, rank: int, error: Exception) -> None:

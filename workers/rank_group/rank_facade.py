@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from core.protocol.steps import CancelRead, Connected, RankFailed, Read, Step, StepResult, TransferReport
+from core.protocol.steps import (
+    CancelRead,
+    Connected,
+    GrammarCompiled,
+    RankFailed,
+    Read,
+    Step,
+    StepResult,
+    TransferReport,
+)
 from workers.engine.errors import RankProtocolError
 from workers.engine.ports import PeerRead, ReadFailing
 from workers.rank_group.rank_merge import ReadMerge, SentMerge, StepMerge
@@ -55,6 +64,8 @@ class RankFacade:
         self._steps = StepMerge(num_ranks)
         self._reads = ReadMerge(num_ranks)
         self._sent = SentMerge(num_ranks)
+        #: Gets every rank's answer to ``CompileGrammar``; set once there is a compiler.
+        self.on_compiled: Callable[[int, GrammarCompiled], None] = lambda rank, message: None
         #: The engine's callback; set once there is an engine.
         self.on_event: Callable[[EngineEvent], None] = lambda event: None
 
@@ -103,6 +114,8 @@ class RankFacade:
             self._handle_report(rank, event)
         elif isinstance(event, Connected):
             self._peers.on_connected(rank, event)
+        elif isinstance(event, GrammarCompiled):
+            self.on_compiled(rank, event)
         elif isinstance(event, RankFailed):
             self.on_event(RankFailed(f"rank {rank}: {event.error}"))
 

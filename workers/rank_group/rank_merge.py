@@ -25,7 +25,7 @@ _MAX_SENT = 4096
 
 
 class StepMerge:
-    """Steps that not every rank has answered; in practice at most one."""
+    """Steps that not every rank has answered: at most the one that runs, and one that was sent ahead."""
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks

@@ -28,7 +28,7 @@ GOLDEN_EVENTS = [
         steps.TransferReport([steps.Sent("ab", "e-1")], [steps.ReadResult(1, "stale", 9, 0.5, "", 2, [5])]),
         "93af7472616e736665725f7265706f72749192a26162a3652d31919701a57374616c6509cb3fe0000000000000a0029105",
     ),
-    (steps.StepResult(1, [steps.Sampled(2, 3)], 0.5), "94ab737465705f726573756c740191940203c0c0cb3fe0000000000000"),
+    (steps.StepResult(1, [steps.Sampled(2, 3)], 0.5), "94ab737465705f726573756c740191950203c0c0a0cb3fe0000000000000"),
 ]
 
 

@@ -54,7 +54,9 @@ class Record:
 
 
 class FakeRank:
-    """Executes ``Step`` and ``Read`` in two halves: the message arrives, the result is made."""
+    """Executes ``Step`` and ``Read`` in two halves: the message arrives, the result is made. A step that arrives during
+    another one begins when that is finished.
+    """
 
     def __init__(self, pool: BlockPool, vocab_size: int) -> None:
         self.pool = pool
@@ -63,6 +65,7 @@ class FakeRank:
         self.versions = [0] * pool.num_blocks
         self.records: dict[int, Record] = {}
         self.step: Step | None = None
+        self.ahead: Step | None = None
         self.reads: dict[int, Read] = {}
         self.known_reads: set[int] = set()
         self.cancelled: set[int] = set()
@@ -70,7 +73,10 @@ class FakeRank:
     def receive(self, message: ToRank) -> None:
         """A message arrives, through the wire format."""
         message = _DECODER.decode(_ENCODER.encode(message))
-        if isinstance(message, Step):
+        if isinstance(message, Step) and self.step is not None:
+            assert self.ahead is None, "three steps under way"
+            self.ahead = message
+        elif isinstance(message, Step):
             self._begin_step(message)
         elif isinstance(message, Read):
             self._begin_read(message)
@@ -83,7 +89,6 @@ class FakeRank:
     # --- steps --------------------------------------------------------------------------------------------------
 
     def _begin_step(self, step: Step) -> None:
-        assert self.step is None, "two steps under way"
         self.step = step
         self._store(step.fresh)
         for seq in step.dropped:
@@ -137,6 +142,9 @@ class FakeRank:
                 assert end == len(record.tokens), "sampled in the middle of the record"
                 record.tokens.append(next_token(computed[-1], self.vocab_size))
                 sampled.append(Sampled(row.seq, record.tokens[-1]))
+        if self.ahead is not None:
+            step_ahead, self.ahead = self.ahead, None
+            self._begin_step(step_ahead)
         return StepResult(step.step_id, sampled, 0.25)
 
     def content(self, blocks: Sequence[int], num_tokens: int) -> list[int]:

@@ -15,7 +15,7 @@ BLOCK_SIZE = 4
 
 
 def config(**changes: Any) -> EngineConfig:
-    """16 blocks of 4 tokens unless changed."""
+    """16 blocks of 4 tokens, and no steps sent ahead, unless changed."""
     fields: dict[str, Any] = {
         "num_blocks": 16,
         "block_size": BLOCK_SIZE,
@@ -23,6 +23,7 @@ def config(**changes: Any) -> EngineConfig:
         "vocab_size": VOCAB,
         "max_num_seqs": 4,
         "max_num_batched_tokens": 16,
+        "steps_ahead": False,
     }
     return EngineConfig(**{**fields, **changes})
 

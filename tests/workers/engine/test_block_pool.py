@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.kits.engine.blocks import is_writable
-from workers.engine.blocks.block_hash import NO_PARENT, hash_block
+from workers.engine.blocks.block_hash import NO_PARENT, first_parent, hash_blocks
 from workers.engine.blocks.block_pool import BlockPool
 from workers.engine.errors import LedgerError, OutOfBlocksError
 
@@ -18,7 +19,7 @@ SIZE = 4
 
 
 def name(number: int) -> bytes:
-    return hash_block(NO_PARENT, [number])
+    return hash_blocks(NO_PARENT, [number], 1)[0]
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -235,8 +236,18 @@ def test_check_tells_all_counts(pool: BlockPool) -> None:
 
 
 def test_content_names_depend_on_everything_before() -> None:
-    left, right = hash_block(NO_PARENT, [1, 2]), hash_block(NO_PARENT, [2, 1])
-    assert left != right
-    assert hash_block(left, [3]) != hash_block(right, [3])
-    assert hash_block(left, [3]) == hash_block(hash_block(NO_PARENT, [1, 2]), [3])
+    (left, after_left), (right, after_right) = (hash_blocks(NO_PARENT, ids, 2) for ids in ([1, 2, 3, 3], [2, 1, 3, 3]))
+    assert left != right and after_left != after_right
+    assert [after_left] == hash_blocks(left, [3, 3], 2)
+    assert hash_blocks(left, [], 2) == []
     assert len(left) == 16
+
+
+def test_salts_share_no_name() -> None:
+    """Not even a salt that spells the tokens of a block."""
+    tokens = [97, 98]
+    spelled = array("q", tokens).tobytes().decode()
+    parents = [first_parent(salt) for salt in ("", "a", "b", spelled)]
+    named = [name for parent in parents for name in hash_blocks(parent, [97, 98, 97, 98], 2)]
+    assert len({*named, *parents}) == len(named) + len(parents)
+    assert parents[0] == NO_PARENT

@@ -79,7 +79,9 @@ class HandConnector:
 
     def __init__(self) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
-        #: What is answered between handshakes.
+        #: Whether a handshake has ended well.
+        self.met = False
+        #: What is answered between handshakes, once ``p`` was met.
         self.connected = True
         #: PendingHandshakes work without a wait.
         self.at_once = False
@@ -87,16 +89,18 @@ class HandConnector:
 
     def is_connected(self, engine_id: str) -> bool:
         assert engine_id == "p"
-        return self.connected
+        return self.connected and self.met
 
     async def connect(self, params: KVTransferParams) -> None:
         assert params.remote_engine_id == "p"
         self.num_asked += 1
         if self.at_once:
+            self.met = True
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
         await future
+        self.met = True
 
 
 class HandTimer:
@@ -596,6 +600,15 @@ async def test_who_is_connected_again_can_be_aborted_and_dies_with_the_engine() 
             await anext(stream)
 
 
+async def test_a_read_from_an_engine_that_is_connected_waits_for_no_handshake() -> None:
+    world = World()
+    await world.reading("a")
+    world.submit(remote_request("b", PROMPT))
+    await turns(1)
+    assert [type(message) for message in world.link.sent] == [Read, Read]
+    assert world.connector.num_asked == 1
+
+
 async def test_one_turn_of_the_loop_begins_one_handshake_at_most() -> None:
     """Even if it works at once, and what it made is gone at once: others have their turns."""
     world = World()
@@ -691,6 +704,127 @@ async def test_each_step_has_a_timer_of_its_own_until_it_has_ended() -> None:
     assert all(timer.is_cancelled for timer in world.step_timers)
     assert len(world.engine._step_timers) == 0
     assert len(await collect(stream)) == 2
+
+
+async def test_the_timer_of_a_step_sent_ahead_starts_when_the_ranks_begin_it() -> None:
+    ears = Ears()
+    world = World(ears.hooks, steps_ahead=True)
+    world.link.auto = False
+    stream = world.submit(request("a", [1], 20))
+    await turns()
+    assert [message.step_id for message in world.link.sent if isinstance(message, Step)] == [1, 2]
+    assert [timer.is_cancelled for timer in world.step_timers] == [False]
+    world.link.finish()
+    assert [message.step_id for message in world.link.sent if isinstance(message, Step)] == [1, 2, 3]
+    assert [timer.is_cancelled for timer in world.step_timers] == [True, False]
+    world.step_timers[-1].fire()
+    assert [error.partition(" has")[0] for error in ears.of("dead")] == ["step 2"]
+    assert (await anext(stream)).token == expected([1], 1)[0]
+    with pytest.raises(EngineDeadError):
+        await anext(stream)
+
+
+def num_steps(world: World) -> int:
+    return sum(isinstance(message, Step) for message in world.link.sent)
+
+
+async def test_a_step_is_sent_ahead_shortly_before_the_one_under_way_ends() -> None:
+    world = World(steps_ahead=True)
+    world.link.auto = False
+    world.submit(request("a", [1], 20))
+    await turns()
+    world.link.finish()
+    assert num_steps(world) == 3, "nothing was known about how long a step takes"
+    world.link.finish()
+    assert num_steps(world) == 3
+    (timer,) = world.timers
+    assert timer.delay_s == pytest.approx(0.75 * 0.25)
+    timer.fire()
+    assert num_steps(world) == 4
+    timer.fire()
+    assert num_steps(world) == 4
+
+
+async def test_a_request_that_comes_before_a_step_is_sent_ahead_is_in_the_next_one() -> None:
+    world = World(steps_ahead=True)
+    world.link.auto = False
+    world.submit(request("a", [1], 20))
+    await turns()
+    world.link.finish()
+    world.link.finish()
+    world.submit(request("b", PROMPT, 20))
+    await turns()
+    world.timers[-1].fire()
+    assert num_steps(world) == 3
+    world.link.finish()
+    step = world.link.sent[-1]
+    assert isinstance(step, Step) and len(step.rows) == 2
+
+
+async def test_a_step_that_has_ended_early_is_followed_by_none_ahead() -> None:
+    world = World(steps_ahead=True)
+    world.link.auto = False
+    world.submit(request("a", [1], 20))
+    await turns()
+    for _ in range(3):
+        world.link.finish()
+    assert num_steps(world) == 4
+    world.timers[0].fire()
+    assert num_steps(world) == 4
+    world.timers[1].fire()
+    assert num_steps(world) == 5
+
+
+async def test_no_step_is_sent_ahead_unless_the_engine_is_to() -> None:
+    world = World()
+    world.link.auto = False
+    world.submit(request("a", [1], 20))
+    await turns()
+    world.link.finish()
+    assert num_steps(world) == 2
+    assert world.timers == []
+
+
+async def test_a_dead_engine_sends_no_step_ahead() -> None:
+    world = World(steps_ahead=True)
+    world.link.auto = False
+    world.submit(request("a", [1], 20))
+    await turns()
+    world.link.finish()
+    world.link.finish()
+    world.engine.dead("a rank is gone")
+    world.timers[-1].fire()
+    assert num_steps(world) == 3
+
+
+async def test_a_stream_ends_with_its_last_token_while_a_step_ahead_runs_and_a_drain_waits_for_that() -> None:
+    world = World(steps_ahead=True)
+    world.link.auto = False
+    stream = world.submit(request("a", [1], 20, stop_token_ids=frozenset(expected([1], 1))))
+    drain = asyncio.create_task(world.engine.drain())
+    await turns()
+    world.link.finish()
+    assert [output.finish for output in await collect(stream)] == [FinishReason.STOP]
+    await turns()
+    assert not drain.done() and world.pinned == 1
+    world.link.finish()
+    await turns()
+    assert drain.done() and world.pinned == 0
+
+
+async def test_an_aborted_stream_ends_at_once_and_frees_its_blocks_after_both_steps() -> None:
+    world = World(steps_ahead=True)
+    world.link.auto = False
+    stream = world.submit(request("a", [1], 20))
+    await turns()
+    assert world.engine.abort("a")
+    with pytest.raises(AbortedError):
+        await anext(stream)
+    world.link.finish()
+    assert world.pinned == 1
+    world.link.finish()
+    assert world.pinned == 0
+    world.engine.check()
 
 
 async def test_a_step_without_rows_that_does_not_end_is_the_end_too() -> None:
@@ -956,7 +1090,9 @@ async def test_a_dead_rank_is_told_to_everybody_now_and_later() -> None:
     ears = Ears()
     world = World(ears.hooks)
     world.link.auto = False
-    streams = [world.submit(request("a", PROMPT)), await world.reading("b"), world.submit(remote_request("c", PROMPT))]
+    streams = [world.submit(request("a", PROMPT)), await world.reading("b")]
+    world.connector.met = False
+    streams.append(world.submit(remote_request("c", PROMPT)))
     await turns()
     (handshake,) = world.connector.waiting
     world.engine.on_rank_event(RankFailed("out of memory"))

@@ -7,101 +7,19 @@ from typing import Any
 import pytest
 
 from core.protocol.steps import CancelRead, Read, ReadResult, Sampled, Step, StepResult
-from tests.kits.engine.fake_rank import FakeRank
-from tests.kits.engine.requests import VOCAB, config, expected, params, params_of, remote_request, request
+from tests.kits.engine.requests import VOCAB, config, expected, params, remote_request, request
+from tests.kits.engine.scheduler_bench import Bench, rows
 from workers.engine.api import (
-    EngineError,
     FinishReason,
-    HandOff,
     InvalidHandOffError,
     InvalidRequestError,
     PromptTooLongError,
     QueueFullError,
     ReadFailedError,
-    TokenOutput,
 )
 from workers.engine.config import EngineConfig
 from workers.engine.errors import IllegalTransitionError, RankProtocolError
-from workers.engine.scheduling.scheduler import Command, Scheduler
-from workers.engine.scheduling.step_outcome import Output
 from workers.engine.sequences.sequence_state import State
-
-
-class Bench:
-    """A scheduler, a rank, and what each request got."""
-
-    def __init__(self, **changes: Any) -> None:
-        lease_ids = iter(f"lease-{number}" for number in range(100))
-        #: Engines that cannot be read from.
-        self.lost: set[str] = set()
-        self.scheduler = Scheduler(
-            config(**changes), 0, lambda: next(lease_ids), lambda engine_id: engine_id not in self.lost
-        )
-        self.rank = FakeRank(self.scheduler.pool, VOCAB)
-        self.outputs: dict[int, list[TokenOutput | EngineError]] = {}
-
-    def add(self, *args: Any, **fields: Any) -> int:
-        seq_id = self.scheduler.add(request(*args, **fields))
-        self.outputs[seq_id] = []
-        return seq_id
-
-    def add_remote(self, *args: Any, **fields: Any) -> int:
-        seq_id = self.scheduler.add(remote_request(*args, **fields))
-        self.outputs[seq_id] = []
-        self.scheduler.connected(seq_id)
-        return seq_id
-
-    def pump(self) -> list[Command]:
-        commands = self.scheduler.schedule()
-        for command in commands:
-            self.rank.receive(command)
-        self.scheduler.check()
-        return commands
-
-    def step(self) -> Step | None:
-        """Plan a step and let it end."""
-        commands = self.pump()
-        step = next((command for command in commands if isinstance(command, Step)), None)
-        if step is not None:
-            self.finish()
-        return step
-
-    def finish(self) -> None:
-        for seq_id, item in self.scheduler.apply_step(self.rank.finish_step()):
-            self.outputs[seq_id].append(item)
-        self.scheduler.check()
-
-    def hand_off(self, name: str, prompt: list[int]) -> HandOff:
-        seq_id = self.add(name, prompt, 1, hand_off=True)
-        self.run()
-        (output,) = self.outputs[seq_id]
-        assert isinstance(output, TokenOutput) and output.hand_off is not None
-        return output.hand_off
-
-    def add_own(self, name: str, prompt: list[int], hand_off: HandOff, max_tokens: int = 4, **changes: Any) -> int:
-        return self.add(name, prompt, max_tokens, remote=params_of(hand_off, prompt, "us", **changes))
-
-    def read(self, prompt: list[int], outcome: str = "done", stale: list[int] | None = None) -> None:
-        (read_id,) = self.rank.reads
-        self.deliver(self.scheduler.apply_read(self.rank.finish_read(read_id, outcome, prompt, stale)))
-
-    def deliver(self, failure: Output | None) -> None:
-        if failure is not None:
-            self.outputs[failure[0]].append(failure[1])
-        self.scheduler.check()
-
-    def run(self) -> None:
-        while self.step() is not None:
-            pass
-
-    def tokens(self, seq_id: int) -> list[int]:
-        return [item.token for item in self.outputs[seq_id] if isinstance(item, TokenOutput)]
-
-
-def rows(step: Step | None) -> list[tuple[int, int, int, bool]]:
-    assert step is not None
-    return [(row.seq, row.start, row.num_tokens, row.sample) for row in step.rows]
-
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 
@@ -216,6 +134,24 @@ def test_a_cached_prefix_is_not_computed_again_but_its_last_block_is() -> None:
     assert rows(bench.step()) == [(third, 8, 1, True)]
     assert [bench.outputs[seq][0].num_cached_tokens for seq in (first, second, third)] == [0, 4, 8]
     assert bench.scheduler.counters.prefix_hit_tokens == 12
+
+
+@pytest.mark.parametrize("first_salt", ["", "a"])
+def test_another_salt_finds_nothing_and_what_it_reads_is_its_own(first_salt: str) -> None:
+    bench = Bench()
+    prompt = PROMPT[:8]
+    first = bench.add("a", prompt, 1, cache_salt=first_salt)
+    bench.run()
+    bench.add_remote("b", prompt, cache_salt="b")
+    (read,) = bench.pump()
+    assert read.remote_block_ids, "all blocks are read: those here are of another salt"
+    bench.read(prompt)
+    bench.run()
+    same = bench.add("c", prompt, 1, cache_salt="b")
+    assert rows(bench.step()) == [(same, 4, 4, True)]
+    other = bench.add("d", prompt, 1, cache_salt="d")
+    assert rows(bench.step()) == [(other, 0, 8, True)]
+    assert [bench.outputs[seq][0].num_cached_tokens for seq in (first, same, other)] == [0, 4, 0]
 
 
 def test_without_prefix_cache_nothing_is_reused() -> None:

@@ -345,6 +345,15 @@ class Simulation(RuleBasedStateMachine):
             promise.held = False
             assert not self.scheduler.end_lease(lease_id)
 
+    @rule()
+    def go_ahead(self) -> None:
+        """The step under way is about to end."""
+        is_lone = self.scheduler.lone_step is not None
+        commands = self.scheduler.schedule_ahead()
+        assert is_lone or not commands
+        for command in commands:
+            self.traffic.send(command)
+
     def reconnect(self) -> None:
         """Each handshake that has to be made again is begun once, for a sequence that holds nothing meanwhile."""
         for seq_id, remote in self.scheduler.drain_disconnected():
@@ -527,7 +536,7 @@ class Simulation(RuleBasedStateMachine):
         ]
         leases = self.scheduler.load().leases
         assert self.scheduler.is_quiet == (not others and not leases)
-        if self.scheduler._step is None and len(sequences.queue) == len(others) > 0:
+        if not self.scheduler._under_way and len(sequences.queue) == len(others) > 0:
             assert self.scheduler.is_starved == bool(leases)
 
     @invariant()
@@ -549,7 +558,7 @@ class Simulation(RuleBasedStateMachine):
         assert not (has_slot and state.sequences.awaiting_handoff), "such a sequence needs nothing but a slot"
         if head is None or load.running + load.reading == self.config.max_num_seqs:
             return
-        if self.scheduler._step is None or head.state is State.CONNECTED:
+        if not self.scheduler._under_way or head.state is State.CONNECTED:
             spare = self.config.num_spare_blocks
             assert head.num_blocks_needed + spare > state.pool.num_available, "somebody waits beside a free slot"
 

@@ -39,6 +39,8 @@ from workers.rank_protocol.spec import RankSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.kits.rank.driver import Reference
+
 ROOT = Path(__file__).parents[3]
 ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 STEP = Step(
@@ -56,16 +58,47 @@ class Listener:
     def __init__(self) -> None:
         self.events: asyncio.Queue[FromRank] = asyncio.Queue()
         self.progress: list[str] = []
+        self.warnings: list[str] = []
         self.death: asyncio.Future[RankDeadError] = asyncio.get_running_loop().create_future()
 
     def on_event(self, event: FromRank) -> None:
         if isinstance(event, Progress):
-            self.progress.append(event.text)
+            (self.warnings if event.is_warning else self.progress).append(event.text)
         else:
             self.events.put_nowait(event)
 
-    async def start(self, spec: RankSpec) -> RankLink:
-        return await RankLink.start(spec, self.on_event, self.death.set_result, environ=ENVIRON)
+    async def start(self, spec: RankSpec, **environ: str) -> RankLink:
+        return await RankLink.start(spec, self.on_event, self.death.set_result, environ={**ENVIRON, **environ})
+
+    async def tokens(self, link: RankLink) -> list[int]:
+        """The tokens of three steps, of which the last two are sent before the first has ended."""
+        for step in (STEP, *(Step(n, [], [], [], [Row(1, n + 1, 1, [], True)]) for n in (2, 3))):
+            link.send(step)
+        results = [await self.events.get() for _ in range(3)]
+        assert [result.step_id for result in results if isinstance(result, StepResult)] == [1, 2, 3]
+        return [result.sampled[0].token for result in results if isinstance(result, StepResult)]
+
+
+async def test_steps_that_are_sent_ahead_continue_after_the_tokens_that_the_rank_samples(
+    folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference]
+) -> None:
+    listener = Listener()
+    link = await listener.start(spec_of(folder_of("llama")))
+    assert await listener.tokens(link) == reference_of("llama").generate([5, 6, 7], 3)
+    await link.stop()
+
+
+async def test_a_rank_without_a_numba_that_works_warns_and_samples_the_same_tokens(
+    folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference], tmp_path: Path
+) -> None:
+    (tmp_path / "numba.py").write_text("raise ImportError('not for this machine')\n")
+    listener = Listener()
+    link = await listener.start(spec_of(folder_of("llama")), PYTHONPATH=str(tmp_path))
+    assert listener.warnings == [
+        "this rank computes more slowly than it could, because Numba does not compile (ImportError)"
+    ]
+    assert await listener.tokens(link) == reference_of("llama").generate([5, 6, 7], 3)
+    await link.stop()
 
 
 async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path]) -> None:
@@ -140,7 +173,7 @@ def current_directory(pid: int) -> Path:
     return Path(f"/proc/{pid}/cwd").readlink()
 
 
-@pytest.mark.parametrize("how", ["step", "kill"])
+@pytest.mark.parametrize("how", ["step", pytest.param("kill", marks=pytest.mark.slow)])
 async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Callable[[str], Path]) -> None:
     listener = Listener()
     link = await listener.start(spec_of(folder_of("llama")))
@@ -194,6 +227,7 @@ def test_a_rank_leaves_when_the_other_end_closes(folder_of: Callable[[str], Path
     assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_rank_that_still_loads_leaves_too(folder_of: Callable[[str], Path]) -> None:
     process, ours = spawn(spec_of(folder_of("llama")))
     ours.close()

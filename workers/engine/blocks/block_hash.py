@@ -1,4 +1,4 @@
-"""The hash of a block: equal exactly when the block's tokens and all tokens before it are equal."""
+"""The hash of a block: equal exactly when the block's tokens, all tokens before it and the request's salt are equal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Parent hash of a sequence's first block.
+#: Parent hash of a sequence's first block, without a salt.
 NO_PARENT = b""
 #: 128 bits of a cryptographic hash, so that blocks do not collide during the life of an engine, not even on purpose.
 _DIGEST_BYTES = 16
 
 
-def hash_block(parent: bytes, token_ids: Sequence[int]) -> bytes:
-    """The hash of a full block with these tokens, after the block whose hash is ``parent`` (16 bytes)."""
-    digest = blake2b(parent, digest_size=_DIGEST_BYTES)
-    digest.update(array("q", token_ids).tobytes())
-    return digest.digest()
+def first_parent(salt: str) -> bytes:
+    """The parent of a sequence's first block. With different salts no two blocks have the same hash.
+
+    The hash of a salt is no hash of tokens, whatever the salt is.
+    """
+    if not salt:
+        return NO_PARENT
+    return blake2b(salt.encode(), digest_size=_DIGEST_BYTES, person=b"cache salt").digest()
+
+
+def hash_blocks(parent: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
+    """The hashes of full blocks with these tokens, after the block whose hash is ``parent`` (16 bytes)."""
+    tokens = array("q", token_ids)
+    data, num_bytes = tokens.tobytes(), tokens.itemsize * block_size
+    hashes: list[bytes] = []
+    for start in range(0, len(data), num_bytes):
+        parent = blake2b(parent + data[start : start + num_bytes], digest_size=_DIGEST_BYTES).digest()
+        hashes.append(parent)
+    return hashes

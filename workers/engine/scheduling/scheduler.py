@@ -1,6 +1,7 @@
 """Decides what runs when. Pure: it gets events, and returns messages for the ranks and outputs for callers.
 
-One step is under way at a time; reads run concurrently with it. A method that raises has changed nothing.
+One step is under way at a time, and one that decodes on may be sent ahead of its result (``steps_ahead``); reads run
+concurrently with them. A method that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from core.protocol.steps import CancelRead, Read, Step
 from core.protocol.worker import WorkerLoad
 from workers.engine.api import QueueFullError, ReadFailedError
 from workers.engine.blocks.block_pool import BlockPool
-from workers.engine.errors import RankProtocolError
 from workers.engine.scheduling.block_reads import BlockReads
 from workers.engine.scheduling.local_handoff import LocalHandoff
 from workers.engine.scheduling.scheduler_state import SchedulerState
-from workers.engine.scheduling.step_outcome import Output, apply_rows
+from workers.engine.scheduling.step_outcome import Output, apply_rows, match
 from workers.engine.scheduling.step_plan import StepPlan, continue_running
+from workers.engine.scheduling.steps_ahead import can_go_ahead
+from workers.engine.scheduling.under_way import StepsUnderWay
 from workers.engine.scheduling.validation import check_request
 from workers.engine.sequences.sequence import Sequence
 from workers.engine.sequences.sequence_state import WAITING, Event, State
@@ -59,15 +61,14 @@ class Scheduler:
         self._is_connected = is_connected
         self._next_seq_id = 1
         self._next_step_id = 1
-        self._step: Step | None = None
-        self._plan = StepPlan(0)
+        self._under_way = StepsUnderWay()
         #: The next step is sent even if it is empty, to see whether the ranks still answer.
         self._is_probe_due = False
         self._cancels: dict[int, CancelRead] = {}
         self._disconnected: list[tuple[int, KVTransferParams]] = []
 
     def __repr__(self) -> str:
-        return f"<Scheduler {len(self._sequences.by_id)} sequences, step={self._step is not None}, {self.pool.stats()}>"
+        return f"<Scheduler {len(self._sequences.by_id)} sequences, {len(self._under_way)} steps, {self.pool.stats()}>"
 
     # --- sequences ----------------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class Scheduler:
     def _abort(self, seq: Sequence) -> None:
         if seq.state is State.READING:
             self._cancels[seq.read_id] = self._reads.cancel(seq)
-        elif any(entry is seq for entry, _ in self._plan.entries):
+        elif seq.num_under_way:
             self._sequences.hide(seq)
             seq.advance(Event.ABORT_BUSY)
         else:
@@ -141,13 +142,29 @@ class Scheduler:
         """The commands to send to the ranks now, in order. Call it after every event, then ``drain_disconnected``."""
         commands: list[Command] = [*self._cancels.values()]
         self._cancels.clear()
-        is_free = self._step is None
+        is_free = not self._under_way
         plan = StepPlan(self.config.max_num_batched_tokens if is_free else 0)
         self._local_handoff.admit()
         preempted = is_free and self._continue(plan)
         if not preempted:
             self._admit(plan, commands)
         if is_free:
+            self._close(plan, commands)
+        return commands
+
+    @property
+    def lone_step(self) -> int | None:
+        """The id of the only step under way; None if there is none, or one was sent ahead."""
+        return self._under_way.lone
+
+    def schedule_ahead(self) -> list[Command]:
+        """The step to send ahead of the result of ``lone_step``, if there can be one. Call it after ``schedule``, when
+        the lone step is about to end.
+        """
+        commands: list[Command] = []
+        if self.lone_step is not None and can_go_ahead(self.state, self._under_way.last):
+            plan = StepPlan(self.config.max_num_batched_tokens)
+            continue_running(self.state, plan)
             self._close(plan, commands)
         return commands
 
@@ -213,16 +230,17 @@ class Scheduler:
         self._is_probe_due = False
         self.state.to_drop.clear()
         self._next_step_id += 1
-        self._step, self._plan = step, plan
+        self._under_way.add(step, plan)
         commands.append(step)
 
     def apply_step(self, result: StepResult) -> list[Output]:
-        """Apply the result of a step. Raises RankProtocolError if it is not under way, or the samples do not fit."""
-        if self._step is None or result.step_id != self._step.step_id:
-            raise RankProtocolError(f"result of step {result.step_id}, which is not under way")
-        plan = self._plan
-        outputs = apply_rows(self.state, plan.entries, result, self._new_lease_id)
-        self._step, self._plan = None, StepPlan(0)
+        """Apply the result of the oldest step under way. Raises RankProtocolError if it is of another step, or the
+        samples do not fit.
+        """
+        plan = self._under_way.first(result.step_id)
+        samples = match(plan.entries, result, self.config.vocab_size)
+        self._under_way.end_first()
+        outputs = apply_rows(self.state, plan.entries, samples, self._new_lease_id)
         self._count(plan, result)
         return outputs
 
@@ -258,7 +276,7 @@ class Scheduler:
         """
         self.counters.reads_timed_out += 1
         self._reads.note_overdue(read_id)
-        self._is_probe_due = self._step is None
+        self._is_probe_due = not self._under_way
         after = f"after {self.config.read_timeout_s:g} s (read_timeout)"
         return self._reads.give_up(read_id, f"the read of P's blocks has not ended {after}")
 
@@ -295,7 +313,7 @@ class Scheduler:
         sequences = self._sequences
         if not (len(sequences.queue) and self.pool.num_leases):
             return False
-        return not (sequences.num_slots_taken or self._step or sequences.has_closing_read_in_time)
+        return not (sequences.num_slots_taken or len(self._under_way) or sequences.has_closing_read_in_time)
 
     @property
     def is_quiet(self) -> bool:
@@ -303,7 +321,7 @@ class Scheduler:
         return not self.pool.num_leases and all(seq.is_overdue for seq in self._sequences.by_id.values())
 
     def load(self, *, draining: bool = False) -> WorkerLoad:
-        """The load now. CLOSING sequences take no slot, so they count by their pinned blocks only."""
+        """The load now. CLOSING and FINISHING sequences take no slot, so they count by their pinned blocks only."""
         stats = self.pool.stats()
         return WorkerLoad(
             running=len(self._sequences.running),

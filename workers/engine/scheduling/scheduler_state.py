@@ -36,19 +36,29 @@ class SchedulerState:
         """Give a queued sequence blocks for all its tokens; returns the newly allocated ones, or None if there are too
         few.
         """
-        block_hashes = seq.block_hashes(seq.num_matchable) if self.config.prefix_cache else []
-        matched = self.pool.lookup(block_hashes)
-        num_fresh = seq.num_blocks_needed - len(matched)
-        spare = self.config.num_spare_blocks if self.sequences.num_slots_taken else 0
-        if self.pool.num_available - self.pool.num_idle(matched) < num_fresh + spare:
+        matched = self._matched(seq)
+        if not self._fits(seq, matched):
             return None
         self.pool.share(matched)
-        fresh = self.pool.allocate(num_fresh)
+        fresh = self.pool.allocate(seq.num_blocks_needed - len(matched))
         seq.blocks = matched + fresh
         seq.num_registered = len(matched)
         seq.num_computed = len(matched) * self.config.block_size
-        self._count_hits(seq, len(block_hashes) * self.config.block_size)
+        self._count_hits(seq, seq.num_matchable * self.config.block_size if self.config.prefix_cache else 0)
         return fresh
+
+    def has_room(self, seq: Sequence) -> bool:
+        """Whether ``allocate`` would give the queued sequence its blocks now."""
+        return self._fits(seq, self._matched(seq))
+
+    def _matched(self, seq: Sequence) -> list[int]:
+        """The blocks of the prefix cache that begin the sequence."""
+        return self.pool.lookup(seq.block_hashes(seq.num_matchable)) if self.config.prefix_cache else []
+
+    def _fits(self, seq: Sequence, matched: list[int]) -> bool:
+        num_fresh = seq.num_blocks_needed - len(matched)
+        spare = self.config.num_spare_blocks if self.sequences.num_slots_taken else 0
+        return self.pool.num_available - self.pool.num_idle(matched) >= num_fresh + spare
 
     def _count_hits(self, seq: Sequence, num_looked_for: int) -> None:
         self.counters.prefix_query_tokens += num_looked_for
@@ -125,6 +135,24 @@ class SchedulerState:
             self.to_drop.append(seq.id)
         self.sequences.remove(seq)
         self.counters.ended[seq.state] += 1
+
+    def finish(self, seq: Sequence) -> None:
+        """End a sequence that has all of its tokens; with a step under way that may write its blocks, hide it until
+        that has ended.
+        """
+        if seq.num_under_way:
+            self.sequences.hide(seq)
+            seq.advance(Event.FINISH_BUSY)
+        else:
+            self.end_sequence(seq, Event.FINISH)
+
+    def fail(self, seq: Sequence) -> None:
+        """End a sequence that cannot go on; with a step under way that may write its blocks, as ``finish`` does."""
+        if seq.num_under_way:
+            self.sequences.hide(seq)
+            seq.advance(Event.GIVE_UP)
+        else:
+            self.end_sequence(seq, Event.FAIL)
 
     def check(self) -> None:
         """Check that sequences and blocks agree and that the ledger balances. O(total blocks). Raises LedgerError."""

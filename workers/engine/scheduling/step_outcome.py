@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.api import EngineError, FinishReason, TokenOutput
+from workers.engine.api import EngineError, FinishReason, GrammarFailedError, TokenOutput
 from workers.engine.errors import RankProtocolError
 from workers.engine.sequences.sequence_state import Event, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from core.protocol.steps import Row, Sampled, StepResult
     from workers.engine.scheduling.scheduler_state import SchedulerState
@@ -22,26 +22,28 @@ Output = tuple[int, TokenOutput | EngineError]
 def apply_rows(
     scheduler_state: SchedulerState,
     entries: list[tuple[Sequence, Row]],
-    result: StepResult,
+    samples: Mapping[int, Sampled],
     new_lease_id: Callable[[], str],
 ) -> list[Output]:
-    """Apply the result; returns the new tokens, in the order of the rows.
+    """Apply the samples of a step that has ended; returns the new tokens, in the order of the rows.
 
-    Raises RankProtocolError, and changes nothing, if rows and samples do not match.
+    A sample for a sequence that has ended meanwhile is dropped.
     """
-    samples = _match(entries, result, scheduler_state.config.vocab_size)
     outputs: list[Output] = []
     for seq, row in entries:
-        seq.num_computed = row.start + row.num_tokens
+        # After an abort, tokens that a step has dropped and the next one has computed are not in ``tokens``.
+        seq.num_computed = min(row.start + row.num_tokens, len(seq.tokens))
         scheduler_state.register_computed(seq)
-        if seq.state is State.CLOSING:
-            scheduler_state.end_sequence(seq, Event.SETTLE)
+        if seq.state in (State.CLOSING, State.FINISHING):
+            if not seq.num_under_way:
+                scheduler_state.end_sequence(seq, Event.SETTLE)
         elif row.sample:
             outputs.append((seq.id, _append(scheduler_state, seq, samples[seq.id], new_lease_id)))
     return outputs
 
 
-def _match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: int) -> dict[int, Sampled]:
+def match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: int) -> dict[int, Sampled]:
+    """The samples by sequence. Raises RankProtocolError if they are not those that the rows ask for."""
     samples = {sample.seq: sample for sample in result.sampled}
     wanted = {row.seq for _, row in entries if row.sample}
     if samples.keys() != wanted or len(samples) != len(result.sampled):
@@ -53,7 +55,10 @@ def _match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: 
 
 def _append(
     scheduler_state: SchedulerState, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]
-) -> TokenOutput:
+) -> TokenOutput | GrammarFailedError:
+    if sample.error:
+        scheduler_state.fail(seq)
+        return GrammarFailedError(sample.error)
     seq.tokens.append(sample.token)
     is_first = len(seq.tokens) == seq.num_given + 1
     finish = _finish_reason(seq, sample.token)
@@ -62,7 +67,7 @@ def _append(
         finish = FinishReason.LENGTH
         hand_off = scheduler_state.hand_off(seq, new_lease_id())
     elif finish is not None:
-        scheduler_state.end_sequence(seq, Event.FINISH)
+        scheduler_state.finish(seq)
     num_cached = seq.num_cached if is_first else 0
     return TokenOutput(sample.token, sample.logprob, sample.top, finish, hand_off, num_cached)
 

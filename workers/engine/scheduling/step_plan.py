@@ -24,6 +24,11 @@ class StepPlan:
         self._started: list[NewSequence] = []
         self._fresh: dict[int, int] = {}
 
+    @property
+    def only_decodes(self) -> bool:
+        """Whether there are rows, and each of them computes one token and samples the next."""
+        return bool(self.entries) and all(row.sample and row.num_tokens == 1 for _, row in self.entries)
+
     def add_fresh(self, block: int, version: int) -> None:
         """Add a block that the step overwrites. If it was allocated twice during planning, its last version counts."""
         self._fresh[block] = version
@@ -37,7 +42,7 @@ class StepPlan:
             self._started.append(_introduce(seq))
             seq.on_rank = True
             new_blocks = []
-        row = Row(seq.id, seq.num_computed, num_tokens, new_blocks, num_tokens == remaining)
+        row = Row(seq.id, seq.num_computed + seq.num_under_way, num_tokens, new_blocks, num_tokens == remaining)
         self.entries.append((seq, row))
 
     def to_step(self, step_id: int, dropped: list[int], *, even_empty: bool = False) -> Step | None:
@@ -51,12 +56,13 @@ class StepPlan:
 def _introduce(seq: Sequence) -> NewSequence:
     request = seq.request
     outputs = seq.tokens[seq.num_prompt :]
-    return NewSequence(seq.id, request.prompt_token_ids, outputs, request.sampling, list(seq.blocks))
+    return NewSequence(seq.id, request.prompt_token_ids, outputs, request.sampling, list(seq.blocks), request.grammar)
 
 
 def continue_running(scheduler_state: SchedulerState, plan: StepPlan) -> bool:
     """Add rows for the running sequences, most urgent first: those that decode, then those still in prefill.
 
+    Sequences that are sure to end with a step under way are left out; the others must all decode if there is a step.
     Returns True if a sequence was preempted; then no sequence should be admitted into the blocks that this freed.
     """
     preemptions_before = scheduler_state.counters.preemptions
@@ -67,7 +73,9 @@ def continue_running(scheduler_state: SchedulerState, plan: StepPlan) -> bool:
     while index < len(running):
         seq = running[index]
         index += 1
-        if len(seq.tokens) - seq.num_computed == 1:
+        if seq.ends_under_way:
+            continue
+        if seq.is_decoding:
             _decode(scheduler_state, plan, seq)
         else:
             prefilling.append(seq)
@@ -81,7 +89,7 @@ def continue_running(scheduler_state: SchedulerState, plan: StepPlan) -> bool:
 
 def _decode(scheduler_state: SchedulerState, plan: StepPlan, seq: Sequence) -> None:
     new_blocks: list[int] = []
-    if len(seq.tokens) > len(seq.blocks) * scheduler_state.config.block_size:
+    if seq.needs_block:
         block = scheduler_state.append_block(seq)
         if block is None:
             return

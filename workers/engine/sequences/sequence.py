@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.blocks.block_hash import NO_PARENT, hash_block
+from workers.engine.blocks.block_hash import first_parent, hash_blocks
 from workers.engine.sequences.sequence_state import Event, State, next_state
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Sequence:
         "num_computed",
         "num_given",
         "num_registered",
+        "num_under_way",
         "on_rank",
         "read_id",
         "request",
@@ -60,6 +61,8 @@ class Sequence:
         self.max_num_tokens = min(asked_for, max_total_tokens)
         self.blocks: list[int] = []
         self.num_computed = 0
+        #: Number of steps under way that have a row of it. Two only while it decodes: each of them adds one token.
+        self.num_under_way = 0
         #: Number of leading blocks whose hash the pool knows.
         self.num_registered = 0
         #: Number of prompt tokens found in the prefix cache at the first admission; -1 before.
@@ -100,6 +103,23 @@ class Sequence:
         return -(-len(self.tokens) // self._block_size)
 
     @property
+    def needs_block(self) -> bool:
+        """Whether the next token to decode, after the steps under way, begins a block that the sequence lacks."""
+        return len(self.tokens) + self.num_under_way > len(self.blocks) * self._block_size
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether a step computes one token of it and samples the next; as true after the steps under way."""
+        return len(self.tokens) - self.num_computed == 1
+
+    @property
+    def ends_under_way(self) -> bool:
+        """Whether it is sure to end with a step under way, by a length or as a hand-off."""
+        if not self.num_under_way:
+            return False
+        return self.request.hand_off or len(self.tokens) + self.num_under_way >= self.max_num_tokens
+
+    @property
     def num_matchable(self) -> int:
         """The number of leading blocks that may come from the prefix cache.
 
@@ -110,11 +130,11 @@ class Sequence:
 
     def block_hashes(self, num_blocks: int) -> list[bytes]:
         """Hashes of the first ``num_blocks`` blocks, all of which must be full. Each is computed once."""
-        size = self._block_size
-        for index in range(len(self._block_hashes), num_blocks):
-            parent = self._block_hashes[-1] if self._block_hashes else NO_PARENT
-            self._block_hashes.append(hash_block(parent, self.tokens[index * size : (index + 1) * size]))
-        return self._block_hashes[:num_blocks]
+        size, known = self._block_size, self._block_hashes
+        if len(known) < num_blocks:
+            parent = known[-1] if known else first_parent(self.request.cache_salt)
+            known += hash_blocks(parent, self.tokens[len(known) * size : num_blocks * size], size)
+        return known[:num_blocks]
 
     def advance(self, event: Event) -> None:
         """Change ``state`` as the table says. Raises IllegalTransitionError, and then changes nothing."""

@@ -2,7 +2,7 @@
 
 Rules
 - A sequence waits without blocks. When it is admitted, it gets at once all blocks for the tokens that it has.
-- RUNNING and READING sequences take a slot each (``max_num_seqs``); CLOSING ones only keep their blocks.
+- RUNNING and READING sequences take a slot each (``max_num_seqs``); CLOSING and FINISHING ones only keep their blocks.
 - If a CONNECTED sequence is next to be admitted but its P can no longer be read from, the sequence leaves the queue and
   is CONNECTING again. It keeps its position (priority and age), and does not block the sequences behind it.
 - A sequence that is AWAITING_HANDOFF has no blocks: the lease holds the blocks that the sequence will take over.
@@ -11,6 +11,8 @@ Rules
 - A step or a read may still write the blocks of a sequence that was aborted, or whose read was given up. The sequence
   is CLOSING until that step or read has ended; only then are its blocks freed. It then ends as ABORTED, or as FAILED
   if its read was given up, because its caller got an error.
+- A sequence may end with a step while the ranks have its next one already. It is FINISHING until that step has ended as
+  well: it takes no slot, its caller has all of its tokens, and only then are its blocks freed.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class State(StrEnum):
     RUNNING = "running"
     PREEMPTED = "preempted"
     CLOSING = "closing"
+    FINISHING = "finishing"
     # States of a sequence that has ended.
     FINISHED = "finished"
     HANDED_OFF = "handed_off"
@@ -57,14 +60,17 @@ class Event(StrEnum):
     LOSE = "lose"
     PREEMPT = "preempt"
     FINISH = "finish"
+    #: It has all of its tokens, while a step that was sent ahead may still write its blocks.
+    FINISH_BUSY = "finish_busy"
     HAND_OFF = "hand_off"
     FAIL = "fail"
     ABORT = "abort"
     #: Aborted while a step or a read may still write its blocks.
     ABORT_BUSY = "abort_busy"
-    #: The read takes too long, or cannot succeed any more, and may still write the sequence's blocks.
+    #: The read takes too long, or cannot succeed any more, or the output cannot go on, and a read or a step may still
+    #: write the sequence's blocks.
     GIVE_UP = "give_up"
-    #: The step or read that a CLOSING sequence waited for has ended.
+    #: The steps or the read that a CLOSING or FINISHING sequence waited for have ended.
     SETTLE = "settle"
 
 
@@ -95,12 +101,16 @@ TABLE: dict[State, dict[Event, State]] = {
     State.RUNNING: {
         Event.PREEMPT: State.PREEMPTED,
         Event.FINISH: State.FINISHED,
+        Event.FINISH_BUSY: State.FINISHING,
         Event.HAND_OFF: State.HANDED_OFF,
+        Event.FAIL: State.FAILED,
+        Event.GIVE_UP: State.CLOSING,
         Event.ABORT: State.ABORTED,
         Event.ABORT_BUSY: State.CLOSING,
     },
     State.PREEMPTED: {Event.ADMIT: State.RUNNING, Event.ABORT: State.ABORTED},
     State.CLOSING: {Event.SETTLE: State.ABORTED, Event.FAIL: State.FAILED},
+    State.FINISHING: {Event.SETTLE: State.FINISHED},
     State.FINISHED: {},
     State.HANDED_OFF: {},
     State.ABORTED: {},
