@@ -22,8 +22,10 @@ from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import Progress, RankFailed, RankReady
 from workers.rank import distributed, process
 from workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
+from workers.rank.grammar.library import GrammarLibrary
 from workers.rank.graphs.setup import record_graphs, wants_graphs
 from workers.rank.loading.model import ModelShard, load_model
+from workers.rank.native.support import DTYPES, missing
 from workers.rank.outbox import Outbox
 from workers.rank.receiver import Receiver
 from workers.rank.runner import Runner
@@ -36,6 +38,7 @@ from workers.transfer.versions import VersionTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from core.protocol.steps import GrammarCompiled
     from workers.transfer.port import Emit, TransferEvent
 
 
@@ -45,7 +48,9 @@ class LoadedRank:
 
     runner: Runner
     transfer: Transfer
+    grammars: GrammarLibrary
     ready: RankReady
+    device: torch.device
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,6 +90,7 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
     """Load the model, then execute steps until the receiver ends."""
     receiver.start()
     process.limit_threads(spec.num_threads)
+    process.keep_memory()
 
     def emit(event: TransferEvent) -> None:
         if isinstance(event, RankFailed):
@@ -93,8 +99,10 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
         else:
             outbox.send(event)
 
-    rank = load(spec, emit, lambda text: outbox.send(Progress(text)))
-    receiver.serve(rank.transfer)
+    rank = load(spec, emit, lambda text: outbox.send(Progress(text)), outbox.send)
+    if why := without_programs(rank.ready.compatibility.kv_dtype, rank.device):
+        outbox.send(Progress(f"this rank computes more slowly than it could, because {why}", is_warning=True))
+    receiver.serve(rank.transfer, rank.grammars)
     outbox.send(rank.ready)
     try:
         while (step := receiver.steps.get()) is not None:
@@ -105,7 +113,17 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
     distributed.leave()
 
 
-def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> LoadedRank:
+def without_programs(dtype: str, device: torch.device) -> str:
+    """Why a rank with numbers of this type computes without native programs, which CPUs should have; else empty."""
+    return missing() if device.type == "cpu" and getattr(torch, dtype) in DTYPES else ""
+
+
+def load(
+    spec: RankSpec,
+    emit: Emit,
+    progress: Callable[[str], None],
+    answer: Callable[[GrammarCompiled], None] = lambda message: None,
+) -> LoadedRank:
     """Load the model, build the cache, start block transfer. Raises RankError, and the errors of torch and NIXL."""
     model = load_model(spec, progress)
     shape = model.cache_shape
@@ -127,7 +145,9 @@ def load(spec: RankSpec, emit: Emit, progress: Callable[[str], None]) -> LoadedR
         load_s=model.load_s,
         fingerprint_s=model.fingerprint_s,
     )
-    return LoadedRank(Runner(model, cache, versions, with_logprobs=spec.rank == 0, graphs=graphs), transfer, ready)
+    grammars = GrammarLibrary(answer, model.vocab_size)
+    runner = Runner(model, cache, versions, with_logprobs=spec.rank == 0, graphs=graphs, grammars=grammars)
+    return LoadedRank(runner, transfer, grammars, ready, model.device)
 
 
 def _agree_on_blocks(spec: RankSpec, model: ModelShard) -> int:

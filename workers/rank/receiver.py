@@ -1,6 +1,6 @@
-"""The rank's receiver thread: passes steps to the main thread, and all other messages to block transfer.
+"""The rank's receiver thread: passes steps to the main thread, all others to block transfer or the grammars.
 
-Thanks to this thread a connect or a read does not wait for a running forward pass.
+Thanks to this thread a connect, a read or a new grammar does not wait for a running forward pass.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import RankFailed, Shutdown, Step
+from core.protocol.steps import CompileGrammar, RankFailed, Shutdown, Step, Vocabulary
 from workers.rank_protocol.errors import FrameError, one_line
 from workers.rank_protocol.frames import receive
 
 if TYPE_CHECKING:
     import socket
 
+    from workers.rank.grammar.library import GrammarLibrary
     from workers.rank.outbox import Outbox
     from workers.transfer.port import Transfer
 
@@ -29,14 +30,16 @@ class Receiver:
         self._sock = sock
         self._outbox = outbox
         self._transfer: Transfer | None = None
+        self._grammars: GrammarLibrary | None = None
         self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
 
     def start(self) -> None:
         """Start the thread. Until ``serve`` is called, the process ends at once if the connection is closed."""
         self._thread.start()
 
-    def serve(self, transfer: Transfer) -> None:
-        """Pass commands to ``transfer`` from now on. Call it before ``RankReady`` is sent."""
+    def serve(self, transfer: Transfer, grammars: GrammarLibrary) -> None:
+        """Pass commands to ``transfer`` and ``grammars`` from now on. Call it before ``RankReady`` is sent."""
+        self._grammars = grammars
         self._transfer = transfer
 
     def end(self) -> None:
@@ -48,6 +51,9 @@ class Receiver:
             while (message := receive(self._sock)) is not None and not isinstance(message, Shutdown):
                 if isinstance(message, Step):
                     self.steps.put(message)
+                elif isinstance(message, Vocabulary | CompileGrammar):
+                    if self._grammars is not None:
+                        self._grammars.submit(message)
                 elif self._transfer is not None:
                     self._transfer.submit(message)
         except (OSError, FrameError) as error:

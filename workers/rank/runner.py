@@ -9,12 +9,14 @@ import torch
 
 from core.protocol.steps import Sampled, Step, StepResult
 from workers.rank.cache.batch import Batch, BatchRow, tail_blocks
+from workers.rank.grammar.masks import Masks
 from workers.rank.sampling.sampler import sample
 from workers.rank.sequences import RankSequence, SequenceTable
 
 if TYPE_CHECKING:
     from core.protocol.steps import Row
     from workers.rank.cache.kv_cache import KVCache
+    from workers.rank.grammar.library import GrammarLibrary
     from workers.rank.graphs.decode_graphs import DecodeGraphs
     from workers.rank.loading.model import ModelShard
     from workers.transfer.versions import VersionTable
@@ -31,9 +33,11 @@ class Runner:
         *,
         with_logprobs: bool = True,
         graphs: DecodeGraphs | None = None,
+        grammars: GrammarLibrary | None = None,
     ) -> None:
         """``with_logprobs``: whether results have logprobs; those of one rank per engine are enough.
 
+        ``grammars``: what sequences with a grammar follow.
         ``graphs`` compute the decode steps that fit; None: all steps are computed one operation at a time.
         """
         self._graphs = graphs
@@ -41,7 +45,10 @@ class Runner:
         self._model = model
         self._cache = cache
         self._versions = versions
-        self.sequences = SequenceTable(model.vocab_size, model.max_model_len, cache.shape.block_size, cache.num_blocks)
+        self._grammars = grammars
+        self.sequences = SequenceTable(
+            model.vocab_size, model.max_model_len, cache.shape.block_size, cache.num_blocks, grammars
+        )
 
     def execute(self, step: Step) -> StepResult:
         """Execute a step. When this returns, the device has finished, and readers can see the blocks that it wrote.
@@ -62,11 +69,13 @@ class Runner:
         sequences = [self.sequences.take(row) for row in rows]
         logits = self._forward(rows, sequences)
         drawing = [sequence for row, sequence in zip(rows, sequences, strict=True) if row.sample]
-        draws = sample(logits, drawing, with_logprobs=self._with_logprobs) if drawing else []
+        masks = None if self._grammars is None else Masks.of(drawing, self._grammars.mask_words)
+        draws = sample(logits, drawing, masks, with_logprobs=self._with_logprobs) if drawing else []
         sampled = []
         for sequence, draw in zip(drawing, draws, strict=True):
             sequence.append(draw.token)
-            sampled.append(Sampled(sequence.seq, draw.token, draw.logprob, draw.top))
+            error = "" if sequence.constraint is None else sequence.constraint.error
+            sampled.append(Sampled(sequence.seq, draw.token, draw.logprob, draw.top, error))
         if self._cache.device.type == "cuda":
             torch.cuda.synchronize(self._cache.device)
         return sampled

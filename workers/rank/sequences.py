@@ -11,12 +11,14 @@ from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from core.protocol.steps import NewSequence, Row
+    from workers.rank.grammar.constraint import Constraint
+    from workers.rank.grammar.library import GrammarLibrary
 
 
 class RankSequence:
     """Tokens, block table and sampling parameters of one sequence. ``tokens`` are prompt and outputs."""
 
-    def __init__(self, start: NewSequence) -> None:
+    def __init__(self, start: NewSequence, constraint: Constraint | None = None) -> None:
         self.seq = start.seq
         self.tokens = [*start.prompt_token_ids, *start.output_token_ids]
         self.num_prompt = len(start.prompt_token_ids)
@@ -24,6 +26,8 @@ class RankSequence:
         # An array of C's integers, as numpy copies the tables of all sequences in every step.
         self.block_ids = array("i", start.block_ids)
         self.output_counts = Counter(start.output_token_ids)
+        #: Which tokens may come next; None: any.
+        self.constraint = constraint
 
     def __repr__(self) -> str:
         return f"<RankSequence {self.seq}: {self.num_prompt}+{self.num_outputs} tokens, {len(self.block_ids)} blocks>"
@@ -42,12 +46,23 @@ class RankSequence:
         """Add a sampled token."""
         self.tokens.append(token)
         self.output_counts[token] += 1
+        if self.constraint is not None:
+            self.constraint.append(token)
 
 
 class SequenceTable:
     """All sequences by id."""
 
-    def __init__(self, vocab_size: int, max_model_len: int, block_size: int, num_blocks: int) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        max_model_len: int,
+        block_size: int,
+        num_blocks: int,
+        grammars: GrammarLibrary | None = None,
+    ) -> None:
+        """``grammars``: what sequences follow; None: no sequence may have a grammar."""
+        self._grammars = grammars
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._block_size = block_size
@@ -63,7 +78,14 @@ class SequenceTable:
         if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
             raise StepError(f"sequence {new.seq} has no tokens, or some outside the vocabulary of {self._vocab_size}")
         self._check_blocks(new.seq, new.block_ids)
-        self._by_id[new.seq] = RankSequence(new)
+        self._by_id[new.seq] = RankSequence(new, self._constraint(new))
+
+    def _constraint(self, new: NewSequence) -> Constraint | None:
+        if not new.grammar:
+            return None
+        if self._grammars is None:
+            raise StepError(f"sequence {new.seq} has a grammar, and this rank has no library of them")
+        return self._grammars.follow(new.grammar, new.output_token_ids)
 
     def drop(self, seq: int) -> None:
         """Forget a sequence; does nothing if the id is unknown, because the sequence ended before its first step."""

@@ -6,11 +6,13 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pytest
 import torch
 
 from core.protocol.steps import SamplingParams
+from workers.rank.sampling.bad_words import completing
 from workers.rank.sampling.sampler import sample, truncate
 
 VOCAB = 50
@@ -235,3 +237,42 @@ def test_logprobs_are_of_the_raw_logits() -> None:
     assert (draws[1].logprob, draws[1].top) == (None, None)
     assert draws[2].top == []
     assert draws[2].logprob == pytest.approx(float(expected[2].max()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "outputs", "banned"),
+    [
+        ([(7,)], [], [7]),
+        ([(7,), (8, 9)], [8], [7, 9]),
+        ([(8, 9)], [9], []),
+        ([(4, 5, 6)], [5], []),  # the prompt ends with 4, which is none of the output's
+        ([(4, 5, 6)], [4, 5], [6]),
+        ([(4, 5, 6)], [4, 5, 5], []),
+    ],
+)
+def test_a_word_is_the_outputs_own(words: list[tuple[int, ...]], outputs: list[int], banned: list[int]) -> None:
+    assert [*completing(words, [1, 4, *outputs], len(outputs))] == banned
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_banned_word_is_never_completed(temperature: float) -> None:
+    logits = torch.zeros(1, VOCAB)
+    logits[0, 7] = 50.0
+    for outputs, is_banned in (([3], True), ([2], False)):
+        params = SamplingParams(temperature=temperature, bad_words=((3, 7),), logit_bias={7: 100.0})
+        (token,) = tokens_of(logits, [FakeRow(params, outputs=outputs)])
+        assert (token != 7) == is_banned
+
+
+@pytest.mark.parametrize("more", [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.2}, {"repetition_penalty": 2.0}])
+def test_only_allowed_tokens_are_sampled(more: dict[str, Any]) -> None:
+    allowed = (3, 17, 40, VOCAB + 5)
+    rows = [FakeRow(SamplingParams(seed=seed, allowed_token_ids=allowed, **more)) for seed in range(64)]
+    assert set(tokens_of(logits_of(64), rows)) <= set(allowed)
+
+
+def test_other_rows_of_the_batch_are_as_without() -> None:
+    logits, free = logits_of(3), FakeRow(SamplingParams(seed=1))
+    alone = tokens_of(logits[1:2], [free])
+    narrow = FakeRow(SamplingParams(seed=1, allowed_token_ids=(5,), bad_words=((1,),)))
+    assert tokens_of(logits, [narrow, free, narrow]) == [5, *alone, 5]

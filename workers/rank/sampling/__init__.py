@@ -1,5 +1,6 @@
 """From logits to tokens. Begin with ``sampler``.
 
 ``sampler``      samples the next token of each row
-``logit_edits``  biases, bans and penalties; ``noise`` is the random noise, which depends on seed and position only
+``logit_edits``  biases, bans and penalties; ``bad_words`` says which tokens would complete a banned sequence
+``noise``        is the random noise, which depends on seed and position only
 """

@@ -1,6 +1,7 @@
 """Changes to the logits of a few tokens: biases, bans and penalties, for all rows at once.
 
-Order and meaning are as in vLLM: bias, then bans until ``min_tokens``, then the repetition penalty (over prompt and
+Order and meaning are as in vLLM: bias, then bans (until ``min_tokens``, of words, and of all tokens but the allowed
+ones, which no bias lifts), then the repetition penalty (over prompt and
 output), then frequency and presence penalties (over the output only, as OpenAI defines them).
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+
+from workers.rank.sampling.bad_words import completing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +64,8 @@ def is_untouched(params: SamplingParams, num_outputs: int) -> bool:
     """Whether no edit applies to this row now."""
     return (
         not params.logit_bias
+        and not params.bad_words
+        and params.allowed_token_ids is None
         and num_outputs >= params.min_tokens
         and params.repetition_penalty == 1.0
         and params.frequency_penalty == 0.0
@@ -78,11 +83,26 @@ def edit(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
         added.add(index, params.logit_bias.items())
         if row.num_outputs < params.min_tokens:
             added.add(index, ((token, float("-inf")) for token in params.min_tokens_banned))
+        if params.bad_words:
+            banned = completing(params.bad_words, row.tokens, row.num_outputs)
+            added.add(index, ((token, float("-inf")) for token in banned))
         if params.repetition_penalty != 1.0:
             seen = row.prompt_set.union(row.output_counts)
             repeated.add(index, ((token, params.repetition_penalty) for token in seen))
         subtracted.add(index, _output_penalties(params, row.output_counts))
-    return _apply(logits.clone(), added, repeated, subtracted)
+    edited = _apply(logits.clone(), added, repeated, subtracted)
+    for index, row in enumerate(rows):
+        if row.sampling.allowed_token_ids is not None:
+            _keep_only(edited[index], row.sampling.allowed_token_ids)
+    return edited
+
+
+def _keep_only(scores: torch.Tensor, tokens: Sequence[int]) -> None:
+    """Ban all tokens of one row but these."""
+    kept = torch.tensor([token for token in tokens if 0 <= token < len(scores)], dtype=torch.int64).to(scores.device)
+    wanted = scores[kept]
+    scores.fill_(float("-inf"))
+    scores[kept] = wanted
 
 
 def _apply(logits: torch.Tensor, added: _Edits, repeated: _Edits, subtracted: _Edits) -> torch.Tensor:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.protocol.steps import SamplingParams
+    from workers.rank.grammar.masks import Masks
 
 #: Below this temperature sampling is greedy, because logits divided by the temperature overflow float32 (vLLM's bound).
 GREEDY_BELOW = 1e-5
@@ -29,14 +30,20 @@ class Draw:
         self.top: list[tuple[int, float]] | None = None
 
 
-def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], *, with_logprobs: bool = True) -> list[Draw]:
+def sample(
+    logits: torch.Tensor, rows: Sequence[SamplingRow], masks: Masks | None = None, *, with_logprobs: bool = True
+) -> list[Draw]:
     """Sample the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
+
+    ``masks`` ban tokens after all edits, and before temperature and truncation.
 
     The noise depends only on the seed and on the token's position, which is the number of tokens in the sequence.
     Logprobs are computed from the raw logits, before any parameter changes them, and only if ``with_logprobs`` is set.
     """
     logits = logits.to(torch.float32)
     scores = edit(logits, rows)
+    if masks is not None:
+        scores = masks.apply(scores, logits)
     random = [i for i, row in enumerate(rows) if row.sampling.temperature >= GREEDY_BELOW]
     if not random:
         tokens = scores.argmax(dim=-1)

@@ -1,0 +1,68 @@
+"""Forms in llguidance's notation: each is followed by what it should be, and by nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from core.protocol.openai.structured import Form, Kind
+from tests.kits.whole import reference
+from workers.grammar.notation import NotationError, grammar_of, in_one_line
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> LLTokenizer:
+    fast = reference.tokenizer().backend_tokenizer
+    return LLTokenizer(fast.to_str(), eos_token=[0])
+
+
+def follows(tokenizer: LLTokenizer, kind: Kind, form: str, text: str) -> bool:
+    """Whether the text is one that the form may end with."""
+    matcher = LLMatcher(tokenizer, grammar_of(Form(kind, form, "p")), log_level=0)
+    assert not matcher.is_error(), matcher.get_error()
+    tokens = [token for byte in text.encode() for token in tokenizer.greedy_tokenize(bytes([byte]).decode("latin-1"))]
+    if any(ord(letter) > 127 for letter in text):
+        tokens = tokenizer.tokenize_str(text)
+    return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "good", "bad"),
+    [
+        ("regex", "(a|b)+", ["a", "abba"], ["", "c", "ac"]),
+        ("choice", json.dumps(["a", 'q"\\\n', "a"]), ["a", 'q"\\\n'], ["", "q", "aa"]),
+        ("grammar", 'start: "a" b\nb: "c"', ["ac"], ["a", "c"]),
+        ("grammar", 'root ::= "a" b\nb ::= "c"', ["ac"], ["a", "c"]),
+        ("json_schema", '{"type":"object"}', ["{}", '{"a": [1, {"b": null}]}', '{\n  "a": 1\n}'], ["[]", "1", "{"]),
+        ("json_schema", '{"type":"integer"}', ["5", "-1"], ["1.5", '"x"']),
+        (
+            "json_schema",
+            '{"type":"array","items":{"type":"integer"},"x-guidance":{"whitespace_pattern":"x"}}',
+            ["[1, 2]", "[]"],
+            ["[1,x2]", "[1," + 17 * " " + "2]", "[1,\n\n2]"],
+        ),
+    ],
+)
+def test_kinds(tokenizer: LLTokenizer, kind: Kind, form: str, good: list[str], bad: list[str]) -> None:
+    assert [follows(tokenizer, kind, form, text) for text in good] == [True] * len(good)
+    assert [follows(tokenizer, kind, form, text) for text in bad] == [False] * len(bad)
+
+
+def test_every_kind_is_written() -> None:
+    texts = {"json_schema": "{}", "regex": "a", "choice": '["b"]', "grammar": 'start: "a"'}
+    assert set(texts) == set(get_args(Kind))
+    assert len({grammar_of(Form(kind, texts[kind], "p")) for kind in get_args(Kind)}) == len(texts)
+
+
+def test_what_cannot_be_written() -> None:
+    with pytest.raises(NotationError) as caught:
+        grammar_of(Form("grammar", 'root ::= "a', "p"))
+    assert "\n" not in str(caught.value)
+
+
+def test_one_line() -> None:
+    assert in_one_line("a\n  b") == "a b"
+    assert len(in_one_line("x" * 5000)) < 400

@@ -1,0 +1,145 @@
+"""Grammars on a rank: the library, the state along a sequence, and the masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from core.protocol.openai.structured import Form
+from core.protocol.steps import CompileGrammar, GrammarCompiled, SamplingParams, Vocabulary
+from tests.kits.whole import reference
+from workers.grammar.notation import grammar_of
+from workers.rank.grammar.constraint import Constraint
+from workers.rank.grammar.library import GrammarLibrary
+from workers.rank.grammar.masks import Masks
+from workers.rank.sampling.sampler import sample
+
+EOS = 0
+PADDING = 37
+
+
+@dataclass
+class Row:
+    constraint: Constraint | None
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0))
+    tokens: list[int] = field(default_factory=lambda: [1])
+    num_outputs: int = 0
+    output_counts: dict[int, int] = field(default_factory=dict)
+    prompt_set: frozenset[int] = frozenset({1})
+
+
+class Known:
+    """A library with the reference model's vocabulary and some padding."""
+
+    def __init__(self, **more: int) -> None:
+        self.tokenizer = reference.tokenizer()
+        self.vocab_size = len(self.tokenizer) + PADDING
+        self.answers: list[GrammarCompiled] = []
+        self.library = GrammarLibrary(self.answers.append, self.vocab_size, **more)
+        self.library.handle(Vocabulary(self.tokenizer.backend_tokenizer.to_str(), [EOS]))
+
+    def follow(self, regex: str, outputs: list[int] | None = None) -> Constraint:
+        return self.library.follow(of_regex(regex), outputs or [])
+
+    def allowed(self, constraint: Constraint) -> set[int]:
+        """The tokens that may come next."""
+        scores = self.masked([constraint], torch.zeros(1, self.vocab_size))
+        return {int(token) for token in scores[0].isfinite().nonzero()}
+
+    def masked(self, constraints: list[Constraint | None], scores: torch.Tensor) -> torch.Tensor:
+        masks = Masks.of([Row(one) for one in constraints], self.library.mask_words)
+        assert masks is not None
+        return masks.apply(scores, scores)
+
+    def token(self, text: str) -> int:
+        (token,) = self.tokenizer.encode(text, add_special_tokens=False)
+        return int(token)
+
+
+def of_regex(regex: str) -> str:
+    return grammar_of(Form("regex", regex, "p"))
+
+
+@pytest.fixture(scope="module")
+def known() -> Known:
+    return Known()
+
+
+def test_only_what_the_grammar_lets_come_next(known: Known) -> None:
+    constraint = known.follow("[xy]")
+    assert known.allowed(constraint) == {known.token("x"), known.token("y")}
+    constraint.append(known.token("x"))
+    assert known.allowed(constraint) == {EOS}
+    constraint.append(EOS)
+    assert constraint.error == ""
+
+
+def test_the_end_is_allowed_where_the_grammar_may_end(known: Known) -> None:
+    constraint = known.follow("[xy]+")
+    assert EOS not in known.allowed(constraint)
+    constraint.append(known.token("x"))
+    assert {EOS, known.token("y")} <= known.allowed(constraint)
+
+
+def test_replayed_tokens_give_the_same_state(known: Known) -> None:
+    outputs: list[int] = []
+    constraint = known.follow("[xyz]{8}")
+    for letter in "xyzzyxxy":
+        assert known.allowed(constraint) == known.allowed(known.follow("[xyz]{8}", outputs))
+        outputs.append(known.token(letter))
+        constraint.append(outputs[-1])
+    assert known.allowed(known.follow("[xyz]{8}", outputs)) == {EOS}
+
+
+def test_an_output_that_does_not_follow(known: Known) -> None:
+    """The row is not masked any more, and the error says where."""
+    everything = set(range(known.vocab_size))
+    replayed = known.follow("x", [known.token("x"), known.token("y")])
+    assert "token 1" in replayed.error and known.allowed(replayed) == everything
+    appended = known.follow("x")
+    appended.append(known.token("y"))
+    assert appended.error and known.allowed(appended) == everything
+
+
+def test_compiling_says_what_is_wrong() -> None:
+    known = Known(max_grammars=1)
+    grammars = [of_regex("a"), of_regex("("), of_regex("b")]
+    for compile_id, grammar in enumerate(grammars):
+        known.library.handle(CompileGrammar(compile_id, grammar))
+    good, bad, other = known.answers
+    assert (good, other) == (GrammarCompiled(0, ""), GrammarCompiled(2, ""))
+    assert "unclosed group" in bad.error
+    assert repr(known.library) == "<GrammarLibrary 1 grammars>"
+    assert known.allowed(known.follow("[x]")) == {known.token("x")}  # compiled again if it is not kept
+
+
+def test_without_a_vocabulary() -> None:
+    assert "tokenizer" in GrammarLibrary([].append, 5).follow(of_regex("a"), []).error
+
+
+def test_rows_without_a_grammar_are_left_alone(known: Known) -> None:
+    scores = torch.randn(3, known.vocab_size, generator=torch.Generator().manual_seed(1))
+    masked = known.masked([None, known.follow("x"), None], scores)
+    assert torch.equal(masked[0], scores[0]) and torch.equal(masked[2], scores[2])
+    assert int(masked[1].argmax()) == known.token("x")
+    assert Masks.of([Row(None)], known.library.mask_words) is None
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_the_form_wins_over_bans(known: Known, temperature: float) -> None:
+    """Other parameters choose among what the grammar lets come next; where they leave nothing, it is chosen anyway."""
+    x, y = known.token("x"), known.token("y")
+    logits = torch.zeros(1, known.vocab_size)
+
+    def token(**more: object) -> int:
+        row = Row(known.follow("[xy]"), SamplingParams(temperature=temperature, **more))  # type: ignore[arg-type]
+        (draw,) = sample(logits, [row], Masks.of([row], known.library.mask_words))
+        return draw.token
+
+    assert token(logit_bias={x: 50.0}) == x
+    assert token(logit_bias={x: 50.0}, bad_words=((x,),)) == y
+    assert token(bad_words=((x,), (y,))) in (x, y)
+    assert token(allowed_token_ids=(EOS,)) in (x, y)
+    assert token(top_k=1, min_tokens=5, min_tokens_banned=(x,)) == y
