@@ -1,0 +1,67 @@
+"""What clients may say about how a conversation becomes a prompt. The fields are vLLM's."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool, StrictStr
+
+from core.protocol.errors import BadRequestError
+from core.protocol.openai.objects import MAX_KEYS, CountedObject
+from core.protocol.openai.tools import Tools
+
+#: Baton's own bounds.
+MAX_DOCUMENTS = 1024
+MAX_TEMPLATE_CHARS = 1 << 18
+#: What ``apply_chat_template`` of transformers takes itself. In ``chat_template_kwargs`` it would be no variable of the
+#: template; those that clients may give have fields of their own.
+_NOT_VARIABLES = frozenset(
+    {
+        *("conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt"),
+        *("continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors"),
+        *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+    }
+)
+
+
+class TemplateFields(CountedObject):
+    """The fields of a chat that its template reads."""
+
+    #: Whether the prompt ends with the beginning of the assistant's answer.
+    add_generation_prompt: StrictBool = True
+    #: Whether the answer goes on in the last message. Needs ``add_generation_prompt`` false.
+    continue_final_message: StrictBool = False
+    #: Variables of the template, such as ``enable_thinking``.
+    chat_template_kwargs: Annotated[dict[StrictStr, Any], Field(max_length=MAX_KEYS)] | None = None
+    #: Functions that the model may call.
+    tools: Tools | None = None
+    #: How long the model thinks, for templates that have a variable for it.
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    #: Texts that the template may put into the prompt.
+    documents: Annotated[list[dict[StrictStr, StrictStr]], Field(max_length=MAX_DOCUMENTS, fail_fast=True)] | None = (
+        None
+    )
+    #: In place of the model's own, if the worker's setting ``allow_chat_template`` allows it.
+    chat_template: Annotated[StrictStr, Field(max_length=MAX_TEMPLATE_CHARS)] | None = None
+
+    @cached_property
+    def tool_objects(self) -> list[dict[str, Any]] | None:
+        """``tools`` as they came, which is how chat templates expect them; None without any."""
+        return [tool.model_dump(exclude_unset=True) for tool in self.tools] if self.tools else None
+
+    def check_template(self) -> None:
+        """Check the rules between the fields; raises BadRequestError."""
+        if self.continue_final_message and self.add_generation_prompt:
+            raise BadRequestError(
+                "'continue_final_message' needs 'add_generation_prompt' to be false.",
+                param="continue_final_message",
+                code="invalid_value",
+            )
+        for name in self.chat_template_kwargs or ():
+            if name in _NOT_VARIABLES:
+                raise BadRequestError(
+                    f"'chat_template_kwargs' has variables of the template, and '{name}' is none.",
+                    param="chat_template_kwargs",
+                    code="invalid_value",
+                )

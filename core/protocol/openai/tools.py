@@ -1,0 +1,110 @@
+"""Tools: functions that a model may call, which of them it must call, and calls in the history of a chat."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, StrictStr, field_validator
+from pydantic_core import PydanticCustomError
+
+from core.protocol.openai.objects import CountedObject
+
+#: OpenAI's bounds.
+MAX_TOOLS = 128
+MAX_CALLS = 128
+_NAME = re.compile(r"[a-zA-Z0-9_.\-]{1,64}")
+
+
+def _check_name(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise PydanticCustomError("function_name", "Must be 1 to 64 letters, digits, dots, hyphens and underscores")
+    return name
+
+
+_Name = Annotated[StrictStr, AfterValidator(_check_name)]
+
+
+class Function(CountedObject):
+    """``parameters``: the JSON schema of the arguments. ``strict`` changes nothing: forced calls always follow it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: _Name
+    description: StrictStr | None = None
+    parameters: dict[str, Any] | None = None
+    strict: StrictBool | None = None
+
+
+class Tool(CountedObject):
+    """One entry of ``tools``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["function"]
+    function: Function
+
+
+class _Named(CountedObject):
+    model_config = ConfigDict(extra="forbid")
+
+    name: _Name
+
+
+class ToolOfChoice(CountedObject):
+    """``tool_choice`` when it names a function."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["function"]
+    function: _Named
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return self.function.name
+
+
+ToolChoice = Literal["none", "auto", "required"] | ToolOfChoice
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
+
+
+class _Called(CountedObject):
+    model_config = ConfigDict(extra="ignore")
+
+    name: StrictStr
+    arguments: StrictStr = "{}"
+
+    @field_validator("arguments")
+    @classmethod
+    def _is_an_object(cls, value: str) -> str:
+        try:
+            found = orjson.loads(value or "{}")
+        except orjson.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            raise PydanticCustomError("no_object", "Must be a JSON object as a string")
+        return value
+
+
+class ToolCall(CountedObject):
+    """A call in a message of the assistant."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: StrictStr = ""
+    type: Literal["function"] = "function"
+    function: _Called
+
+    def for_template(self) -> dict[str, Any]:
+        """The call as chat templates expect it: the arguments as an object."""
+        arguments = orjson.loads(self.function.arguments or "{}")
+        return {
+            "id": self.id,
+            "type": self.type,
+            "function": {"name": self.function.name, "arguments": arguments},
+        }
+
+
+ToolCalls = Annotated[list[ToolCall], Field(max_length=MAX_CALLS, fail_fast=True)]

@@ -1,0 +1,103 @@
+"""Tools, their choice, and calls in the history of a chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.protocol.errors import BadRequestError
+from core.protocol.openai.requests import ChatRequest, simplify, validate
+from core.protocol.openai.tools import MAX_TOOLS
+
+TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}, "strict": True}}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "get", "arguments": '{"a": 1}'}}
+NAMED = {"type": "function", "function": {"name": "get"}}
+ASKED = {"role": "user", "content": "x"}
+
+
+def checked(*messages: dict[str, Any], **more: Any) -> ChatRequest:
+    return validate(ChatRequest, {"model": "m", "messages": list(messages or (ASKED,)), **more})
+
+
+@pytest.mark.parametrize("choice", ["none", "auto", "required", NAMED, None])
+def test_tools_with_each_choice(choice: Any) -> None:
+    assert checked(tools=[TOOL], tool_choice=choice).tool_objects == [TOOL]
+
+
+@pytest.mark.parametrize("tools", [None, []])
+@pytest.mark.parametrize("choice", ["none", "auto", None])
+def test_no_tools(tools: Any, choice: Any) -> None:
+    assert checked(tools=tools, tool_choice=choice, parallel_tool_calls=False).tool_objects is None
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "some"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "put"}}}, "tool_choice"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a", "more": 1}}]}, "tools[0].function.more"),
+        ({"tools": [TOOL] * (MAX_TOOLS + 1)}, "tools"),
+        ({"tools": [TOOL], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ],
+)
+def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        checked(**body)
+    assert caught.value.param == param
+
+
+def test_history_is_kept_as_templates_want_it() -> None:
+    said = {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "hm"}
+    answered = {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "4"}]}
+    request = checked(ASKED, said, answered)
+    assert [message.for_template() for message in request.messages] == [
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get", "arguments": {"a": 1}}}],
+            "reasoning_content": "hm",
+        },
+        {"role": "tool", "content": "4", "tool_call_id": "call_1"},
+    ]
+
+
+def test_history_reaches_the_worker() -> None:
+    said = {"role": "assistant", "tool_calls": [CALL], "vendor": 1}
+    answered = {"role": "tool", "tool_call_id": "call_1", "content": "4", "vendor": 2}
+    body = {"model": "m", "messages": [ASKED, said, answered]}
+    simplify(validate(ChatRequest, body), body)
+    assert body["messages"] == [
+        ASKED,
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "4"},
+    ]
+    again = validate(ChatRequest, body)
+    assert again.messages[1].tool_calls is not None
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "tool", "content": "4"}, "messages[0]"),
+        ({"role": "user", "content": "", "tool_calls": [CALL]}, "messages[0]"),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "get", "arguments": "{"}}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "get", "arguments": "[]"}}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        ({"role": "assistant", "content": "", "function_call": {"name": "get"}}, "messages[0].function_call"),
+    ],
+)
+def test_history_that_is_wrong(message: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        checked(message)
+    assert caught.value.param == param

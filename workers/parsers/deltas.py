@@ -1,0 +1,38 @@
+"""What a piece of an answer's text adds to the message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class CallDelta:
+    """A part of a tool call. ``name`` is given once, with the first part; ``arguments``: further characters of JSON."""
+
+    index: int
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass
+class MessageDelta:
+    """Additions to each part of the message; empty where there is none."""
+
+    reasoning: str = ""
+    content: str = ""
+    calls: list[CallDelta] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.reasoning or self.content or self.calls)
+
+    def __add__(self, later: MessageDelta) -> MessageDelta:
+        return MessageDelta(self.reasoning + later.reasoning, self.content + later.content, [*self.calls, *later.calls])
+
+    def whole_calls(self) -> list[CallDelta]:
+        """The calls, each in one part. For all additions of a message together."""
+        parts: dict[int, list[CallDelta]] = {}
+        for call in self.calls:
+            parts.setdefault(call.index, []).append(call)
+        return [
+            CallDelta(index, some[0].name, "".join(part.arguments for part in some)) for index, some in parts.items()
+        ]

@@ -1,0 +1,53 @@
+"""Makes a model call a tool: the grammar of its answer, and how that is read."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from workers.parsers.formats.forced import BEGINS, BETWEEN, ENDS, FORCED
+from workers.parsers.message_parser import MessageParser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from transformers.utils.chat_parsing.response_templates import ResponseTemplate
+
+#: Arguments of a tool that says nothing about them.
+_ANY_OBJECT: dict[str, Any] = {"type": "object"}
+#: llguidance's options: JSON as Python writes it. With free spaces a model may write nothing else until it is cut off.
+_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def grammar_of_calls(tools: Sequence[dict[str, Any]], *, one: bool) -> str:
+    """The Lark grammar, as llguidance knows it, of an answer of nothing but calls of these tools.
+
+    ``one``: there is one call and no more.
+    """
+    lines = ["start: call" if one else 'start: call ("\\n" call)*']
+    lines.append("call: " + " | ".join(f"call_{number}" for number in range(len(tools))))
+    for number, tool in enumerate(tools):
+        function = tool["function"]
+        begins = _literal(f"{BEGINS}{function['name']}{BETWEEN}")
+        schema = orjson.dumps({**(function.get("parameters") or _ANY_OBJECT), "x-guidance": _SPACES}).decode()
+        lines += [f"call_{number}: {begins} arguments_{number} {_literal(ENDS)}", f"arguments_{number}: %json {schema}"]
+    return "\n".join(lines)
+
+
+def forced_parser(tools: Sequence[dict[str, Any]]) -> MessageParser:
+    """Reads an answer of that grammar."""
+    return MessageParser(_template(), "", tools)
+
+
+@cache
+def _template() -> ResponseTemplate:
+    from transformers.utils.chat_parsing.response_templates import load_response_template
+
+    return load_response_template(FORCED)
+
+
+def _literal(text: str) -> str:
+    """The text as a string of Lark, which are JSON's."""
+    return orjson.dumps(text).decode()
